@@ -1,0 +1,86 @@
+"""The exceptions that sparsenn raises on purpose.
+
+::
+
+    SparseNNError                 every error below; the command line turns it into one message and exit code 2
+    ├── InputError                what was given is wrong
+    │   ├── FileFormatError       a file that does not hold what its format promises (path, line)
+    │   ├── MatrixError           a sparse matrix that breaks its format's invariants
+    │   └── ShapeError            shapes that do not fit together (layer)
+    ├── UsageError                an option, kernel, dataset or device that does not exist or cannot be combined
+    ├── DeviceError               the device asked for is not there or cannot do it
+    └── ResourceError             memory, disk space or permissions do not suffice
+
+A message says what was found, where, what is allowed, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from os import PathLike, fspath
+
+__all__ = [
+    "DeviceError",
+    "FileFormatError",
+    "InputError",
+    "MatrixError",
+    "ResourceError",
+    "ShapeError",
+    "SparseNNError",
+    "UsageError",
+    "unknown_name",
+]
+
+
+class SparseNNError(Exception):
+    """Base of all errors that sparsenn raises on purpose."""
+
+
+class InputError(SparseNNError):
+    """What was given is wrong."""
+
+
+class FileFormatError(InputError):
+    """A file does not hold what its format promises.
+
+    Parameters
+    ----------
+    path : file that was read; leads the message.
+    message : what was found, what is allowed, what to do.
+    line : 1-based line number where the fault is, if the file is text and the line is known.
+    """
+
+    def __init__(self, path: str | PathLike[str], message: str, line: int | None = None) -> None:
+        self.path = fspath(path)
+        self.line = line
+        place = self.path if line is None else f"{self.path}:{line}"
+        super().__init__(f"{place}: {message}")
+
+
+class MatrixError(InputError):
+    """A sparse matrix breaks an invariant of its format."""
+
+
+class ShapeError(InputError):
+    """Shapes that must agree do not."""
+
+
+class UsageError(SparseNNError):
+    """An option, kernel, dataset or device does not exist or cannot be combined with another."""
+
+
+class DeviceError(SparseNNError):
+    """The device asked for is not there, or cannot do what was asked."""
+
+
+class ResourceError(SparseNNError):
+    """Memory, disk space or permissions do not suffice."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a name that is not in `known`: it lists all choices and the nearest one."""
+    choices = sorted(known)
+    near = get_close_matches(name, choices, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UsageError(f"unknown {kind} {name!r}{hint} (known: {', '.join(choices) or 'none'})")

@@ -1,0 +1,35 @@
+"""Sparse matrix formats: frozen containers, their invariants, and the conversions between them."""
+
+from sparsenn.formats.arrays import INDEX16_LIMIT, INDEX32_LIMIT, Array, index_dtype
+from sparsenn.formats.compressed import CSC, CSR
+from sparsenn.formats.conversion import (
+    coo_to_csc,
+    coo_to_csr,
+    csc_to_csr,
+    csr_to_coo,
+    csr_to_csc,
+    csr_to_ell,
+    ell_to_csr,
+    from_dense,
+)
+from sparsenn.formats.coo import COO
+from sparsenn.formats.ell import ELL
+
+__all__ = [
+    "COO",
+    "CSC",
+    "CSR",
+    "ELL",
+    "INDEX16_LIMIT",
+    "INDEX32_LIMIT",
+    "Array",
+    "coo_to_csc",
+    "coo_to_csr",
+    "csc_to_csr",
+    "csr_to_coo",
+    "csr_to_csc",
+    "csr_to_ell",
+    "ell_to_csr",
+    "from_dense",
+    "index_dtype",
+]

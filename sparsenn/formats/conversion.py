@@ -1,0 +1,190 @@
+"""Conversions between formats, by histogram, exclusive scan and binning, then a sort within each row.
+
+Histogram counts the entries of each group, the scan turns counts into offsets, and binning moves each entry into
+its group's range. Binning keeps the order in which entries come, so converting CSR to CSC (and back) needs no
+sort; entries that come in no order (COO) are sorted within their row at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sparsenn.errors import MatrixError
+from sparsenn.formats.arrays import Array, collapse_iso, index_dtype
+from sparsenn.formats.compressed import CSC, CSR, Compressed
+from sparsenn.formats.coo import COO
+from sparsenn.formats.ell import ELL
+from sparsenn.jit import compiled
+
+__all__ = [
+    "binning",
+    "coo_to_csc",
+    "coo_to_csr",
+    "csc_to_csr",
+    "csr_to_coo",
+    "csr_to_csc",
+    "csr_to_ell",
+    "ell_to_csr",
+    "from_dense",
+    "histogram",
+    "scan",
+    "sort_rows",
+]
+
+Target = TypeVar("Target", bound=Compressed)
+
+
+@compiled
+def histogram(keys: Array, groups: int) -> Array:
+    """Count how often each group occurs among `keys`; returns (groups,) int64."""
+    counts = np.zeros(groups, np.int64)
+    for key in keys:
+        counts[key] += 1
+    return counts
+
+
+@compiled
+def scan(counts: Array) -> Array:
+    """Exclusive prefix sum: returns (groups + 1,) int64 offsets that start with 0 and end with the total."""
+    offsets = np.empty(counts.size + 1, np.int64)
+    total = np.int64(0)
+    for group in range(counts.size):
+        offsets[group] = total
+        total += counts[group]
+    offsets[counts.size] = total
+    return offsets
+
+
+@compiled
+def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple[Array, Array]:
+    """Move each (payload, value) into the range of its key, in the order of arrival.
+
+    keys, payload : (nnz,) group of each entry, and its index within the group.
+    values : (nnz,), or (1,) when one value serves all entries: it then stays one value.
+    offsets : (groups + 1,) int64, from `scan`.
+    """
+    cursor = offsets[:-1].copy()
+    binned = np.empty_like(payload)
+    moved = np.empty_like(values)
+    iso = values.size == 1
+    if iso:
+        moved[0] = values[0]
+    for entry in range(keys.size):
+        slot = cursor[keys[entry]]
+        cursor[keys[entry]] = slot + 1
+        binned[slot] = payload[entry]
+        if not iso:
+            moved[slot] = values[entry]
+    return binned, moved
+
+
+@compiled
+def sort_rows(offsets: Array, indices: Array, values: Array) -> None:
+    """Sort each group's entries by index, in place. Groups already in order cost one pass."""
+    iso = values.size == 1
+    for group in range(offsets.size - 1):
+        first, last = offsets[group], offsets[group + 1]
+        ordered = True
+        for entry in range(first + 1, last):
+            if indices[entry] < indices[entry - 1]:
+                ordered = False
+                break
+        if not ordered:
+            order = np.argsort(indices[first:last], kind="mergesort")
+            indices[first:last] = indices[first:last][order]
+            if not iso:
+                values[first:last] = values[first:last][order]
+
+
+@compiled
+def _group_keys(indptr: Array, keys: Array) -> None:
+    """Write each entry's group into `keys`: the inverse of histogram and scan."""
+    for group in range(indptr.size - 1):
+        for entry in range(indptr[group], indptr[group + 1]):
+            keys[entry] = group
+
+
+def _compress(target: type[Target], shape: tuple[int, int], major: Array, minor: Array, values: Array) -> Target:
+    offsets = scan(histogram(major, shape[target.major_axis]))
+    indices, moved = binning(major, minor, values, offsets)
+    sort_rows(offsets, indices, moved)
+    return target(shape, offsets, indices, moved)
+
+
+def coo_to_csr(matrix: COO) -> CSR:
+    """Convert to CSR with sorted rows. Indices must be in range; duplicates stay (`CSR.validate` finds them)."""
+    return _compress(CSR, matrix.shape, matrix.rows, matrix.columns, matrix.values)
+
+
+def coo_to_csc(matrix: COO) -> CSC:
+    """Convert to CSC with sorted columns. Indices must be in range; duplicates stay (`CSC.validate` finds them)."""
+    return _compress(CSC, matrix.shape, matrix.columns, matrix.rows, matrix.values)
+
+
+def csr_to_coo(matrix: CSR) -> COO:
+    """Convert to COO in row-major order."""
+    rows = np.empty(matrix.nnz, index_dtype(matrix.shape[0]))
+    _group_keys(matrix.indptr, rows)
+    return COO(matrix.shape, rows, matrix.indices, matrix.values)
+
+
+def csr_to_csc(matrix: CSR) -> CSC:
+    """Convert to CSC; columns come out sorted."""
+    return _swap(matrix, CSC)
+
+
+def csc_to_csr(matrix: CSC) -> CSR:
+    """Convert to CSR; rows come out sorted."""
+    return _swap(matrix, CSR)
+
+
+def _swap(matrix: Compressed, target: type[Target]) -> Target:
+    groups = np.empty(matrix.nnz, index_dtype(matrix.groups))
+    _group_keys(matrix.indptr, groups)
+    offsets = scan(histogram(matrix.indices, matrix.width))
+    indices, values = binning(matrix.indices, groups, matrix.values, offsets)
+    return target(matrix.shape, offsets, indices, values)
+
+
+def csr_to_ell(matrix: CSR) -> ELL:
+    """Convert to ELL with as many slots as the longest row has entries."""
+    lengths = np.diff(matrix.indptr)
+    slots = int(lengths.max(initial=0))
+    used = np.arange(slots) < lengths[:, None]
+    indices = np.zeros(used.shape, matrix.indices.dtype)
+    indices[used] = matrix.indices
+    values = matrix.values
+    if not matrix.iso:
+        values = np.zeros(used.shape, values.dtype)
+        values[used] = matrix.values
+    return ELL(matrix.shape, lengths.astype(np.int32), indices, values.reshape(-1))
+
+
+def ell_to_csr(matrix: ELL) -> CSR:
+    """Convert to CSR, dropping the padding."""
+    used = np.arange(matrix.slots) < matrix.lengths[:, None]
+    values = matrix.values if matrix.iso else matrix.values.reshape(used.shape)[used]
+    return CSR(matrix.shape, scan(matrix.lengths.astype(np.int64)), matrix.indices[used], values)
+
+
+def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
+    """Build a CSR matrix of the non-zeros of a two-dimensional array.
+
+    Raises
+    ------
+    MatrixError
+        `matrix` is not two-dimensional.
+    """
+    dense = np.asarray(matrix)
+    if dense.ndim != 2:
+        raise MatrixError(f"a matrix has two dimensions, not {dense.ndim}")
+    rows, columns = np.nonzero(dense)
+    indptr = scan(np.bincount(rows, minlength=dense.shape[0]).astype(np.int64))
+    return CSR(
+        (dense.shape[0], dense.shape[1]),
+        indptr,
+        columns.astype(index_dtype(dense.shape[1])),
+        collapse_iso(dense[rows, columns].astype(dtype)),
+    )

@@ -1,0 +1,120 @@
+"""COO: one (row, column, value) triple per entry, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import MatrixError
+from sparsenn.formats.arrays import Array, check_shape, check_values, collapse_iso, index_dtype
+
+__all__ = ["COO"]
+
+
+@dataclass(frozen=True, eq=False)
+class COO:
+    """Coordinate format.
+
+    Parameters
+    ----------
+    shape : (rows, columns).
+    rows : (nnz,) row of each entry, uint16 or int32 as `index_dtype(shape[0])` says.
+    columns : (nnz,) column of each entry, uint16 or int32 as `index_dtype(shape[1])` says.
+    values : (nnz,) float32 or float64; or (1,) if all entries share one value (iso-valued).
+
+    Raises
+    ------
+    MatrixError
+        The arrays' lengths or types do not fit together. `validate` checks the entries themselves.
+    """
+
+    shape: tuple[int, int]
+    rows: Array
+    columns: Array
+    values: Array
+
+    def __post_init__(self) -> None:
+        check_shape(self.shape)
+        check_values(self.values, self.nnz)
+        if self.rows.ndim != 1 or self.rows.shape != self.columns.shape:
+            raise MatrixError(f"{self.rows.shape} rows but {self.columns.shape} columns; each entry needs one of each")
+        for name, indices, length in (
+            ("row", self.rows, self.shape[0]),
+            ("column", self.columns, self.shape[1]),
+        ):
+            if indices.dtype != index_dtype(length):
+                raise MatrixError(f"{name} indices are {indices.dtype}; {length:,} {name}s take {index_dtype(length)}")
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return int(self.rows.size)
+
+    @property
+    def iso(self) -> bool:
+        """Whether one stored value serves all entries."""
+        return self.values.size == 1
+
+    def validate(self) -> COO:
+        """Check every entry and return self.
+
+        Raises
+        ------
+        MatrixError
+            An index is out of range, a value is NaN or infinite, or a (row, column) pair occurs twice.
+        """
+        for name, indices, length in (
+            ("row", self.rows, self.shape[0]),
+            ("column", self.columns, self.shape[1]),
+        ):
+            if self.nnz and not 0 <= int(indices.min()) <= int(indices.max()) < length:
+                at = int(np.flatnonzero((indices.astype(np.int64) < 0) | (indices >= length))[0])
+                raise MatrixError(f"entry {at}: {name} {int(indices[at])} is outside 0..{length - 1}")
+        finite = np.isfinite(self.values)
+        if not finite.all():
+            at = int(np.flatnonzero(~finite)[0])
+            raise MatrixError(f"entry {at}: the value {self.values[at]} is not finite")
+        keys = self.rows.astype(np.int64) * self.shape[1] + self.columns
+        order = np.argsort(keys, kind="stable")
+        twice = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+        if twice.size:
+            at = int(order[twice[0] + 1])
+            raise MatrixError(f"entry {at}: ({int(self.rows[at])}, {int(self.columns[at])}) occurs twice")
+        return self
+
+    @classmethod
+    def from_arrays(cls, shape: tuple[int, int], rows: Array, columns: Array, values: Array) -> COO:
+        """Build a matrix from index arrays of any integer type; equal values are stored once.
+
+        Raises
+        ------
+        MatrixError
+            An index is outside `shape`, or lengths disagree.
+        """
+        check_shape(shape)
+        for name, indices, length in (("row", rows, shape[0]), ("column", columns, shape[1])):
+            if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
+                raise MatrixError(
+                    f"{name}s run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}"
+                )
+        return cls(
+            shape,
+            np.ascontiguousarray(rows, dtype=index_dtype(shape[0])),
+            np.ascontiguousarray(columns, dtype=index_dtype(shape[1])),
+            collapse_iso(np.ascontiguousarray(values)),
+        )
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> COO:
+        """Build from any SciPy sparse matrix or array; values are converted to `dtype`."""
+        triples = matrix.tocoo()
+        return cls.from_arrays(triples.shape, triples.row, triples.col, triples.data.astype(dtype))
+
+    def to_scipy(self) -> Any:
+        """Return a `scipy.sparse.coo_array` with int32 indices and one value per entry."""
+        from scipy.sparse import coo_array
+
+        values = np.broadcast_to(self.values, self.nnz).copy() if self.iso else self.values
+        return coo_array((values, (self.rows.astype(np.int32), self.columns.astype(np.int32))), shape=self.shape)

@@ -1,0 +1,119 @@
+"""Activation functions: what a layer applies to each element of Y·W + b."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from sparsenn.errors import InputError, unknown_name
+from sparsenn.formats import Array
+
+__all__ = ["Activation", "Identity", "ReLU", "Sigmoid", "Tanh", "activation_named"]
+
+
+class Activation(Protocol):
+    """An element-wise function; `name` identifies it in files, plans and kernels."""
+
+    name: ClassVar[str]
+
+    def __call__(self, z: Array) -> Array:
+        """Apply the function to an array of any shape; the floating-point type is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReLU:
+    """max(0, z), and min(clip, ·) of that where a clip is given (the challenge clips at 32).
+
+    Raises
+    ------
+    InputError
+        The clip is not a positive finite number.
+    """
+
+    name: ClassVar[str] = "relu"
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise InputError(f"a ReLU clip of {self.clip} is not a positive finite number")
+
+    def __call__(self, z: Array) -> Array:
+        """Apply the function to an array of any shape; the floating-point type is kept."""
+        rectified = np.maximum(z, z.dtype.type(0))
+        clipped: Array = rectified if self.clip is None else np.minimum(rectified, z.dtype.type(self.clip))
+        return clipped
+
+    def __str__(self) -> str:
+        return "relu" if self.clip is None else f"relu clipped at {self.clip:g}"
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """1 / (1 + exp(-z)), computed without overflow."""
+
+    name: ClassVar[str] = "sigmoid"
+
+    def __call__(self, z: Array) -> Array:
+        """Apply the function to an array of any shape; the floating-point type is kept."""
+        decay = np.exp(-np.abs(z))
+        sigmoid: Array = np.where(z >= 0, z.dtype.type(1), decay) / (1 + decay)
+        return sigmoid
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Tanh:
+    """The hyperbolic tangent."""
+
+    name: ClassVar[str] = "tanh"
+
+    def __call__(self, z: Array) -> Array:
+        """Apply the function to an array of any shape; the floating-point type is kept."""
+        result: Array = np.tanh(z)
+        return result
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Identity:
+    """z itself: a layer without activation."""
+
+    name: ClassVar[str] = "identity"
+
+    def __call__(self, z: Array) -> Array:
+        """Return the array unchanged."""
+        return z
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_KINDS: dict[str, Any] = {kind.name: kind for kind in (ReLU, Sigmoid, Tanh, Identity)}
+
+
+def activation_named(name: str, clip: float | None = None) -> Activation:
+    """Return the activation called `name`; `clip` belongs to ReLU alone.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown.
+    InputError
+        A clip is given to an activation that has none, or is not positive and finite.
+    """
+    if name not in _KINDS:
+        raise unknown_name("activation", name, _KINDS)
+    if clip is None:
+        activation: Activation = _KINDS[name]()
+        return activation
+    if name != ReLU.name:
+        raise InputError(f"{name} takes no clip; only {ReLU.name} does")
+    return ReLU(clip)

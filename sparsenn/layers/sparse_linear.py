@@ -1,0 +1,92 @@
+"""The sparse fully connected layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import InputError, ShapeError
+from sparsenn.formats import CSC, Array
+from sparsenn.layers.activation import Activation, ReLU
+
+__all__ = ["SparseLinear"]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseLinear:
+    """Y' = activation(Y · W + b) with sparse W.
+
+    Parameters
+    ----------
+    weights : CSC of shape (inputs, outputs).
+    bias : None, one number for all outputs, or a float32 vector of shape (outputs,). It is added to every element
+        of the product, zero or not; with act(b) = 0 that equals adding it to the non-zeros alone.
+    activation : applied to each element; `ReLU()` unless given.
+
+    Raises
+    ------
+    ShapeError
+        A bias vector whose length is not the number of outputs.
+    InputError
+        A bias that is NaN or infinite.
+    """
+
+    weights: CSC
+    bias: float | Array | None = None
+    activation: Activation = field(default_factory=ReLU)
+
+    def __post_init__(self) -> None:
+        if self.bias is None:
+            return
+        bias = np.asarray(self.bias, dtype=np.float32)
+        if bias.ndim and bias.shape != (self.outputs,):
+            raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
+        if not np.isfinite(bias).all():
+            raise InputError("the bias holds NaN or infinity")
+        object.__setattr__(self, "bias", bias if bias.ndim else float(self.bias))
+
+    @property
+    def inputs(self) -> int:
+        """Width of Y."""
+        return self.weights.shape[0]
+
+    @property
+    def outputs(self) -> int:
+        """Width of Y'."""
+        return self.weights.shape[1]
+
+    @property
+    def edges(self) -> int:
+        """Stored weights."""
+        return self.weights.nnz
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """Whether an input row of zeros gives an output row of zeros: act(b) = 0 for every output."""
+        bias = np.asarray(0.0 if self.bias is None else self.bias, dtype=np.float32)
+        return not bool(self.activation(bias).any())
+
+    def bias_vector(self) -> Array:
+        """Return the bias as float32 of shape (outputs,); zeros where there is none."""
+        return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.outputs,)).astype(np.float32)
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y' for a Y of shape (rows, inputs).
+
+        Raises
+        ------
+        ShapeError
+            Y is not two-dimensional with `inputs` columns.
+        """
+        if len(input_shape) != 2 or input_shape[1] != self.inputs:
+            raise ShapeError(f"the layer takes (rows, {self.inputs}); its input has shape {input_shape}")
+        return input_shape[0], self.outputs
+
+    @classmethod
+    def from_scipy(
+        cls, weights: Any, bias: float | Array | None = None, activation: Activation | None = None
+    ) -> SparseLinear:
+        """Build from a SciPy sparse matrix of shape (inputs, outputs), checked."""
+        return cls(CSC.from_scipy(weights).validate(), bias, activation or ReLU())

@@ -1,0 +1,95 @@
+"""Network: an ordered, shape-checked tuple of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.formats import Array
+from sparsenn.layers import Activation, SparseLinear
+
+__all__ = ["Network"]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Layers applied one after the other, each one's outputs the next one's inputs.
+
+    Raises
+    ------
+    ShapeError
+        There is no layer, or two neighbours' widths differ; the message names the layer (1-based).
+    """
+
+    layers: tuple[SparseLinear, ...]
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise ShapeError("a network needs at least one layer")
+        for number, (before, after) in enumerate(zip(self.layers, self.layers[1:], strict=False), start=2):
+            if before.outputs != after.inputs:
+                raise ShapeError(
+                    f"layer {number} takes {after.inputs} inputs, but layer {number - 1} gives {before.outputs}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[SparseLinear]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: int) -> SparseLinear:
+        return self.layers[index]
+
+    @property
+    def inputs(self) -> int:
+        """Width of the network's input."""
+        return self.layers[0].inputs
+
+    @property
+    def outputs(self) -> int:
+        """Width of the network's output."""
+        return self.layers[-1].outputs
+
+    @property
+    def edges(self) -> int:
+        """Stored weights of all layers."""
+        return sum(layer.edges for layer in self.layers)
+
+    @property
+    def widest(self) -> int:
+        """The largest width of any input or output."""
+        return max(self.inputs, *(layer.outputs for layer in self.layers))
+
+    def prefix(self, layers: int) -> Network:
+        """Return the network of the first `layers` layers.
+
+        Raises
+        ------
+        UsageError
+            The network has fewer layers, or `layers` is not positive.
+        """
+        if not 1 <= layers <= len(self):
+            raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
+        return Network(self.layers[:layers])
+
+    def with_bias(self, bias: float) -> Network:
+        """Return the same network with one bias for all layers and outputs."""
+        return Network(tuple(SparseLinear(layer.weights, bias, layer.activation) for layer in self.layers))
+
+    @classmethod
+    def from_scipy(
+        cls, weights: Iterable[Any], bias: float | Array | None = None, activation: Activation | None = None
+    ) -> Network:
+        """Build from SciPy sparse matrices of shape (inputs, outputs), one a layer, sharing bias and activation.
+
+        Raises
+        ------
+        ShapeError
+            Neighbouring widths differ, or a bias vector does not fit every layer.
+        MatrixError
+            A matrix holds a value that is not finite.
+        """
+        return cls(tuple(SparseLinear.from_scipy(matrix, bias, activation) for matrix in weights))
