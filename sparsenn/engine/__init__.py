@@ -1,1 +1,18 @@
-"""TODO"""
+"""The engine: plan how a network is to be run, then run it."""
+
+from sparsenn.engine.execute import execute, infer
+from sparsenn.engine.merging import Merged, merge_equal_outputs
+from sparsenn.engine.plan import Plan, plan
+from sparsenn.engine.result import LayerStatistics, Result, Seconds
+
+__all__ = [
+    "LayerStatistics",
+    "Merged",
+    "Plan",
+    "Result",
+    "Seconds",
+    "execute",
+    "infer",
+    "merge_equal_outputs",
+    "plan",
+]

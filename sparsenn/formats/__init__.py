@@ -14,6 +14,7 @@ from sparsenn.formats.conversion import (
 )
 from sparsenn.formats.coo import COO
 from sparsenn.formats.ell import ELL
+from sparsenn.formats.equality import equal_groups, equal_rows
 
 __all__ = [
     "COO",
@@ -30,6 +31,8 @@ __all__ = [
     "csr_to_csc",
     "csr_to_ell",
     "ell_to_csr",
+    "equal_groups",
+    "equal_rows",
     "from_dense",
     "index_dtype",
 ]

@@ -13,6 +13,8 @@ __all__ = [
     "INDEX16_LIMIT",
     "INDEX32_LIMIT",
     "Array",
+    "as_floats",
+    "as_indices",
     "check_shape",
     "check_values",
     "collapse_iso",
@@ -44,8 +46,39 @@ def index_dtype(width: int) -> np.dtype[Any]:
 
 def check_shape(shape: tuple[int, int]) -> None:
     """Refuse a shape that is not two non-negative lengths within int32."""
-    if len(shape) != 2 or not all(0 <= length <= INDEX32_LIMIT for length in shape):
+    if len(shape) != 2 or not all(
+        isinstance(length, int | np.integer) and 0 <= length <= INDEX32_LIMIT for length in shape
+    ):
         raise MatrixError(f"the shape {shape} is not two lengths in 0..{INDEX32_LIMIT:,}")
+
+
+def as_indices(name: str, indices: Array, length: int) -> Array:
+    """Return indices of any integer type as the one that `length` takes.
+
+    Raises
+    ------
+    MatrixError
+        They are not a vector of integers, or one is outside 0..length - 1.
+    """
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        raise MatrixError(f"{name} must be a vector of integers, not {indices.dtype} with shape {indices.shape}")
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
+        raise MatrixError(f"{name} run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}")
+    return np.ascontiguousarray(indices, dtype=index_dtype(length))
+
+
+def as_floats(values: Array, dtype: npt.DTypeLike) -> Array:
+    """Return a copy of real numbers as `dtype`; what is beyond its range becomes infinite, which `validate` refuses.
+
+    Raises
+    ------
+    MatrixError
+        The values are not real numbers.
+    """
+    if values.dtype.kind not in "biuf":
+        raise MatrixError(f"values must be real numbers, not {values.dtype}")
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
 
 
 def check_values(values: Array, nnz: int) -> None:
@@ -57,8 +90,8 @@ def check_values(values: Array, nnz: int) -> None:
 
 
 def collapse_iso(values: Array) -> Array:
-    """Return a one-element copy when all of `values` are bit-equal, else `values` itself."""
-    if values.size > 1:
+    """Return a one-element copy when all of a float32 or float64 vector are bit-equal, else `values` itself."""
+    if values.size > 1 and values.ndim == 1 and values.dtype in (np.float32, np.float64):
         bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
         if bits[0] == bits[-1] and bool((bits == bits[0]).all()):
             return values[:1].copy()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, check_shape, check_values, collapse_iso, index_dtype
+from sparsenn.formats.arrays import Array, as_floats, as_indices, check_shape, check_values, collapse_iso, index_dtype
 from sparsenn.jit import compiled
 
 __all__ = ["CSC", "CSR", "Compressed"]
@@ -51,7 +51,8 @@ class Compressed:
             )
         if self.indices.ndim != 1 or self.indices.dtype != index_dtype(self.width):
             raise MatrixError(
-                f"indices are {self.indices.dtype}; a width of {self.width:,} takes {index_dtype(self.width)}"
+                f"indices are {self.indices.dtype} of shape {self.indices.shape}; "
+                f"a width of {self.width:,} takes a vector of {index_dtype(self.width)}"
             )
         check_values(self.values, self.nnz)
 
@@ -123,8 +124,6 @@ class Compressed:
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         shape = (stop - start, self.shape[1]) if self.major_axis == 0 else (self.shape[0], stop - start)
         values = self.values if self.iso else self.values[first:last]
-        if values.size == 1 and last - first > 1:
-            values = self.values
         return type(self)(shape, self.indptr[start : stop + 1] - first, self.indices[first:last], values)
 
     @classmethod
@@ -137,13 +136,10 @@ class Compressed:
             An index does not fit the index type, or lengths disagree.
         """
         check_shape(shape)
-        width = shape[1 - cls.major_axis]
-        if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < width:
-            raise MatrixError(f"indices run from {int(indices.min())} to {int(indices.max())}, outside 0..{width - 1}")
         return cls(
             shape,
             np.ascontiguousarray(indptr, dtype=np.int64),
-            np.ascontiguousarray(indices, dtype=index_dtype(width)),
+            as_indices("indices", indices, shape[1 - cls.major_axis]),
             collapse_iso(np.ascontiguousarray(values)),
         )
 
@@ -158,9 +154,8 @@ class CSR(Compressed):
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
         """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
-        rows = matrix.tocsr(copy=True)
-        rows.sum_duplicates()
-        return cls.from_arrays(rows.shape, rows.indptr, rows.indices, rows.data.astype(dtype))
+        rows = _canonical(matrix, "tocsr")
+        return cls.from_arrays(rows.shape, rows.indptr, rows.indices, as_floats(rows.data, dtype))
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csr_array` with one value per entry."""
@@ -179,15 +174,23 @@ class CSC(Compressed):
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSC:
         """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
-        columns = matrix.tocsc(copy=True)
-        columns.sum_duplicates()
-        return cls.from_arrays(columns.shape, columns.indptr, columns.indices, columns.data.astype(dtype))
+        columns = _canonical(matrix, "tocsc")
+        return cls.from_arrays(columns.shape, columns.indptr, columns.indices, as_floats(columns.data, dtype))
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csc_array` with one value per entry."""
         from scipy.sparse import csc_array
 
         return csc_array((self.expanded_values(), *_scipy_indices(self)), shape=self.shape)
+
+
+def _canonical(matrix: Any, conversion: str) -> Any:
+    """Return a copy of a SciPy matrix in another format, its indices sorted and its duplicates summed."""
+    if not hasattr(matrix, conversion):
+        raise MatrixError(f"a {type(matrix).__name__} is no SciPy sparse matrix; `from_dense` takes arrays")
+    copy = getattr(matrix, conversion)(copy=True)
+    copy.sum_duplicates()
+    return copy
 
 
 def _scipy_indices(matrix: Compressed) -> tuple[Array, Array]:

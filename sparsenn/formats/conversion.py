@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, collapse_iso, index_dtype
+from sparsenn.formats.arrays import Array, as_floats, collapse_iso, index_dtype
 from sparsenn.formats.compressed import CSC, CSR, Compressed
 from sparsenn.formats.coo import COO
 from sparsenn.formats.ell import ELL
@@ -175,7 +175,7 @@ def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
     Raises
     ------
     MatrixError
-        `matrix` is not two-dimensional.
+        `matrix` is not two-dimensional, or not of real numbers.
     """
     dense = np.asarray(matrix)
     if dense.ndim != 2:
@@ -186,5 +186,5 @@ def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
         (dense.shape[0], dense.shape[1]),
         indptr,
         columns.astype(index_dtype(dense.shape[1])),
-        collapse_iso(dense[rows, columns].astype(dtype)),
+        collapse_iso(as_floats(dense[rows, columns], dtype)),
     )

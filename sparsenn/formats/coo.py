@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, check_shape, check_values, collapse_iso, index_dtype
+from sparsenn.formats.arrays import Array, as_floats, as_indices, check_shape, check_values, collapse_iso, index_dtype
 
 __all__ = ["COO"]
 
@@ -94,23 +94,20 @@ class COO:
             An index is outside `shape`, or lengths disagree.
         """
         check_shape(shape)
-        for name, indices, length in (("row", rows, shape[0]), ("column", columns, shape[1])):
-            if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
-                raise MatrixError(
-                    f"{name}s run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}"
-                )
         return cls(
             shape,
-            np.ascontiguousarray(rows, dtype=index_dtype(shape[0])),
-            np.ascontiguousarray(columns, dtype=index_dtype(shape[1])),
+            as_indices("rows", rows, shape[0]),
+            as_indices("columns", columns, shape[1]),
             collapse_iso(np.ascontiguousarray(values)),
         )
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> COO:
         """Build from any SciPy sparse matrix or array; values are converted to `dtype`."""
-        triples = matrix.tocoo()
-        return cls.from_arrays(triples.shape, triples.row, triples.col, triples.data.astype(dtype))
+        if not hasattr(matrix, "tocoo"):
+            raise MatrixError(f"a {type(matrix).__name__} is no SciPy sparse matrix; `from_dense` takes arrays")
+        triples = matrix.tocoo(copy=True)
+        return cls.from_arrays(triples.shape, triples.row, triples.col, as_floats(triples.data, dtype))
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.coo_array` with int32 indices and one value per entry."""

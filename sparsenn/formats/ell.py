@@ -70,8 +70,10 @@ class ELL:
             A length exceeds the slots, an index is out of range or does not increase, padding is not zero, or a
             value is NaN or infinite.
         """
-        if self.nnz and not 0 <= int(self.lengths.min()) <= int(self.lengths.max()) <= self.slots:
-            raise MatrixError(f"row lengths must be in 0..{self.slots}")
+        wrong_rows = np.flatnonzero((self.lengths < 0) | (self.lengths > self.slots))
+        if wrong_rows.size:
+            row = int(wrong_rows[0])
+            raise MatrixError(f"row {row}: a length of {int(self.lengths[row])} is outside 0..{self.slots}")
         used = np.arange(self.slots) < self.lengths[:, None]
         indices = self.indices.astype(np.int64)
         wrong = used & ((indices < 0) | (indices >= self.shape[1]))

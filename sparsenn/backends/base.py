@@ -1,0 +1,188 @@
+"""What every backend offers: the protocol, the record of a variant, and the registry of variants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+
+from sparsenn.errors import SparseNNError, unknown_name
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import SparseLinear
+
+__all__ = [
+    "Backend",
+    "Features",
+    "LayerCounts",
+    "StepInput",
+    "StepOutput",
+    "Variant",
+    "operations",
+    "register",
+    "variant",
+    "variants",
+]
+
+Features: TypeAlias = CSR | Array
+"""Rows of features: CSR, or a dense row-major matrix of shape (rows, width)."""
+
+
+@dataclass(frozen=True)
+class LayerCounts:
+    """What a kernel counted in one layer.
+
+    Parameters
+    ----------
+    kernel : name of the variant that computed the layer.
+    rows : rows it computed.
+    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero.
+    nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer.
+    performed_edges : multiply-adds done.
+    """
+
+    kernel: str
+    rows: int
+    active_inputs: int
+    nonzeros: int
+    performed_edges: int
+
+
+@dataclass(frozen=True, eq=False)
+class StepInput:
+    """One launch: some consecutive layers of a prepared stack, on some rows.
+
+    Parameters
+    ----------
+    stack : what `Backend.prepare` returned.
+    first, last : the layers to run, counted from 0 within the stack, `last` excluded.
+    features : rows of width `inputs` of layer `first`.
+    multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
+    droppable_from : rows that are all zero may be left out of the output once this layer (counted within the
+        stack) has run, because every later layer keeps them at zero.
+    scatter : multiply only the non-zeros in layer `first` (where the variant has that choice).
+    """
+
+    stack: Any
+    first: int
+    last: int
+    features: Features
+    multiplicity: Array
+    droppable_from: int
+    scatter: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutput:
+    """What a launch gives back.
+
+    Parameters
+    ----------
+    features : the rows that are left, of the last layer's width.
+    kept : (rows,) int64, which input row each of them came from, increasing.
+    counts : one record a layer.
+    """
+
+    features: Features
+    kept: Array
+    counts: tuple[LayerCounts, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to carry out an operation.
+
+    Parameters
+    ----------
+    operation : what is computed, for example `spmspm`.
+    name : the variant's idea in a word or two.
+    device : `reference`, `cpu` or `cuda`.
+    summary : one line for tables.
+    launch : runs one step.
+    needs : what must hold for it, in words; empty if nothing.
+    fuses : whether one launch can run several layers.
+    """
+
+    operation: str
+    name: str
+    device: str
+    summary: str
+    launch: Callable[[StepInput], StepOutput]
+    needs: tuple[str, ...] = ()
+    fuses: bool = False
+
+
+class Backend(Protocol):
+    """The operations the engine is written in."""
+
+    device: str
+    description: str
+
+    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
+        """Bring layers into the form the kernels read; `copies[k]` (int64) says how many neurons each output is."""
+        ...
+
+    def place(self, features: Features) -> Features:
+        """Move features to the device, in a type its kernels take."""
+        ...
+
+    def fetch(self, features: Features) -> Features:
+        """Move features to the host."""
+        ...
+
+    def take_rows(self, features: Features, rows: Array) -> Features:
+        """Return the given rows (int64) as features of their own."""
+        ...
+
+    def equal_rows(self, features: Features) -> tuple[Array, Array]:
+        """Group rows that are equal bit for bit.
+
+        Returns (representatives, group): the first row of each group, increasing, and each row's group, int64.
+        """
+        ...
+
+
+_VARIANTS: dict[tuple[str, str, str], Variant] = {}
+
+
+def register(entry: Variant) -> Variant:
+    """Add a variant to the registry; a name may be taken once per operation and device."""
+    key = (entry.operation, entry.device, entry.name)
+    if key in _VARIANTS:
+        raise SparseNNError(f"the {entry.device} variant {entry.name!r} of {entry.operation} is registered twice")
+    _VARIANTS[key] = entry
+    return entry
+
+
+def operations() -> tuple[str, ...]:
+    """Return the names of all operations that have a variant."""
+    return tuple(sorted({entry.operation for entry in _VARIANTS.values()}))
+
+
+def variants(operation: str | None = None, device: str | None = None) -> tuple[Variant, ...]:
+    """Return the registered variants in order of registration, all or those of an operation and a device.
+
+    Raises
+    ------
+    UsageError
+        No variant has that operation.
+    """
+    if operation is not None and operation not in operations():
+        raise unknown_name("operation", operation, operations())
+    return tuple(
+        entry for entry in _VARIANTS.values() if operation in (None, entry.operation) and device in (None, entry.device)
+    )
+
+
+def variant(operation: str, name: str, device: str) -> Variant:
+    """Return one variant.
+
+    Raises
+    ------
+    UsageError
+        The operation has no variant of that name on that device; the message lists those it has.
+    """
+    choices = {entry.name: entry for entry in variants(operation, device)}
+    if name not in choices:
+        raise unknown_name(f"{device} kernel for {operation}", name, choices)
+    return choices[name]

@@ -1,0 +1,94 @@
+"""The CPU backend: numba kernels on plain threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparsenn.backends.base import Features, Variant, register
+from sparsenn.backends.cpu import rows
+from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
+from sparsenn.backends.cpu.scipy_product import launch_scipy
+from sparsenn.backends.cpu.sequential import launch_sequential
+from sparsenn.backends.cpu.stack import Stack
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import SparseLinear
+from sparsenn.workers import thread_count
+
+__all__ = ["CPUBackend"]
+
+
+class CPUBackend:
+    """Computes on all cores this process may use."""
+
+    device = "cpu"
+
+    @property
+    def description(self) -> str:
+        """The device in words."""
+        threads = thread_count()
+        return f"cpu ({threads} thread{'s' if threads > 1 else ''})"
+
+    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
+        """Pack layers end to end."""
+        return Stack(layers, copies)
+
+    def place(self, features: Features) -> Features:
+        """Return the features in float32, dense ones in row-major order."""
+        if isinstance(features, CSR):
+            if features.values.dtype == np.float32:
+                return features
+            return CSR(features.shape, features.indptr, features.indices, features.values.astype(np.float32))
+        return np.ascontiguousarray(features, dtype=np.float32)
+
+    def fetch(self, features: Features) -> Features:
+        """Return the features: they are on the host."""
+        return features
+
+    def take_rows(self, features: Features, selected: Array) -> Features:
+        """Return the given rows."""
+        return rows.take_rows(features, selected)
+
+    def equal_rows(self, features: Features) -> tuple[Array, Array]:
+        """Group equal rows: hashed on all cores, then compared whole."""
+        return rows.group_rows(features)
+
+
+register(
+    Variant(
+        operation="spmspm",
+        name="sequential",
+        device="cpu",
+        summary="each CSR row against each CSC column, by merge-intersection",
+        launch=launch_sequential,
+    )
+)
+register(
+    Variant(
+        operation="spmspm",
+        name="scipy",
+        device="cpu",
+        summary="SciPy's sparse product, then bias and activation",
+        launch=launch_scipy,
+    )
+)
+register(
+    Variant(
+        operation="spmspm",
+        name="scatter",
+        device="cpu",
+        summary="only non-zeros, each scattered through its row of weights",
+        launch=launch_scatter,
+    )
+)
+register(
+    Variant(
+        operation="spmspm",
+        name="panel",
+        device="cpu",
+        summary="rows along the vector lanes, many layers while a tile of rows stays in cache",
+        launch=launch_panel,
+        fuses=True,
+    )
+)

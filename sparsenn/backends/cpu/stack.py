@@ -1,0 +1,109 @@
+"""Stack: the weights of consecutive layers, packed end to end so that one compiled call can run them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array, csc_to_csr, index_dtype
+from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+
+__all__ = ["IDENTITY", "RELU", "SIGMOID", "TANH", "Packed", "Stack", "pack"]
+
+RELU, SIGMOID, TANH, IDENTITY = range(4)
+_CODES: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
+
+
+class Packed(NamedTuple):
+    """Compressed matrices and parameters of L layers, in arrays that the kernels take as one argument.
+
+    widths : (L + 1,) int64, width before each layer and after the last.
+    starts : (L + 1,) int64, where each layer's outputs begin in `offsets`, `bias` and `copies`.
+    offsets : (all outputs + L,) int64, entries of each output column: column j of layer k spans offsets[s] to
+        offsets[s + 1] with s = starts[k] + k + j.
+    indices : (all entries,) uint16 or int32, the input of each entry.
+    values : (all entries,) float32; an iso-valued layer stores one.
+    value_starts : (L,) int64, where each layer's values begin.
+    value_strides : (L,) int64, 1; or 0 for an iso-valued layer.
+    bias : (all outputs,) float32.
+    copies : (all outputs,) int64, how many neurons each output stands for.
+    activations : (L,) int64, one of the codes above.
+    clips : (L,) float32, infinity where there is none.
+    """
+
+    widths: Array
+    starts: Array
+    offsets: Array
+    indices: Array
+    values: Array
+    value_starts: Array
+    value_strides: Array
+    bias: Array
+    copies: Array
+    activations: Array
+    clips: Array
+
+
+class Stack:
+    """Layers in packed form; the first layer also by rows once a kernel asks for it.
+
+    Parameters
+    ----------
+    layers : consecutive layers.
+    copies : for each layer, (outputs,) int64: how many neurons each output stands for.
+    """
+
+    def __init__(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> None:
+        self.layers = tuple(layers)
+        self.copies = tuple(copies)
+        self.packed = pack(self.layers, self.copies)
+        self._by_rows: dict[int, tuple[Array, Array, Array]] = {}
+
+    @property
+    def no_rows(self) -> tuple[Array, Array, Array]:
+        """Empty arrays of the types that `by_rows` returns."""
+        return np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs)), np.zeros(0, np.float32)
+
+    def by_rows(self, layer: int) -> tuple[Array, Array, Array]:
+        """Return one layer's weights as CSR arrays (indptr, indices, values), converted on first use."""
+        if layer not in self._by_rows:
+            rows = csc_to_csr(self.layers[layer].weights)
+            self._by_rows[layer] = rows.indptr, rows.indices, rows.expanded_values()
+        return self._by_rows[layer]
+
+
+def _clip(activation: Activation) -> float:
+    clip = activation.clip if isinstance(activation, ReLU) else None
+    return np.inf if clip is None else clip
+
+
+def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
+    """Copy the layers' arrays into one `Packed`.
+
+    Raises
+    ------
+    UsageError
+        A layer has an activation that the kernels do not know.
+    """
+    for number, layer in enumerate(layers, start=1):
+        if type(layer.activation) not in _CODES:
+            raise UsageError(f"layer {number}: the CPU kernels do not know the activation {layer.activation}")
+    weights = [layer.weights for layer in layers]
+    entries = np.cumsum([0, *(matrix.nnz for matrix in weights)])
+    stored = np.cumsum([0, *(matrix.values.size for matrix in weights)])
+    return Packed(
+        widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
+        starts=np.cumsum([0, *(layer.outputs for layer in layers)], dtype=np.int64),
+        offsets=np.concatenate([matrix.indptr + start for matrix, start in zip(weights, entries, strict=False)]),
+        indices=np.concatenate([matrix.indices for matrix in weights]),
+        values=np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights]),
+        value_starts=stored[:-1].astype(np.int64),
+        value_strides=np.array([0 if matrix.iso else 1 for matrix in weights], np.int64),
+        bias=np.concatenate([layer.bias_vector() for layer in layers]),
+        copies=np.concatenate(copies).astype(np.int64, copy=False),
+        activations=np.array([_CODES[type(layer.activation)] for layer in layers], np.int64),
+        clips=np.array([_clip(layer.activation) for layer in layers], np.float32),
+    )

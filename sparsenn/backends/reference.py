@@ -1,0 +1,121 @@
+"""The oracle: float64, SciPy, one layer at a time, nothing clever. Every test compares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput, Variant, register
+from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.layers import SparseLinear
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+
+__all__ = ["ReferenceBackend", "categories", "forward", "run"]
+
+
+def forward(layer: SparseLinear, features: Any) -> Any:
+    """Compute act(Y·W + b) in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR."""
+    from scipy.sparse import csr_array
+
+    product = csr_array(features @ layer.weights.to_scipy().astype(np.float64).tocsr())
+    bias = layer.bias_vector().astype(np.float64)
+    if layer.keeps_zero_rows:  # act(b) = 0: only stored elements can become non-zero
+        product.data = layer.activation(product.data + bias[product.indices])
+    else:
+        product = csr_array(layer.activation(product.toarray() + bias))
+    product.eliminate_zeros()
+    return product
+
+
+def run(network: Network, inputs: CSR, progress: Progress = silent) -> Any:
+    """Run the whole network in float64; returns the outputs as a SciPy CSR array of shape (rows, outputs)."""
+    features = inputs.to_scipy().astype(np.float64)
+    for number, layer in enumerate(network, start=1):
+        features = forward(layer, features)
+        progress("reference", number, len(network))
+    return features
+
+
+def categories(network: Network, inputs: CSR, progress: Progress = silent) -> Array:
+    """Return the rows, counted from 0, whose float64 output has a non-zero, as sorted int64."""
+    return np.flatnonzero(np.diff(run(network, inputs, progress).indptr)).astype(np.int64)
+
+
+class ReferenceBackend:
+    """The reference behind the backend protocol, so that it passes the same tests as the others."""
+
+    device = "reference"
+    description = "reference (float64, SciPy)"
+
+    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
+        """Return the layers with the number of neurons that each output stands for."""
+        return tuple(zip(layers, copies, strict=True))
+
+    def place(self, features: Features) -> Features:
+        """Return the features as CSR."""
+        return features if isinstance(features, CSR) else from_dense(features, np.float64)
+
+    def fetch(self, features: Features) -> Features:
+        """Return the features: they are on the host."""
+        return features
+
+    def take_rows(self, features: Features, rows: Array) -> Features:
+        """Return the given rows."""
+        return CSR.from_scipy(self.place(features).to_scipy()[rows], np.float64)
+
+    def equal_rows(self, features: Features) -> tuple[Array, Array]:
+        """Group equal rows by comparing each one whole, as bytes."""
+        rows = self.place(features)
+        seen: dict[tuple[bytes, bytes], int] = {}
+        representatives: list[int] = []
+        group = np.empty(rows.shape[0], np.int64)
+        values = rows.expanded_values()
+        for row in range(rows.shape[0]):
+            entries = slice(rows.indptr[row], rows.indptr[row + 1])
+            key = rows.indices[entries].tobytes(), values[entries].tobytes()
+            if key not in seen:
+                seen[key] = len(representatives)
+                representatives.append(row)
+            group[row] = seen[key]
+        return np.array(representatives, np.int64), group
+
+
+def _launch(step: StepInput) -> StepOutput:
+    features = step.features.to_scipy().astype(np.float64)
+    kept = np.arange(features.shape[0])
+    counts = []
+    for number in range(step.first, step.last):
+        layer, copies = step.stack[number]
+        degrees = np.diff(layer.weights.to_scipy().tocsr().indptr)
+        edges = int(degrees[features.indices].sum())
+        rows = features.shape[0]
+        features = forward(layer, features)
+        alive = np.diff(features.indptr) > 0
+        row_of_entry = np.repeat(np.arange(rows), np.diff(features.indptr))
+        counts.append(
+            LayerCounts(
+                kernel="reference",
+                rows=rows,
+                active_inputs=int(step.multiplicity[kept][alive].sum()),
+                nonzeros=int((copies[features.indices] * step.multiplicity[kept][row_of_entry]).sum()),
+                performed_edges=edges,
+            )
+        )
+        if number >= step.droppable_from:
+            features, kept = features[alive], kept[alive]
+    return StepOutput(CSR.from_scipy(features, np.float64), kept, tuple(counts))
+
+
+register(
+    Variant(
+        operation="spmspm",
+        name="reference",
+        device="reference",
+        summary="SciPy's product in float64, one layer at a time: the oracle",
+        launch=_launch,
+        fuses=True,
+    )
+)

@@ -1,0 +1,160 @@
+"""What a run gives back: outputs, categories, statistics by layer, and where the time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sparsenn.backends import Features
+from sparsenn.engine.plan import Plan
+from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.formats.arrays import collapse_iso, index_dtype
+from sparsenn.formats.conversion import scan
+
+__all__ = ["BatchOutput", "LayerStatistics", "Result", "Seconds"]
+
+_EXPANDED_FLOATS = 1 << 24
+"""Outputs expanded at a time: 64 MiB of float32."""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where the time went, in seconds of wall time.
+
+    Parameters
+    ----------
+    read : reading or generating the dataset; 0 if it was in memory already.
+    plan : merging equal outputs and choosing kernels.
+    transfer : moving inputs to the device and results back.
+    compute : the layers, dropping and grouping of rows included, to the categories.
+    """
+
+    read: float = 0.0
+    plan: float = 0.0
+    transfer: float = 0.0
+    compute: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The sum of all parts."""
+        return self.read + self.plan + self.transfer + self.compute
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """What happened in one layer, over all batches.
+
+    Parameters
+    ----------
+    layer : 1-based number.
+    kernel : the variant that computed it.
+    rows : rows computed.
+    active_rows : inputs with a non-zero after this layer.
+    distinct_rows : rows that differ after this layer; None where equal rows were not looked for.
+    nonzeros : non-zeros after this layer, over all inputs and all neurons.
+    density : non-zeros as a fraction of active rows × neurons.
+    performed_edges : multiply-adds done.
+    seconds : wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
+    """
+
+    layer: int
+    kernel: str
+    rows: int
+    active_rows: int
+    distinct_rows: int | None
+    nonzeros: int
+    density: float
+    performed_edges: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class BatchOutput:
+    """The last layer's distinct rows of one batch, and which of them each input has.
+
+    Parameters
+    ----------
+    features : distinct rows, of the merged network's width.
+    owner : (inputs of the batch,) int64, the row of each input; -1 for one that is all zero and was dropped.
+    """
+
+    features: Features
+    owner: Array
+
+    def active(self) -> Array:
+        """Return for each input of the batch whether its row has a non-zero."""
+        if isinstance(self.features, CSR):
+            alive = np.diff(self.features.indptr) > 0
+        else:
+            alive = self.features.any(axis=1)
+        return np.append(alive, False)[self.owner]  # owner -1 reads the appended False
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The outcome of running a plan on its inputs.
+
+    Parameters
+    ----------
+    plan : what was run.
+    inputs, neurons, layers, edges : the problem's size; `neurons` is the width of the input.
+    categories : sorted int64, the inputs (counted from 0) whose final row has a non-zero.
+    statistics : one record a layer.
+    seconds : where the time went.
+    batches : the outputs in compact form; `outputs` expands them.
+    """
+
+    plan: Plan
+    inputs: int
+    neurons: int
+    layers: int
+    edges: int
+    categories: Array
+    statistics: tuple[LayerStatistics, ...]
+    seconds: Seconds
+    batches: tuple[BatchOutput, ...]
+
+    @property
+    def edges_per_second(self) -> float:
+        """The challenge's rate: inputs × edges / seconds, over plan, transfer and compute; dead rows count too."""
+        seconds = self.seconds.plan + self.seconds.transfer + self.seconds.compute
+        return self.inputs * self.edges / seconds if seconds else 0.0
+
+    @property
+    def performed_edges(self) -> int:
+        """Multiply-adds really done."""
+        return sum(layer.performed_edges for layer in self.statistics)
+
+    @cached_property
+    def outputs(self) -> CSR:
+        """The last layer's outputs, CSR of shape (inputs, outputs); built on first use."""
+        parts = [
+            self._expand(batch.features, batch.owner[start : start + step])
+            for batch in self.batches
+            for step in [max(1, _EXPANDED_FLOATS // max(1, self.plan.network.outputs))]
+            for start in range(0, batch.owner.size, step)
+        ]
+        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.indptr) for part in parts)])
+        width = self.plan.network.outputs
+        return CSR(
+            (self.inputs, width),
+            scan(lengths),
+            np.concatenate([np.zeros(0, index_dtype(width)), *(part.indices for part in parts)]),
+            collapse_iso(np.concatenate([np.zeros(0, np.float32), *(part.expanded_values() for part in parts)])),
+        )
+
+    def _expand(self, features: Features, owner: Array) -> CSR:
+        """Give each input its row, and each neuron its value."""
+        alive = owner >= 0
+        used, back = np.unique(owner[alive], return_inverse=True)
+        if isinstance(features, CSR):
+            dense = features.to_scipy()[used].toarray()
+        else:
+            dense = features[used]
+        if self.plan.merged.expansion is not None:
+            dense = dense[:, self.plan.merged.expansion]
+        rows = np.zeros((owner.size, dense.shape[1]), dense.dtype)
+        rows[alive] = dense[back]
+        return from_dense(rows, dense.dtype.type)

@@ -1,0 +1,126 @@
+"""Finding groups (rows of a CSR, columns of a CSC, rows of a dense matrix) that are equal bit for bit.
+
+Groups are hashed, then every group is compared whole with the first one of the same hash: the hash only saves
+comparisons, it never decides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparsenn.formats.arrays import Array
+from sparsenn.formats.compressed import Compressed
+from sparsenn.jit import compiled
+from sparsenn.workers import chunks, map_threads
+
+__all__ = ["equal_groups", "equal_rows"]
+
+_HASHED = 4096
+"""Groups hashed per task."""
+
+
+@compiled
+def _hash_spans(words: Array, offsets: Array, start: int, stop: int, hashes: Array) -> None:
+    """Mix the 32-bit words of each span (words[offsets[g]:offsets[g + 1]]) into hashes[g], for g in start..stop.
+
+    Two accumulators with different odd multipliers (from the fractional parts of the golden ratio and of e) halve
+    the multiplier's latency; the closing shifts spread the high bits, as splitmix64's finaliser does.
+    """
+    p, q = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xB7E151628AED2A6B)
+    for group in range(start, stop):
+        first, last = offsets[group], offsets[group + 1]
+        one, two = np.uint64(last - first) * p, q
+        at = first
+        while at + 1 < last:
+            one = (one ^ np.uint64(words[at])) * p
+            two = (two ^ np.uint64(words[at + 1])) * q
+            one ^= one >> np.uint64(29)
+            two ^= two >> np.uint64(31)
+            at += 2
+        if at < last:
+            one = (one ^ np.uint64(words[at])) * p
+        mixed = (one ^ (two >> np.uint64(32)) ^ (two << np.uint64(32))) * p
+        hashes[group] ^= mixed ^ (mixed >> np.uint64(31))
+
+
+@compiled
+def _same(words: Array, offsets: Array, left: int, right: int) -> bool:
+    a, b = offsets[left], offsets[right]
+    length = offsets[left + 1] - a
+    if length != offsets[right + 1] - b:
+        return False
+    for k in range(length):
+        if words[a + k] != words[b + k]:
+            return False
+    return True
+
+
+@compiled
+def _group_equal(hashes: Array, words: Array, offsets: Array, more: Array, more_offsets: Array) -> tuple[Array, Array]:
+    """Group spans that are equal in `words` and in `more`, found by hash, then compared whole.
+
+    hashes : (groups,) uint64. words, more : uint32 or uint16; offsets : (groups + 1,) int64 into each.
+    Returns (representatives, group): the first span of each group, increasing, and every span's group; int64.
+    """
+    total = hashes.size
+    size = 16
+    while size < 2 * total:
+        size *= 2
+    mask = np.uint64(size - 1)
+    table = np.full(size, -1, np.int64)
+    representatives = np.empty(total, np.int64)
+    group = np.empty(total, np.int64)
+    found = 0
+    for row in range(total):
+        slot = hashes[row] & mask
+        while True:
+            known = table[slot]
+            if known < 0:
+                table[slot] = found
+                representatives[found] = row
+                group[row] = found
+                found += 1
+                break
+            other = representatives[known]
+            same = hashes[other] == hashes[row]
+            if same and _same(words, offsets, other, row) and _same(more, more_offsets, other, row):
+                group[row] = known
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return representatives[:found].copy(), group
+
+
+def _words(values: Array) -> Array:
+    """View 16-, 32- and 64-bit elements as 16- or 32-bit words: equality of words is equality of bits."""
+    return values.reshape(-1).view(np.uint16 if values.itemsize == 2 else np.uint32)
+
+
+def _group(groups: int, *spans: tuple[Array, Array]) -> tuple[Array, Array]:
+    hashes = np.zeros(groups, np.uint64)
+    for words, offsets in spans:
+
+        def mix(bounds: tuple[int, int], words: Array = words, offsets: Array = offsets) -> None:
+            _hash_spans(words, offsets, *bounds, hashes)
+
+        map_threads(mix, chunks(groups, _HASHED))
+    return _group_equal(hashes, *spans[0], *spans[-1])
+
+
+def equal_groups(matrix: Compressed) -> tuple[Array, Array]:
+    """Group equal rows of a CSR matrix, or equal columns of a CSC matrix.
+
+    Returns (representatives, group): the first member of each group, increasing, and the group of each row or
+    column; both int64.
+    """
+    spans = [(_words(matrix.indices), matrix.indptr)]
+    if not matrix.iso:
+        size = matrix.values.itemsize // 4
+        spans.append((_words(matrix.values), matrix.indptr * size))
+    return _group(matrix.groups, *spans)
+
+
+def equal_rows(matrix: Array) -> tuple[Array, Array]:
+    """Group equal rows of a dense matrix of shape (rows, width); returns what `equal_groups` does."""
+    rows, width = matrix.shape
+    offsets = np.arange(rows + 1, dtype=np.int64) * (width * matrix.itemsize // 4)
+    return _group(rows, (_words(np.ascontiguousarray(matrix)), offsets))

@@ -1,0 +1,40 @@
+"""The worker threads: compiled kernels release the GIL, so plain threads use all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+__all__ = ["chunks", "map_threads", "thread_count"]
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+@cache
+def thread_count() -> int:
+    """Return how many threads compute: the cores this process may use, or NUMBA_NUM_THREADS if that is fewer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("NUMBA_NUM_THREADS", "")
+    return max(1, min(cores, int(asked))) if asked.isdigit() else cores
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix="sparsenn")
+
+
+def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+    """Apply `function` to each item, on all threads where there is more than one item; results keep their order."""
+    work = list(items)
+    if len(work) < 2 or thread_count() == 1:
+        return [function(item) for item in work]
+    return list(_pool().map(function, work))
+
+
+def chunks(total: int, size: int) -> list[tuple[int, int]]:
+    """Cut 0..total into consecutive (start, stop) ranges of at most `size`."""
+    return [(start, min(start + size, total)) for start in range(0, total, size)]
