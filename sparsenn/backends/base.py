@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-
 from sparsenn.errors import SparseNNError, unknown_name
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
@@ -79,7 +78,7 @@ class StepOutput:
     Parameters
     ----------
     features : the rows that are left, of the last layer's width.
-    kept : (rows,) int64, which input row each of them came from, increasing.
+    kept : (rows,) int64, which input row each of them came from.
     counts : one record a layer.
     """
 
@@ -127,11 +126,11 @@ class Backend(Protocol):
         ...
 
     def fetch(self, features: Features) -> Features:
-        """Move features to the host."""
+        """Move features to the host, into memory that later launches do not touch."""
         ...
 
     def take_rows(self, features: Features, rows: Array) -> Features:
-        """Return the given rows (int64) as features of their own."""
+        """Return the given rows (int64, increasing); the features they are taken from are not used again."""
         ...
 
     def equal_rows(self, features: Features) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ OPERATION = "spmspm"
 AUTO = {"cpu": "panel", "reference": "reference"}
 """The kernel that `auto` builds on, by device."""
 
-DEPTH = 4
+DEPTH = 6
 """Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
 each of the first layers; looking after every one costs more than it saves."""
 

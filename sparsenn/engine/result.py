@@ -85,10 +85,7 @@ class BatchOutput:
 
     def active(self) -> Array:
         """Return for each input of the batch whether its row has a non-zero."""
-        if isinstance(self.features, CSR):
-            alive = np.diff(self.features.indptr) > 0
-        else:
-            alive = self.features.any(axis=1)
+        alive = np.diff(self.features.indptr) > 0 if isinstance(self.features, CSR) else self.features.any(axis=1)
         return np.append(alive, False)[self.owner]  # owner -1 reads the appended False
 
 
@@ -149,10 +146,7 @@ class Result:
         """Give each input its row, and each neuron its value."""
         alive = owner >= 0
         used, back = np.unique(owner[alive], return_inverse=True)
-        if isinstance(features, CSR):
-            dense = features.to_scipy()[used].toarray()
-        else:
-            dense = features[used]
+        dense = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
         if self.plan.merged.expansion is not None:
             dense = dense[:, self.plan.merged.expansion]
         rows = np.zeros((owner.size, dense.shape[1]), dense.dtype)

@@ -49,7 +49,7 @@ def _same(words: Array, offsets: Array, left: int, right: int) -> bool:
     length = offsets[left + 1] - a
     if length != offsets[right + 1] - b:
         return False
-    for k in range(length):
+    for k in range(length):  # noqa: SIM110 - numba compiles no generators here
         if words[a + k] != words[b + k]:
             return False
     return True

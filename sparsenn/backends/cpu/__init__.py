@@ -11,7 +11,7 @@ from sparsenn.backends.cpu import rows
 from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
 from sparsenn.backends.cpu.scipy_product import launch_scipy
 from sparsenn.backends.cpu.sequential import launch_sequential
-from sparsenn.backends.cpu.stack import Stack
+from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 from sparsenn.workers import thread_count
@@ -24,6 +24,9 @@ class CPUBackend:
 
     device = "cpu"
 
+    def __init__(self) -> None:
+        self._workspace = Workspace()
+
     @property
     def description(self) -> str:
         """The device in words."""
@@ -32,7 +35,7 @@ class CPUBackend:
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Pack layers end to end."""
-        return Stack(layers, copies)
+        return Stack(layers, copies, self._workspace)
 
     def place(self, features: Features) -> Features:
         """Return the features in float32, dense ones in row-major order."""
@@ -43,11 +46,11 @@ class CPUBackend:
         return np.ascontiguousarray(features, dtype=np.float32)
 
     def fetch(self, features: Features) -> Features:
-        """Return the features: they are on the host."""
-        return features
+        """Return the features in memory of their own."""
+        return features if isinstance(features, CSR) else features.copy()
 
     def take_rows(self, features: Features, selected: Array) -> Features:
-        """Return the given rows."""
+        """Return the given rows; those of dense features are moved within their buffer."""
         return rows.take_rows(features, selected)
 
     def equal_rows(self, features: Features) -> tuple[Array, Array]:

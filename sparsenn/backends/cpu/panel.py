@@ -19,14 +19,14 @@ import numpy as np
 
 from sparsenn.backends.base import LayerCounts, StepInput, StepOutput
 from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, Packed, Stack
-from sparsenn.workers import chunks, map_threads, thread_count
 from sparsenn.formats import CSR, Array
 from sparsenn.jit import compiled
+from sparsenn.workers import chunks, map_threads, thread_count
 
 __all__ = ["launch_panel", "launch_scatter"]
 
-CACHE_BYTES = 1 << 20
-"""Room for a panel before and after a layer: half of a 2 MiB second-level cache."""
+CACHE_BYTES = 2 << 20
+"""Room for a panel before and after a layer: a 2 MiB second-level cache."""
 
 MOST_LANES = 256
 """Wider panels gain nothing: at 256 lanes the loop overhead is already below a tenth."""
@@ -36,6 +36,9 @@ LANE_STEP = 8
 
 CHUNK_ROWS = 2048
 """Rows a thread takes at a time: enough to hide the call, few enough to balance the load."""
+
+CHUNK_BYTES = 8 << 20
+"""And no more than this many bytes of outputs."""
 
 BLOCK = 16
 """Neurons moved at a time when rows become lanes or lanes rows: 16 floats are a cache line."""
@@ -320,37 +323,61 @@ def _stride(rows: int, widest: int) -> int:
     return max(LANE_STEP, min(cached, needed, MOST_LANES))
 
 
+def _chunk(rows: int, width: int, stride: int) -> int:
+    """Rows a thread takes at a time, a multiple of the panel's."""
+    wanted = min(CHUNK_ROWS, CHUNK_BYTES // (4 * width), -(-rows // thread_count()))
+    return max(1, wanted // stride) * stride
+
+
+class _Collector:
+    """Joins the rows that the threads hand in, in the order they come, in one buffer of the workspace."""
+
+    def __init__(self, out: Array) -> None:
+        self.out = out
+        self.kept = np.empty(out.shape[0], np.int64)
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def add(self, rows: Array, kept: Array) -> None:
+        with self._lock:
+            start = self.count
+            self.count += kept.size
+        self.out[start : start + kept.size] = rows
+        self.kept[start : start + kept.size] = kept
+
+
 def _launch(step: StepInput, scatter: bool) -> StepOutput:
     stack: Stack = step.stack
     packed: Packed = stack.packed
     widths = packed.widths[step.first : step.last + 1]
     rows, outputs = step.features.shape[0], int(widths[-1])
-    stride = _stride(rows, int(widths.max()))
+    panel_width = int(widths[1:].max() if scatter else widths.max())
+    stride = _stride(rows, panel_width)
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
-    last_width = max(1, outputs)
+    collector = _Collector(stack.workspace.next(rows, outputs))
 
-    def run(bounds: tuple[int, int]) -> tuple[Array, Array, Array]:
+    def run(bounds: tuple[int, int]) -> Array:
         start, stop = bounds
         counters = np.zeros((step.last - step.first, 4), np.int64)
         kept = np.empty(stop - start, np.int64)
-        out = _scratch.take("out", (stop - start) * last_width).reshape(-1, last_width)
-        panel = int(widths.max()) * stride
+        out = _scratch.take("out", (stop - start) * outputs).reshape(stop - start, outputs)
         shared = (
             start, stop, packed, step.first, step.last, by_rows, scatter, step.multiplicity, step.droppable_from,
-            _scratch.take("a", panel), _scratch.take("b", panel), stride, out, kept, counters,
+            _scratch.take("a", panel_width * stride), _scratch.take("b", panel_width * stride), stride,
+            out, kept, counters,
         )  # fmt: skip
         if isinstance(step.features, CSR):
             written = run_csr(step.features.indptr, step.features.indices, step.features.values, *shared)
         else:
             written = run_dense(step.features, *shared)
-        return out[:written].copy(), kept[:written].copy(), counters
+        collector.add(out[:written], kept[:written])
+        return counters
 
-    chunk = max(1, min(CHUNK_ROWS, -(-rows // thread_count())) // stride) * stride
-    parts = map_threads(run, chunks(rows, chunk)) or [run((0, 0))]
-    counters = sum(part[2] for part in parts)
+    work = chunks(rows, _chunk(rows, max(1, outputs), stride))
+    counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
-        features=np.concatenate([part[0] for part in parts])[:, :outputs],
-        kept=np.concatenate([part[1] for part in parts]),
+        features=collector.out[: collector.count],
+        kept=collector.kept[: collector.count],
         counts=tuple(
             LayerCounts("scatter" if scatter and layer == 0 else "panel", *map(int, counted))
             for layer, counted in enumerate(counters)

@@ -8,6 +8,7 @@ from sparsenn.backends.base import Features
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.conversion import scan
 from sparsenn.formats.equality import equal_groups, equal_rows
+from sparsenn.jit import compiled
 
 __all__ = ["group_rows", "take_rows"]
 
@@ -17,10 +18,20 @@ def group_rows(features: Features) -> tuple[Array, Array]:
     return equal_groups(features) if isinstance(features, CSR) else equal_rows(features)
 
 
+@compiled
+def _move_rows(matrix: Array, rows: Array) -> None:
+    """Move row rows[k] to row k, for increasing `rows`."""
+    for to in range(rows.size):
+        if rows[to] != to:
+            for column in range(matrix.shape[1]):
+                matrix[to, column] = matrix[rows[to], column]
+
+
 def take_rows(features: Features, rows: Array) -> Features:
-    """Return the given rows (int64, any order) of CSR or dense features."""
+    """Return the given rows (int64, increasing) of CSR or dense features; dense ones are moved in place."""
     if not isinstance(features, CSR):
-        return features[rows]
+        _move_rows(features, rows)
+        return features[: rows.size]
     lengths = np.diff(features.indptr)[rows]
     offsets = scan(lengths)
     entries = np.repeat(features.indptr[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])

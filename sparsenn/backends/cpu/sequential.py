@@ -11,9 +11,9 @@ import numpy as np
 from sparsenn.backends.base import StepInput, StepOutput
 from sparsenn.backends.cpu.sparse_rows import as_csr, finish
 from sparsenn.backends.cpu.stack import Stack
-from sparsenn.workers import chunks, map_threads
 from sparsenn.formats import Array, from_dense
 from sparsenn.jit import compiled
+from sparsenn.workers import chunks, map_threads
 
 __all__ = ["intersect", "launch_sequential"]
 

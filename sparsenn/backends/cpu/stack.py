@@ -11,7 +11,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
 
-__all__ = ["IDENTITY", "RELU", "SIGMOID", "TANH", "Packed", "Stack", "pack"]
+__all__ = ["IDENTITY", "RELU", "SIGMOID", "TANH", "Packed", "Stack", "Workspace", "pack"]
 
 RELU, SIGMOID, TANH, IDENTITY = range(4)
 _CODES: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
@@ -47,16 +47,35 @@ class Packed(NamedTuple):
     clips: Array
 
 
+class Workspace:
+    """Two buffers for rows, used in turn: a launch reads the rows in one and writes those that are left to the other.
+
+    They are kept from run to run: on many machines the first touch of fresh memory costs more than the arithmetic.
+    """
+
+    def __init__(self) -> None:
+        self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
+
+    def next(self, rows: int, width: int) -> Array:
+        """Return uninitialised float32 memory of shape (rows, width), in the buffer that was not used last."""
+        self._buffers.reverse()
+        if self._buffers[0].size < rows * width:
+            self._buffers[0] = np.empty(rows * width, np.float32)
+        return self._buffers[0][: rows * width].reshape(rows, width)
+
+
 class Stack:
-    """Layers in packed form; the first layer also by rows once a kernel asks for it.
+    """Layers in packed form; a layer also by rows once a kernel asks for it.
 
     Parameters
     ----------
     layers : consecutive layers.
     copies : for each layer, (outputs,) int64: how many neurons each output stands for.
+    workspace : where kernels put rows.
     """
 
-    def __init__(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> None:
+    def __init__(self, layers: Sequence[SparseLinear], copies: Sequence[Array], workspace: Workspace) -> None:
+        self.workspace = workspace
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
