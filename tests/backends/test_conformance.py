@@ -1,0 +1,87 @@
+"""One suite for every backend: each operation of the protocol, each variant, on awkward shapes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import csr_matrices, inputs_for, layers
+
+from sparsenn import backends
+from sparsenn.backends import StepInput
+from sparsenn.formats import CSR, from_dense
+
+DEVICES = ("reference", "cpu")
+VARIANTS = [entry for device in DEVICES for entry in backends.variants("spmspm", device)]
+devices = pytest.mark.parametrize("device", DEVICES)
+
+
+def dense(features):
+    return features.to_scipy().toarray() if isinstance(features, CSR) else features
+
+
+@st.composite
+def steps(draw):
+    """One layer, rows for it, as CSR or dense, and whether zeros may be dropped and non-zeros scattered."""
+    width = draw(st.integers(1, 30))
+    layer = draw(layers(width, draw(st.integers(1, 30))))
+    inputs = draw(inputs_for(width, 50))
+    return layer, inputs, draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+
+
+@pytest.mark.parametrize("entry", VARIANTS, ids=lambda entry: f"{entry.device}-{entry.name}")
+@given(step=steps())
+def test_every_variant_computes_the_layer(entry, step):
+    layer, inputs, drop, as_dense, scatter = step
+    backend = backends.backend_for(entry.device)
+    features = backend.place(inputs.to_scipy().toarray() if as_dense else inputs)
+    stack = backend.prepare([layer], [np.ones(layer.outputs, np.int64)])
+    multiplicity = np.arange(1, inputs.shape[0] + 1)
+    output = entry.launch(StepInput(stack, 0, 1, features, multiplicity, 0 if drop else 1, scatter))
+
+    expected = backends.reference.forward(layer, inputs.to_scipy().astype(np.float64)).toarray()
+    alive = expected.any(axis=1)
+    found = np.zeros_like(expected)
+    found[output.kept] = dense(output.features)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    if drop:
+        assert dense(output.features).any(axis=1).all()
+    else:
+        assert sorted(output.kept) == list(range(inputs.shape[0]))
+    (counts,) = output.counts
+    assert counts.rows == inputs.shape[0]
+    found_alive = found.any(axis=1)
+    assert counts.active_inputs == multiplicity[found_alive].sum()
+    assert counts.nonzeros == (np.count_nonzero(found, axis=1) * multiplicity).sum()
+    assert np.array_equal(found_alive, alive) or np.abs(expected[found_alive != alive]).max() < 1e-5
+
+
+@devices
+@given(matrix=csr_matrices(), data=st.data())
+def test_rows_can_be_taken_from_either_form(device, matrix, data):
+    backend = backends.backend_for(device)
+    chosen = data.draw(st.lists(st.booleans(), min_size=matrix.shape[0], max_size=matrix.shape[0]))
+    rows = np.flatnonzero(np.array(chosen, dtype=bool))
+    full = matrix.to_scipy().toarray()
+    for features in (matrix, full.copy()):
+        assert np.array_equal(dense(backend.take_rows(backend.place(features), rows)), full[rows])
+
+
+@devices
+@given(matrix=csr_matrices())
+def test_equal_rows_share_a_group_and_others_do_not(device, matrix):
+    backend = backends.backend_for(device)
+    full = matrix.to_scipy().toarray() + 0.0  # no negative zeros
+    for features in (from_dense(full), full):
+        representatives, group = backend.equal_rows(backend.place(features))
+        same = (full[:, None, :] == full[None, :, :]).all(axis=2)
+        assert np.array_equal(group[:, None] == group[None, :], same)
+        assert np.array_equal(group[representatives], np.arange(representatives.size))
+        assert representatives.tolist() == sorted(representatives.tolist())
+
+
+@devices
+def test_placing_keeps_the_values(device, rng):
+    backend = backends.backend_for(device)
+    matrix = rng.integers(0, 3, (5, 7)).astype(np.float64)
+    for features in (matrix, np.asfortranarray(matrix), from_dense(matrix, np.float64)):
+        assert np.array_equal(dense(backend.fetch(backend.place(features))), matrix)

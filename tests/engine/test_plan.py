@@ -1,0 +1,121 @@
+"""Planning: decisions that are obeyed, printed and refused."""
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from sparsenn.engine import execute, infer, plan
+from sparsenn.errors import DeviceError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.network import Network
+
+
+def layer(dense, bias=None):
+    return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
+
+
+@pytest.fixture
+def network(rng):
+    return Network(tuple(layer(rng.normal(size=(20, 20)), -0.1) for _ in range(12)))
+
+
+@pytest.fixture
+def inputs(rng):
+    return from_dense(rng.random((100, 20)))
+
+
+def test_a_plan_prints_as_sentences(network, inputs):
+    text = str(plan(network, inputs))
+    assert "100 inputs (100.0 % dense) through 12 layers with 4,800 edges on cpu" in text
+    assert "in one batch." in text
+    assert "Kernel panel: " in text
+    assert "No two outputs of a layer are equal: nothing to merge." in text
+    assert text.endswith("Rows of zeros are dropped from the first layer on; equal rows are computed once.")
+
+
+def test_what_is_switched_off_is_said(network, inputs):
+    text = str(plan(network, inputs, compaction=False, deduplication=False, merging=False, batch_size=30))
+    assert "in 4 batches of up to 30" in text
+    assert "Equal outputs are not merged. Rows of zeros are kept; equal rows are not looked for." in text
+
+
+def test_a_reviving_layer_is_said(inputs, rng):
+    revived = Network((layer(rng.random((20, 20))), layer(rng.random((20, 20)), 0.5), layer(rng.random((20, 20)))))
+    assert "dropped after layer 2: a layer before it revives them" in str(plan(revived, inputs))
+
+
+def test_a_plan_is_json(network, inputs):
+    record = json.loads(json.dumps(plan(network, inputs, kernel="scipy").to_dict()))
+    assert record["kernel"] == "scipy"
+    assert record["computed_edges"] == network.edges
+
+
+def test_an_explicit_kernel_is_obeyed(network, inputs):
+    for kernel in ("sequential", "scipy", "scatter", "panel"):
+        result = infer(network, inputs, kernel=kernel)
+        assert {entry.kernel for entry in result.statistics} == {kernel}
+
+
+def test_auto_scatters_sparse_inputs_and_gathers_dense_ones(rng):
+    wide = Network((layer(rng.random((500, 500)) * (rng.random((500, 500)) < 0.1)),))
+    sparse = from_dense(rng.random((64, 500)) < 0.01)
+    dense = from_dense(rng.random((64, 500)))
+    assert infer(wide, sparse).statistics[0].kernel == "scatter"
+    assert infer(wide, dense).statistics[0].kernel == "panel"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kernel": "panle"}, UsageError, "did you mean 'panel'"),
+        ({"device": "gpu"}, UsageError, "unknown device 'gpu'"),
+        ({"device": "cuda"}, DeviceError, "not available"),
+        ({"device": "cuda:7"}, DeviceError, "not available"),
+        ({"device": "reference", "kernel": "panel"}, UsageError, "reference kernel"),
+        ({"batch_size": 0}, UsageError, "a batch size of 0"),
+        ({"batch_size": -3}, UsageError, "a batch size of -3"),
+        ({"memory_limit": 0}, UsageError, "a memory limit of 0"),
+        ({"memory_limit": 100}, ResourceError, "does not hold one row"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_refused(network, inputs, options, error, message):
+    with pytest.raises(error, match=message):
+        plan(network, inputs, **options)
+
+
+def test_inputs_of_another_width_are_refused(network):
+    with pytest.raises(ShapeError, match="the inputs have 7 columns; layer 1 takes 20"):
+        plan(network, from_dense(np.eye(7)))
+
+
+def test_the_memory_limit_sets_the_batch(network, inputs):
+    small = plan(network, inputs, memory_limit=10_000)
+    assert 1 < small.batch_size < 100
+    assert small.batches[0] == (0, small.batch_size)
+    assert small.batches[-1][1] == 100
+    assert np.array_equal(
+        execute(small, inputs).outputs.to_scipy().toarray(), infer(network, inputs).outputs.to_scipy().toarray()
+    )
+
+
+def test_depth_grows_while_no_row_goes(network, inputs):
+    chosen = plan(network, inputs)
+    assert chosen.depth(6, 0.5) == 6
+    assert chosen.depth(6, 0.0) == 12
+    assert plan(network, inputs, kernel="scipy").depth(1, 0.0) == 1
+    assert plan(network, inputs, compaction=False, deduplication=False).depth(1, 1.0) == 12
+
+
+@pytest.mark.parametrize("batch_size", [None, 40])
+def test_weights_packed_in_segments_give_the_same(network, inputs, monkeypatch, batch_size):
+    whole = infer(network, inputs, batch_size=batch_size)
+    module = import_module("sparsenn.engine.plan")  # the attribute of that name is the function
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 3 * network[0].weights.nbytes)
+    chosen = plan(network, inputs, batch_size=batch_size)
+    assert chosen.segments == ((0, 3), (3, 6), (6, 9), (9, 12))
+    parts = execute(chosen, inputs)
+    assert np.array_equal(parts.outputs.to_scipy().toarray(), whole.outputs.to_scipy().toarray())

@@ -1,0 +1,46 @@
+"""The checker itself: it must object to a wrong answer."""
+
+import numpy as np
+import pytest
+from oracle import assert_close, expected
+
+from sparsenn import backends
+from sparsenn.formats import CSR, from_dense
+from sparsenn.network import Network
+
+
+@pytest.fixture
+def problem(rng):
+    network = Network.from_scipy([_random(rng, 20, 15), _random(rng, 15, 10)], bias=-0.1)
+    return network, from_dense(rng.random((8, 20)))
+
+
+def _random(rng, rows, columns):
+    return from_dense(rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < 0.5)).to_scipy()
+
+
+def _outputs(network, inputs):
+    return CSR.from_scipy(backends.reference.run(network, inputs))
+
+
+def test_the_reference_rounded_to_float32_passes(problem):
+    assert_close(_outputs(*problem), *problem)
+
+
+@pytest.mark.parametrize("wrong", [1e-3, np.nan, np.inf])
+def test_one_wrong_value_is_rejected(problem, wrong):
+    outputs = _outputs(*problem)
+    outputs.values[3] += wrong
+    with pytest.raises(Exception, match=r"differ|finite"):
+        assert_close(outputs, *problem)
+
+
+def test_a_missing_row_is_rejected(problem):
+    outputs = _outputs(*problem)
+    with pytest.raises(AssertionError):
+        assert_close(outputs.slice_groups(0, 7), *problem)
+
+
+def test_the_bound_is_tight_enough_to_see_a_half_precision_error(problem):
+    values, error = expected(*problem)
+    assert error.max() < 2.0**-11 * np.abs(values).max()
