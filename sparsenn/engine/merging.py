@@ -26,6 +26,9 @@ from sparsenn.workers import map_threads
 
 __all__ = ["Merged", "merge_equal_outputs", "unmerged"]
 
+_THREADED_EDGES = 200_000
+"""Mean edges a layer from which on threads search faster than one does: a call must outweigh the hand-over."""
+
 
 @dataclass(frozen=True, eq=False)
 class Merged:
@@ -55,7 +58,7 @@ def merge_equal_outputs(network: Network) -> Merged:
     copies: list[Array] = []
     classes: Array | None = None  # for each input of the next layer, the merged output that holds it
     count = network.inputs
-    for layer, found in zip(network, map_threads(_equal_outputs, network.layers), strict=True):
+    for layer, found in zip(network, _search(network), strict=True):
         representatives, group = found
         merged = layer
         if classes is not None or representatives.size < layer.outputs:
@@ -69,6 +72,13 @@ def merge_equal_outputs(network: Network) -> Merged:
         count = merged.outputs
         classes = None if count == layer.outputs else group
     return Merged(Network(tuple(layers)), tuple(copies), classes)
+
+
+def _search(network: Network) -> list[tuple[Array, Array]]:
+    """Group the equal outputs of each layer; layers do not depend on each other for that."""
+    if network.edges < _THREADED_EDGES * len(network):
+        return [_equal_outputs(layer) for layer in network]
+    return map_threads(_equal_outputs, network.layers)
 
 
 def _equal_outputs(layer: SparseLinear) -> tuple[Array, Array]:

@@ -20,27 +20,46 @@ _HASHED = 4096
 
 
 @compiled
-def _hash_spans(words: Array, offsets: Array, start: int, stop: int, hashes: Array) -> None:
-    """Mix the 32-bit words of each span (words[offsets[g]:offsets[g + 1]]) into hashes[g], for g in start..stop.
+def _stir(state: int, word: int, factor: int) -> int:
+    mixed = (state ^ word) * factor
+    return mixed ^ (mixed >> np.uint64(29))
 
-    Two accumulators with different odd multipliers (from the fractional parts of the golden ratio and of e) halve
-    the multiplier's latency; the closing shifts spread the high bits, as splitmix64's finaliser does.
+
+@compiled
+def _joined(words: Array, at: int, count: int, bits: int) -> int:
+    """Join `count` words of `bits` bits into one of 64."""
+    joined = np.uint64(0)
+    for k in range(count):
+        joined |= np.uint64(words[at + k]) << np.uint64(bits * k)
+    return joined
+
+
+@compiled
+def _hash_spans(words: Array, offsets: Array, start: int, stop: int, hashes: Array) -> None:
+    """Mix the words of each span (words[offsets[g]:offsets[g + 1]]) into hashes[g], for g in start..stop.
+
+    Eight words of 16 or 32 bits at a time go, joined to 64 bits, into two states with different odd multipliers
+    (from the fractional parts of the golden ratio and of e), which hides the multiplier's latency.
     """
     p, q = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xB7E151628AED2A6B)
+    narrow = words.itemsize == 2
     for group in range(start, stop):
-        first, last = offsets[group], offsets[group + 1]
-        one, two = np.uint64(last - first) * p, q
-        at = first
-        while at + 1 < last:
-            one = (one ^ np.uint64(words[at])) * p
-            two = (two ^ np.uint64(words[at + 1])) * q
-            one ^= one >> np.uint64(29)
-            two ^= two >> np.uint64(31)
-            at += 2
-        if at < last:
-            one = (one ^ np.uint64(words[at])) * p
-        mixed = (one ^ (two >> np.uint64(32)) ^ (two << np.uint64(32))) * p
-        hashes[group] ^= mixed ^ (mixed >> np.uint64(31))
+        at, last = offsets[group], offsets[group + 1]
+        one, two = np.uint64(last - at) * p, q
+        while at + 8 <= last:
+            if narrow:
+                one = _stir(one, _joined(words, at, 4, 16), p)
+                two = _stir(two, _joined(words, at + 4, 4, 16), q)
+            else:
+                one = _stir(one, _joined(words, at, 2, 32), p)
+                two = _stir(two, _joined(words, at + 2, 2, 32), q)
+                one = _stir(one, _joined(words, at + 4, 2, 32), p)
+                two = _stir(two, _joined(words, at + 6, 2, 32), q)
+            at += 8
+        while at < last:
+            one = _stir(one, np.uint64(words[at]), p)
+            at += 1
+        hashes[group] ^= _stir(one ^ (two >> np.uint64(32)) ^ (two << np.uint64(32)), np.uint64(0), p)
 
 
 @compiled
@@ -59,7 +78,7 @@ def _same(words: Array, offsets: Array, left: int, right: int) -> bool:
 def _group_equal(hashes: Array, words: Array, offsets: Array, more: Array, more_offsets: Array) -> tuple[Array, Array]:
     """Group spans that are equal in `words` and in `more`, found by hash, then compared whole.
 
-    hashes : (groups,) uint64. words, more : uint32 or uint16; offsets : (groups + 1,) int64 into each.
+    hashes : (groups,) uint64. words, more : uint32 or uint16, `more` may be empty; offsets : (groups + 1,) int64.
     Returns (representatives, group): the first span of each group, increasing, and every span's group; int64.
     """
     total = hashes.size
@@ -83,7 +102,8 @@ def _group_equal(hashes: Array, words: Array, offsets: Array, more: Array, more_
                 break
             other = representatives[known]
             same = hashes[other] == hashes[row]
-            if same and _same(words, offsets, other, row) and _same(more, more_offsets, other, row):
+            same = same and _same(words, offsets, other, row)
+            if same and (more.size == 0 or _same(more, more_offsets, other, row)):
                 group[row] = known
                 break
             slot = (slot + np.uint64(1)) & mask
@@ -103,7 +123,8 @@ def _group(groups: int, *spans: tuple[Array, Array]) -> tuple[Array, Array]:
             _hash_spans(words, offsets, *bounds, hashes)
 
         map_threads(mix, chunks(groups, _HASHED))
-    return _group_equal(hashes, *spans[0], *spans[-1])
+    more = spans[1] if len(spans) > 1 else (np.zeros(0, np.uint32), spans[0][1])
+    return _group_equal(hashes, *spans[0], *more)
 
 
 def equal_groups(matrix: Compressed) -> tuple[Array, Array]:
