@@ -54,8 +54,12 @@ class FileFormatError(InputError):
     def __init__(self, path: str | PathLike[str], message: str, line: int | None = None) -> None:
         self.path = fspath(path)
         self.line = line
+        self.message = message
         place = self.path if line is None else f"{self.path}:{line}"
         super().__init__(f"{place}: {message}")
+
+    def __reduce__(self) -> tuple[type[FileFormatError], tuple[str, str, int | None]]:
+        return type(self), (self.path, self.message, self.line)  # so that it crosses to another process
 
 
 class MatrixError(InputError):

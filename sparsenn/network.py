@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, SparseLinear
 
@@ -26,6 +26,7 @@ class Network:
     layers: tuple[SparseLinear, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
         if not self.layers:
             raise ShapeError("a network needs at least one layer")
         for number, (before, after) in enumerate(zip(self.layers, self.layers[1:], strict=False), start=2):
@@ -85,11 +86,21 @@ class Network:
     ) -> Network:
         """Build from SciPy sparse matrices of shape (inputs, outputs), one a layer, sharing bias and activation.
 
+        Messages name the layer (1-based).
+
         Raises
         ------
         ShapeError
             Neighbouring widths differ, or a bias vector does not fit every layer.
         MatrixError
-            A matrix holds a value that is not finite.
+            A matrix is not one of SciPy's, or holds a value that is not a finite real number.
+        InputError
+            A bias is not finite.
         """
-        return cls(tuple(SparseLinear.from_scipy(matrix, bias, activation) for matrix in weights))
+        layers = []
+        for number, matrix in enumerate(weights, start=1):
+            try:
+                layers.append(SparseLinear.from_scipy(matrix, bias, activation))
+            except InputError as error:
+                raise type(error)(f"layer {number}: {error}") from error
+        return cls(tuple(layers))

@@ -115,7 +115,11 @@ class Backend(Protocol):
     """The operations the engine is written in."""
 
     device: str
-    description: str
+
+    @property
+    def description(self) -> str:
+        """The device in words."""
+        ...
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Bring layers into the form the kernels read; `copies[k]` (int64) says how many neurons each output is."""

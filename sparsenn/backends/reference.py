@@ -56,7 +56,7 @@ class ReferenceBackend:
 
     def place(self, features: Features) -> Features:
         """Return the features as CSR."""
-        return features if isinstance(features, CSR) else from_dense(features, np.float64)
+        return _as_csr(features)
 
     def fetch(self, features: Features) -> Features:
         """Return the features: they are on the host."""
@@ -64,11 +64,11 @@ class ReferenceBackend:
 
     def take_rows(self, features: Features, rows: Array) -> Features:
         """Return the given rows."""
-        return CSR.from_scipy(self.place(features).to_scipy()[rows], np.float64)
+        return CSR.from_scipy(_as_csr(features).to_scipy()[rows], np.float64)
 
     def equal_rows(self, features: Features) -> tuple[Array, Array]:
         """Group equal rows by comparing each one whole, as bytes."""
-        rows = self.place(features)
+        rows = _as_csr(features)
         seen: dict[tuple[bytes, bytes], int] = {}
         representatives: list[int] = []
         group = np.empty(rows.shape[0], np.int64)
@@ -83,8 +83,12 @@ class ReferenceBackend:
         return np.array(representatives, np.int64), group
 
 
+def _as_csr(features: Features) -> CSR:
+    return features if isinstance(features, CSR) else from_dense(features, np.float64)
+
+
 def _launch(step: StepInput) -> StepOutput:
-    features = step.features.to_scipy().astype(np.float64)
+    features = _as_csr(step.features).to_scipy().astype(np.float64)
     kept = np.arange(features.shape[0])
     counts = []
     for number in range(step.first, step.last):

@@ -51,7 +51,7 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        return self.features.shape[0]
+        return int(self.features.shape[0])
 
     def replace(self, features: Features, kept: Array) -> None:
         """Go on with `features`, which are what became of the rows `kept`; the other rows are dead."""
@@ -123,6 +123,7 @@ def _run_batch(
         while layer < last:
             if not rows.count and layer >= plan.droppable_from:
                 _count_nothing(plan, totals, layer, last, progress)
+                rows.features = np.zeros((0, plan.merged.network[last - 1].outputs), np.float32)
                 break
             stop = min(layer + depth, last)
             before = rows.count

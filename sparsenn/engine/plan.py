@@ -119,7 +119,7 @@ class Plan:
         degree = weights.nnz / max(1, width)
         gather = rows * weights.nnz * GATHERED_EDGE + loads * LOADED_VALUE + rows * width * CLEARED_VALUE
         scatter = nonzeros * degree * SCATTERED_EDGE + rows * weights.shape[1] * CLEARED_VALUE
-        return scatter < gather
+        return bool(scatter < gather)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decisions as plain values for JSON."""

@@ -6,6 +6,8 @@ comparisons, it never decides.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sparsenn.formats.arrays import Array
@@ -20,13 +22,13 @@ _HASHED = 4096
 
 
 @compiled
-def _stir(state: int, word: int, factor: int) -> int:
+def _stir(state: Any, word: Any, factor: Any) -> Any:
     mixed = (state ^ word) * factor
     return mixed ^ (mixed >> np.uint64(29))
 
 
 @compiled
-def _joined(words: Array, at: int, count: int, bits: int) -> int:
+def _joined(words: Array, at: int, count: int, bits: int) -> Any:
     """Join `count` words of `bits` bits into one of 64."""
     joined = np.uint64(0)
     for k in range(count):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -12,6 +11,8 @@ from sparsenn.errors import InputError, unknown_name
 from sparsenn.formats import Array
 
 __all__ = ["Activation", "Identity", "ReLU", "Sigmoid", "Tanh", "activation_named"]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Activation(Protocol):
@@ -31,15 +32,15 @@ class ReLU:
     Raises
     ------
     InputError
-        The clip is not a positive finite number.
+        The clip is not a positive number that float32 can hold.
     """
 
     name: ClassVar[str] = "relu"
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
-            raise InputError(f"a ReLU clip of {self.clip} is not a positive finite number")
+        if self.clip is not None and not 0 < self.clip <= FLOAT32_MAX:
+            raise InputError(f"a ReLU clip of {self.clip} is not a positive number up to {FLOAT32_MAX:.4g}")
 
     def __call__(self, z: Array) -> Array:
         """Apply the function to an array of any shape; the floating-point type is kept."""
@@ -107,7 +108,7 @@ def activation_named(name: str, clip: float | None = None) -> Activation:
     UsageError
         The name is unknown.
     InputError
-        A clip is given to an activation that has none, or is not positive and finite.
+        A clip is given to an activation that has none, or is one that `ReLU` refuses.
     """
     if name not in _KINDS:
         raise unknown_name("activation", name, _KINDS)

@@ -30,7 +30,7 @@ class SparseLinear:
     ShapeError
         A bias vector whose length is not the number of outputs.
     InputError
-        A bias that is NaN or infinite.
+        The weights are not a CSC matrix, or a bias is not a finite float32 number.
     """
 
     weights: CSC
@@ -38,13 +38,16 @@ class SparseLinear:
     activation: Activation = field(default_factory=ReLU)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.weights, CSC):
+            raise InputError(f"the weights are a {type(self.weights).__name__}; a layer takes a CSC matrix")
         if self.bias is None:
             return
-        bias = np.asarray(self.bias, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            bias = np.asarray(self.bias, dtype=np.float32)
         if bias.ndim and bias.shape != (self.outputs,):
             raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
         if not np.isfinite(bias).all():
-            raise InputError("the bias holds NaN or infinity")
+            raise InputError("the bias holds NaN, infinity, or a number beyond float32")
         object.__setattr__(self, "bias", bias if bias.ndim else float(self.bias))
 
     @property

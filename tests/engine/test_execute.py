@@ -150,6 +150,14 @@ def test_progress_completes_when_all_rows_die():
     assert [statistics.rows for statistics in result.statistics][-1] == 0
 
 
+@pytest.mark.parametrize("merging", [True, False])
+def test_rows_that_all_die_early_still_have_the_last_width(merging):
+    network = Network((layer([[0.0]]), layer([[0.0]]), layer([[0.0, 1.0, 0.0]])))
+    outputs = infer(network, from_dense(np.zeros((2, 1))), merging=merging).outputs
+    assert outputs.shape == (2, 3)
+    assert outputs.nnz == 0
+
+
 def test_inputs_must_be_those_of_the_plan(rng):
     network = Network((layer(np.eye(3)),))
     chosen = plan(network, from_dense(np.eye(3)))

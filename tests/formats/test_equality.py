@@ -32,9 +32,7 @@ def test_equal_rows_and_columns_of_a_sparse_matrix(matrix):
     values = matrix.expanded_values()
     for compressed in (matrix, csr_to_csc(matrix)):
         values, ends = compressed.expanded_values(), compressed.indptr
-        keys = [
-            (compressed.indices[a:b].tobytes(), values[a:b].tobytes()) for a, b in itertools.pairwise(ends)
-        ]
+        keys = [(compressed.indices[a:b].tobytes(), values[a:b].tobytes()) for a, b in itertools.pairwise(ends)]
         check(*equal_groups(compressed), keys)
 
 

@@ -23,7 +23,7 @@ from sparsenn.formats import CSR, Array
 from sparsenn.jit import compiled
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["launch_panel", "launch_scatter"]
+__all__ = ["launch_panel", "launch_scatter", "run_csr", "run_dense"]
 
 CACHE_BYTES = 2 << 20
 """Room for a panel before and after a layer: a 2 MiB second-level cache."""
@@ -122,7 +122,8 @@ def _gather_layer(packed: Any, layer: int, source: Array, target: Array, lanes: 
         value = packed.value_starts[layer] + (first - begin) * step
         _gather_line(packed, first, last, value, step, source, target, output * stride, lanes, stride)
         _finish_line(packed, layer, output, target, lanes, stride, counts)
-    return packed.offsets[column + outputs] - begin
+    per_lane: int = packed.offsets[column + outputs] - begin
+    return per_lane
 
 
 @compiled
@@ -146,8 +147,9 @@ def _squeeze(panel: Array, width: int, stride: int, live: Array, found: int) -> 
 
 
 @compiled
-def _round_up(lanes: int, stride: int) -> int:
-    return min(stride, (lanes + LANE_STEP - 1) // LANE_STEP * LANE_STEP)
+def _padded(lanes: int, stride: int) -> int:
+    padded: int = min(stride, (lanes + LANE_STEP - 1) // LANE_STEP * LANE_STEP)
+    return padded
 
 
 @compiled
@@ -178,7 +180,7 @@ def _run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a:
     source, target, side = a, b, 0
     for layer in range(first, last):
         if layer >= entered:
-            per_lane = _gather_layer(packed, layer, source, target, _round_up(lanes, stride), stride, counts)
+            per_lane = _gather_layer(packed, layer, source, target, _padded(lanes, stride), stride, counts)
             edges = per_lane * lanes
             source, target, side = target, source, 1 - side
         _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)
@@ -234,7 +236,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
     written = 0
     for base in range(start, stop, stride):
         lanes = min(stride, stop - base)
-        padded = _round_up(lanes, stride)
+        padded = _padded(lanes, stride)
         _clear(a, packed.widths[first + 1] if scatter else packed.widths[first], stride, padded)
         edges = 0
         for lane in range(lanes):
@@ -269,7 +271,7 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
     written = 0
     for base in range(start, stop, stride):
         lanes = min(stride, stop - base)
-        padded = _round_up(lanes, stride)
+        padded = _padded(lanes, stride)
         edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane

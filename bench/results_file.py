@@ -1,0 +1,273 @@
+"""Result files: what a benchmark measured, on what, of which commit. Tables in the README are made from them.
+
+A file is one JSON object::
+
+    table          name of the README table that its rows fill
+    title          one line above the table
+    machine        cpu, cores (usable ones), memory_gib, system; gpu, gpu_memory_gib and driver, null without a GPU
+    versions       python, sparsenn and the libraries that decide the speed
+    commit         git commit of the code, "-dirty" where the tree held changes
+    date           UTC, ISO 8601
+    configuration  what was run: shapes, seeds, switches, repetitions
+    columns        [{"key": …, "label": …, "format": a Python format string such as "{:.2f}"}, …], in order
+    rows           [{key: number, string, boolean or null, …}, …]; every key belongs to a column or adds detail
+    notes          lines below the table
+
+Only the standard library is used, so that files can be read and tables written without the package installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "Column",
+    "ResultError",
+    "ResultFile",
+    "machine",
+    "read_results",
+    "replace_text",
+    "results_path",
+    "write_results",
+]
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARIES = ("sparsenn", "numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "cupy-cuda12x", "cupy-cuda13x")
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class ResultError(Exception):
+    """A result file, or what should become one, breaks the schema."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: the key in each row, the heading, and the format string that shows a value."""
+
+    key: str
+    label: str
+    format: str = "{}"
+
+    def __post_init__(self) -> None:
+        if "{" not in self.format:
+            raise ResultError(
+                f"column {self.key!r}: the format {self.format!r} has no place for the value, such as {{}}"
+            )
+
+    def show(self, value: Any) -> str:
+        """Return the cell's text; a dash where nothing was measured."""
+        if value is None:
+            return "–"
+        try:
+            return self.format.format(value)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise ResultError(f"column {self.key!r}: {self.format!r} cannot show {value!r}: {error}") from error
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """The contents of a result file, checked.
+
+    Raises
+    ------
+    ResultError
+        The table's name is not lower-case words joined by dashes, there is no column or no row, a column's key is
+        in no row or given twice, or a format cannot show its column's values.
+    """
+
+    table: str
+    title: str
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    commit: str
+    date: str
+    configuration: dict[str, Any]
+    columns: tuple[Column, ...]
+    rows: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.table):
+            raise ResultError(f"the table name {self.table!r} is not lower-case words joined by dashes")
+        if not self.columns or not self.rows:
+            raise ResultError("a result needs at least one column and one row")
+        keys = [column.key for column in self.columns]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ResultError(f"column {key!r} is given twice")
+            if not any(key in row for row in self.rows):
+                raise ResultError(f"column {key!r} is in no row")
+        self.cells()
+
+    def cells(self) -> list[list[str]]:
+        """Return the text of each cell, row by row."""
+        return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
+
+
+def write_results(
+    path: str | os.PathLike[str],
+    *,
+    table: str,
+    title: str,
+    columns: Sequence[Column | Mapping[str, str] | tuple[str, ...]],
+    rows: Iterable[Mapping[str, Any]],
+    configuration: Mapping[str, Any],
+    notes: Iterable[str] = (),
+) -> ResultFile:
+    """Write a result file together with the machine, the versions, the commit and the date of now.
+
+    Parameters
+    ----------
+    path : file to write; its folder is created. `results_path` names the usual place.
+    columns : `Column`, a mapping of its fields, or a tuple (key, label[, format]).
+    rows : one mapping a row; NumPy scalars become plain numbers.
+
+    Raises
+    ------
+    ResultError
+        What `ResultFile` refuses, or a value that JSON cannot hold. Nothing is written then.
+    """
+    try:
+        text = json.dumps({"rows": [dict(row) for row in rows], "configuration": dict(configuration)}, default=_plain)
+        plain = json.loads(text, parse_constant=_not_finite)
+    except (TypeError, ValueError) as error:
+        raise ResultError(f"{path}: {error}") from error
+    result = ResultFile(
+        table=table,
+        title=title,
+        machine=machine(),
+        versions=_versions(),
+        commit=_commit(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        configuration=plain["configuration"],
+        columns=tuple(_column(column) for column in columns),
+        rows=tuple(plain["rows"]),
+        notes=tuple(notes),
+    )
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    replace_text(Path(path), json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
+    return result
+
+
+def read_results(path: str | os.PathLike[str]) -> ResultFile:
+    """Read and check a result file.
+
+    Raises
+    ------
+    ResultError
+        The file is missing, is not JSON, has a part too few or too many, or breaks a rule of `ResultFile`.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_not_finite)
+        if not isinstance(content, dict):
+            raise ResultError("the file holds no JSON object")
+        content["columns"] = tuple(Column(**column) for column in content.get("columns", ()))
+        content["rows"] = tuple(content.get("rows", ()))
+        content["notes"] = tuple(content.get("notes", ()))
+        return ResultFile(**content)
+    except (OSError, ValueError, TypeError, AttributeError, ResultError) as error:
+        raise ResultError(f"{path}: {error}") from error
+
+
+def results_path(name: str, root: Path = ROOT) -> Path:
+    """Return bench/results/<machine>/<name>.json, the folder named after CPU, cores and GPU of this machine."""
+    facts = machine()
+    words = f"{facts['cpu']} {facts['cores']} cores {facts['gpu'] or ''}"
+    folder = "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", " ", words.lower())))
+    return root / "bench" / "results" / folder / f"{name}.json"
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine: CPU model, usable cores, memory, system, and GPU with its driver where there is one."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    gpu = _output("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits") or ""
+    name, memory, driver = [part.strip() for part in gpu.splitlines()[0].split(",")] if gpu else (None, None, None)
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(pages / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "gpu": name,
+        "gpu_memory_gib": round(float(memory) / 1024, 1) if memory else None,
+        "driver": driver,
+    }
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write `text` so that `path` holds either all of it or what it held before."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(path.stat().st_mode if path.exists() else 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _column(column: Column | Mapping[str, str] | tuple[str, ...]) -> Column:
+    if isinstance(column, Column):
+        return column
+    return Column(**column) if isinstance(column, Mapping) else Column(*column)
+
+
+def _plain(value: Any) -> Any:
+    """Turn what JSON does not know into what it does: NumPy scalars and arrays, and paths."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"JSON cannot hold {value!r}")
+
+
+def _not_finite(constant: str) -> float:
+    raise ValueError(f"{constant} is no measurement; use null where there is none")
+
+
+def _cpu() -> str:
+    model = re.search(r"^Model name:\s*(.+)$", _output("lscpu") or "", re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    """Return the commit; results and the README that is made from them do not make a tree dirty."""
+    commit = _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
+    if commit is None:
+        return "unknown"
+    changes = _output("git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!bench/results", ":!README.md")
+    return commit + ("-dirty" if changes else "")
+
+
+def _output(*command: str) -> str | None:
+    """Return what a command prints, or None where it is missing or fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,63 @@
+"""Fixtures and settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpu import why_no_gpu
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# The first example of a test may wait for numba, hence no deadline and no complaint about slow data.
+settings.register_profile("local", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked gpu where there is no GPU, saying why."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    reason = why_no_gpu() if marked else None
+    if reason:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The repository's root."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with the real data, beside the repository; tests that ask for it are skipped where it is missing."""
+    return _present(REPOSITORY.parent / "shared" / "data")
+
+
+@pytest.fixture(scope="session")
+def official_folder(shared_data: Path) -> Path:
+    """The official 1024 x 120 network with its first 1,200 images, in its archives."""
+    return _present(shared_data / "challenge-1024x120-first1200")
+
+
+@pytest.fixture(scope="session")
+def mnist_folder(shared_data: Path) -> Path:
+    """The four IDX files of MNIST, compressed."""
+    return _present(shared_data / "mnist")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers that are the same in every run."""
+    return np.random.default_rng(20190924)
+
+
+def _present(folder: Path) -> Path:
+    if not folder.is_dir():
+        pytest.skip(f"the real data is not here: no folder {folder}")
+    return folder

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import coo_matrices, csc_matrices, csr_matrices, seeds
+
+from sparsenn.errors import MatrixError
+from sparsenn.formats import (
+    COO,
+    CSC,
+    CSR,
+    coo_to_csc,
+    coo_to_csr,
+    csc_to_csr,
+    csr_to_coo,
+    csr_to_csc,
+    csr_to_ell,
+    ell_to_csr,
+    from_dense,
+)
+from sparsenn.formats.conversion import binning, histogram, scan, sort_rows
+
+key_vectors = st.lists(st.integers(0, 20), max_size=200).map(lambda keys: np.array(keys, np.uint16))
+
+
+def assert_same(left: Any, right: Any) -> None:
+    """Both hold the same arrays of the same types: the canonical form is one."""
+    assert type(left) is type(right)
+    assert left.shape == right.shape
+    for part in ("indptr", "indices", "values"):
+        assert getattr(left, part).dtype == getattr(right, part).dtype
+        np.testing.assert_array_equal(getattr(left, part), getattr(right, part))
+
+
+@given(key_vectors)
+def test_histogram_counts(keys: np.ndarray) -> None:
+    for typed in (keys, keys.astype(np.int32)):
+        counts = histogram(typed, 21)
+        assert counts.dtype == np.int64
+        np.testing.assert_array_equal(counts, np.bincount(keys, minlength=21))
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=50))
+def test_scan_is_the_exclusive_prefix_sum(counts: list[int]) -> None:
+    offsets = scan(np.array(counts, np.int64))
+    assert offsets.dtype == np.int64
+    np.testing.assert_array_equal(offsets, np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]))
+
+
+@given(key_vectors, seeds)
+def test_binning_is_a_stable_sort_by_key(keys: np.ndarray, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    payload = rng.integers(0, 1000, keys.size).astype(np.uint16)
+    values = rng.normal(size=keys.size).astype(np.float32)
+    order = np.argsort(keys, kind="stable")
+    binned, moved = binning(keys, payload, values, scan(histogram(keys, 21)))
+    np.testing.assert_array_equal(binned, payload[order])
+    np.testing.assert_array_equal(moved, values[order])
+    binned, moved = binning(keys, payload, np.array([0.5], np.float32), scan(histogram(keys, 21)))
+    np.testing.assert_array_equal(binned, payload[order])
+    assert moved.tolist() == [0.5]
+
+
+@given(key_vectors, seeds)
+def test_sort_rows_sorts_each_group_stably(indices: np.ndarray, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cuts = np.sort(rng.integers(0, indices.size + 1, 4))
+    offsets = np.concatenate([[0], cuts, [indices.size]]).astype(np.int64)
+    values = np.arange(indices.size, dtype=np.float32)
+    groups = np.repeat(np.arange(5), np.diff(offsets))
+    order = np.lexsort((np.arange(indices.size), indices, groups))
+    got, moved, alone = indices.copy(), values.copy(), indices.copy()
+    sort_rows(offsets, got, moved)
+    np.testing.assert_array_equal(got, indices[order])
+    np.testing.assert_array_equal(moved, values[order] if values.size != 1 else values)
+    sort_rows(offsets, alone, np.array([0.5], np.float32))
+    np.testing.assert_array_equal(alone, indices[order])
+
+
+def test_sort_rows_of_a_long_group(rng: np.random.Generator) -> None:
+    indices = rng.permutation(50_000).astype(np.uint16)
+    values = indices.astype(np.float32)
+    sort_rows(np.array([0, 50_000]), indices, values)
+    np.testing.assert_array_equal(indices, np.arange(50_000))
+    np.testing.assert_array_equal(values, np.arange(50_000))
+
+
+@given(coo_matrices())
+def test_coo_to_compressed_equals_scipy(matrix: COO) -> None:
+    assert_same(coo_to_csr(matrix).validate(), with_values_of(matrix, CSR.from_scipy(matrix.to_scipy())))
+    assert_same(coo_to_csc(matrix).validate(), with_values_of(matrix, CSC.from_scipy(matrix.to_scipy())))
+
+
+def with_values_of(matrix: COO, expected: Any) -> Any:
+    """A matrix without entries may hold one value or none; take over what the source holds."""
+    return expected if matrix.nnz else type(expected)(expected.shape, expected.indptr, expected.indices, matrix.values)
+
+
+@given(csr_matrices())
+def test_csr_to_csc_and_back(matrix: CSR) -> None:
+    columns = csr_to_csc(matrix).validate()
+    np.testing.assert_array_equal(columns.to_scipy().toarray(), matrix.to_scipy().toarray())
+    assert columns.iso == matrix.iso
+    assert_same(csc_to_csr(columns).validate(), matrix)
+
+
+@given(csc_matrices())
+def test_csc_to_csr_and_back(matrix: CSC) -> None:
+    rows = csc_to_csr(matrix).validate()
+    np.testing.assert_array_equal(rows.to_scipy().toarray(), matrix.to_scipy().toarray())
+    assert_same(csr_to_csc(rows), matrix)
+
+
+@given(csr_matrices())
+def test_csr_to_coo_and_back(matrix: CSR) -> None:
+    triples = csr_to_coo(matrix).validate()
+    assert triples.nnz == matrix.nnz
+    keys = triples.rows.astype(np.int64) * max(matrix.shape[1], 1) + triples.columns
+    assert bool((np.diff(keys) > 0).all())
+    assert_same(coo_to_csr(triples), matrix)
+
+
+@given(csr_matrices())
+def test_csr_to_ell_and_back(matrix: CSR) -> None:
+    ell = csr_to_ell(matrix).validate()
+    assert ell.nnz == matrix.nnz
+    assert ell.slots == int(np.diff(matrix.indptr).max(initial=0))
+    assert ell.iso or ell.indices.size == ell.values.size
+    assert_same(ell_to_csr(ell).validate(), matrix)
+
+
+def test_ell_of_a_hand_made_case() -> None:
+    ell = csr_to_ell(from_dense([[0, 5, 0, 6], [0, 0, 0, 0], [0, 0, 7, 0]]))
+    assert ell.lengths.tolist() == [2, 0, 1]
+    assert ell.indices.tolist() == [[1, 3], [0, 0], [2, 0]]
+    assert ell.values.tolist() == [5, 6, 0, 0, 7, 0]
+
+
+def test_stored_zeros_survive_every_format() -> None:
+    source = CSR((2, 3), np.array([0, 2, 3]), np.array([0, 2, 1], np.uint16), np.array([0, 4, 0], np.float32))
+    assert_same(csc_to_csr(csr_to_csc(source)), source)
+    assert_same(ell_to_csr(csr_to_ell(source)), source)
+    assert_same(coo_to_csr(csr_to_coo(source)), source)
+
+
+def test_duplicates_stay_for_validate_to_find() -> None:
+    twice = COO((2, 2), np.array([1, 0, 1], np.uint16), np.array([0, 1, 0], np.uint16), np.ones(1, np.float32))
+    for converted in (coo_to_csr(twice), coo_to_csc(twice)):
+        assert converted.nnz == 3
+        with pytest.raises(MatrixError, match=r"index [01] occurs twice"):
+            converted.validate()
+
+
+@pytest.mark.parametrize("width", [65_535, 65_536, 65_537])
+def test_index_types_across_the_sixteen_bit_limit(width: int) -> None:
+    rows, columns = np.array([1, 0, 1]), np.array([width - 1, width - 2, 0])
+    matrix = COO.from_arrays((2, width), rows, columns, np.array([1, 2, 3], np.float32))
+    narrow, wide = coo_to_csr(matrix).validate(), coo_to_csc(matrix).validate()
+    assert narrow.indices.tolist() == [width - 2, 0, width - 1]
+    assert (narrow.indices.dtype, wide.indices.dtype) == (np.int32 if width > 65_536 else np.uint16, np.uint16)
+    assert_same(csc_to_csr(wide), narrow)
+    assert_same(csr_to_csc(narrow), wide)
+    assert csr_to_coo(csc_to_csr(wide)).columns.dtype == narrow.indices.dtype
+
+
+@given(csr_matrices())
+def test_from_dense_equals_scipy(matrix: CSR) -> None:
+    dense = matrix.to_scipy().toarray()
+    ours, theirs = from_dense(dense).validate(), CSR.from_scipy(sp.csr_array(dense))
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("dense", [[[0, 1], [2, 0]], np.array([[0, 1], [2, 0]], np.int8), np.array([[0.0, 1], [2, 0]])])
+def test_from_dense_takes_lists_and_any_numbers(dense: Any) -> None:
+    matrix = from_dense(dense)
+    assert matrix.values.dtype == np.float32
+    assert matrix.values.tolist() == [1.0, 2.0]
+    assert from_dense(dense, np.float64).values.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("dense", "message"),
+    [
+        (np.zeros(3), "two dimensions, not 1"),
+        (np.zeros((2, 2, 2)), "two dimensions, not 3"),
+        (1.0, "two dimensions, not 0"),
+        (np.eye(2) * 1j, "real numbers, not complex128"),
+        (np.array([["a"]]), "real numbers"),
+    ],
+)
+def test_from_dense_refuses(dense: Any, message: str) -> None:
+    with pytest.raises(MatrixError, match=message):
+        from_dense(dense)
+
+
+def test_from_dense_leaves_what_is_not_finite_to_validate() -> None:
+    with pytest.raises(MatrixError, match="the value nan is not finite"):
+        from_dense([[np.nan, 1.0]]).validate()

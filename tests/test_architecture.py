@@ -1,0 +1,275 @@
+"""The shape of the package: who imports whom, what a module is called, how long it is, what it declares public."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import sparsenn
+
+PACKAGE = Path(sparsenn.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+ROWS = (
+    ("errors", "jit", "progress", "workers"),
+    ("formats",),
+    ("layers",),
+    ("network",),
+    ("backends",),
+    ("engine", "io"),
+    ("distributed", "report", "datasets", "training"),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+LEVEL = {part: level for level, row in enumerate(ROWS) for part in row}
+LONGEST_FILE = 450
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "misc"}
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Import(NamedTuple):
+    line: int
+    module: str  # absolute, dotted; a name imported from a package counts as part of it
+    in_function: bool
+    for_typing: bool
+
+
+def module_of(path: Path, package: Path = PACKAGE) -> str:
+    """The dotted name of a file, ending in __init__ for a package."""
+    return ".".join([package.name, *path.relative_to(package).with_suffix("").parts])
+
+
+def imports_of(source: str) -> Iterator[Import]:
+    """Every import in the source, also inside functions, and by name through importlib where that is a literal."""
+
+    def walk(node: ast.AST, in_function: bool, for_typing: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name, in_function, for_typing)
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield Import(node.lineno, f"{origin}.{alias.name}", in_function, for_typing)
+        elif isinstance(node, ast.Call) and (name := _named_import(node)):
+            yield Import(node.lineno, name, in_function, for_typing)
+        function = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing = for_typing or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, function, typing)
+
+    return walk(ast.parse(source), False, False)
+
+
+def _named_import(call: ast.Call) -> str | None:
+    by_name = ast.unparse(call.func).split(".")[-1] in ("import_module", "__import__")
+    first = call.args[0] if call.args else None
+    return str(first.value) if by_name and isinstance(first, ast.Constant) else None
+
+
+def part_of(module: str) -> str:
+    """The part of the package that a dotted name belongs to; the package's own names belong to its __init__."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and (parts[1] in LEVEL or not parts[1].startswith("_")) else "__init__"
+
+
+def direction_fault(importer: str, imported: str) -> str | None:
+    """Why `importer` may not import `imported`, two dotted names within the package; None if it may."""
+    if imported == "sparsenn.__version__":
+        return None  # a plain constant, there before anything is imported
+    here, there = part_of(importer), part_of(imported)
+    for part in (here, there):
+        if part not in LEVEL:
+            return f"{part} has no row in the import order"
+    if here == there:
+        return None
+    if LEVEL[there] > LEVEL[here]:
+        return f"{here} may not import {there}, which is above it"
+    if LEVEL[there] == LEVEL[here] and here not in ROWS[-1]:
+        return f"{here} may not import {there}, which is beside it"
+    return None
+
+
+def faults(source: str, module: str) -> list[str]:
+    """All imports of a module that break a rule, as "line: why"."""
+    found = []
+    for line, imported, in_function, for_typing in imports_of(source):
+        root = imported.split(".")[0]
+        if not root:
+            found.append(f"{line}: relative import {imported}")
+        elif root == "sparsenn" and (fault := direction_fault(module, imported)):
+            found.append(f"{line}: {fault}")
+        elif root in ("cupy", "cupyx") and not module.startswith("sparsenn.backends.cuda."):
+            found.append(f"{line}: only sparsenn.backends.cuda imports {root}")
+        elif root == "matplotlib" and not in_function and not for_typing:
+            found.append(f"{line}: matplotlib is imported by the function that draws, not by the module")
+    return found
+
+
+def public_names(source: str) -> tuple[set[str], set[str] | None, set[str]]:
+    """Public functions and classes of a module; the names in its __all__, if there is one; all its names."""
+    body = ast.parse(source).body
+    defined = {node.name for node in body if isinstance(node, DEFINITIONS)}
+    declared: set[str] | None = None
+    every = set(defined)
+    for node in ast.walk(ast.Module([node for node in body if not isinstance(node, DEFINITIONS)], [])):
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
+            declared = set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            every.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            every |= {alias.asname or alias.name for alias in node.names}
+    return {name for name in defined if not name.startswith("_")}, declared, every
+
+
+def publication_fault(source: str) -> str | None:
+    """Why a module's __all__ is wrong; None if it is right, or if the module has nothing to publish."""
+    defined, declared, every = public_names(source)
+    if declared is None:
+        return f"no __all__, but it defines {', '.join(sorted(defined))}" if defined else None
+    if missing := defined - declared:
+        return f"not in __all__: {', '.join(sorted(missing))}"
+    if unknown := declared - every:
+        return f"in __all__, but not there: {', '.join(sorted(unknown))}"
+    return None
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_point_downward(path: Path) -> None:
+    assert faults(path.read_text(encoding="utf-8"), module_of(path)) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_a_file_is_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < LONGEST_FILE
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_names_say_what_a_module_is_for(path: Path) -> None:
+    assert not VAGUE_NAMES & set(module_of(path).split("."))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_public_names_are_declared(path: Path) -> None:
+    assert publication_fault(path.read_text(encoding="utf-8")) is None
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=module_of)
+def test_every_package_says_what_is_public(path: Path) -> None:
+    assert public_names(path.read_text(encoding="utf-8"))[1] is not None
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda folder: folder.name)
+def test_every_folder_is_a_package(folder: Path) -> None:
+    assert (folder / "__init__.py").is_file()
+
+
+def test_every_part_of_the_package_has_its_row() -> None:
+    parts = {part_of(module_of(path)) for path in FILES}
+    assert parts <= set(LEVEL)
+    assert {"errors", "formats", "layers", "network", "backends", "engine", "io", "cli"} <= parts
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "why"),
+    [
+        ("formats.csr", "from sparsenn.layers import ReLU", "formats may not import layers, which is above it"),
+        ("formats.csr", "import sparsenn.engine.plan", "formats may not import engine"),
+        ("formats.csr", "import numpy, sparsenn.engine", "formats may not import engine"),
+        ("formats.csr", "from sparsenn import network", "formats may not import network"),
+        ("formats.csr", "from sparsenn import Network", "Network has no row"),
+        ("formats.csr", "import sparsenn", "formats may not import __init__"),
+        ("formats.csr", "def f():\n    from sparsenn.cli import main", "2: formats may not import cli"),
+        ("formats.csr", "if TYPE_CHECKING:\n    from sparsenn.io import Dataset", "formats may not import io"),
+        ("formats.csr", "import importlib\nimportlib.import_module('sparsenn.io')", "2: formats may not import io"),
+        ("formats.csr", "from . import coo", "relative import"),
+        ("formats.csr", "from ..layers import ReLU", "relative import"),
+        ("formats.csr", "from sparsenn.novelty import x", "novelty has no row"),
+        ("novelty.x", "from sparsenn.errors import InputError", "novelty has no row"),
+        ("errors", "from sparsenn.progress import silent", "errors may not import progress, which is beside it"),
+        ("network", "from sparsenn.backends import variants", "network may not import backends"),
+        ("backends.cpu.x", "from sparsenn.engine import plan", "backends may not import engine"),
+        ("engine.plan", "from sparsenn.io import Dataset", "engine may not import io, which is beside it"),
+        ("io.tsv", "from sparsenn.engine import plan", "io may not import engine, which is beside it"),
+        ("report.tables", "from sparsenn.datasets import load", "report may not import datasets, which is beside it"),
+        ("datasets.named", "from sparsenn.report import summary", "datasets may not import report"),
+        ("report.tables", "from sparsenn.cli import console", "report may not import cli"),
+        ("cli.infer", "from sparsenn import Network", "Network has no row"),
+        ("engine.plan", "import cupy", "only sparsenn.backends.cuda imports cupy"),
+        ("backends.cpu.x", "def f():\n    import cupy as cp", "only sparsenn.backends.cuda imports cupy"),
+        ("backends.cudalike.x", "from cupyx.scipy import sparse", "only sparsenn.backends.cuda imports cupyx"),
+        ("backends.cpu.x", "cupy = import_module('cupy')", "only sparsenn.backends.cuda imports cupy"),
+        ("report.plots", "import matplotlib.pyplot as plt", "matplotlib is imported by the function"),
+        ("report.plots", "try:\n    from matplotlib import figure\nexcept ImportError:\n    pass", "matplotlib"),
+        ("report.plots", "class A:\n    import matplotlib", "matplotlib is imported by the function"),
+    ],
+)
+def test_planted_import_is_found(module: str, source: str, why: str) -> None:
+    found = faults(f"{source}\n", f"sparsenn.{module}")
+    assert len(found) == 1
+    assert why in found[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        (
+            "formats.csr",
+            "from sparsenn.errors import MatrixError\nimport sparsenn.jit\nfrom sparsenn.formats import COO",
+        ),
+        ("formats.csr", "from sparsenn import errors, jit"),
+        ("io.hdf5", "from sparsenn import __version__"),
+        ("cli.infer", "from sparsenn.report import summary\nfrom sparsenn.datasets import load"),
+        ("datasets.named", "from sparsenn.engine import plan\nfrom sparsenn.io import Dataset"),
+        ("__main__", "from sparsenn.cli import main\nimport sparsenn"),
+        ("__init__", "from sparsenn.cli import main"),
+        ("backends.cuda.loader", "import cupy\nfrom cupyx.scipy import sparse"),
+        ("report.plots", "def draw():\n    import matplotlib\n    class A:\n        from matplotlib import figure"),
+        ("report.plots", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
+        ("engine.plan", "import sparsennlike, cupyish, matplotlibx"),
+    ],
+)
+def test_lawful_import_is_accepted(module: str, source: str) -> None:
+    assert faults(source, f"sparsenn.{module}") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("def f(): ...", "no __all__, but it defines f"),
+        ("class A: ...\n__all__ = []", "not in __all__: A"),
+        ("__all__ = ['A']", "in __all__, but not there: A"),
+        ("__all__ = ['A']\ndef f():\n    A = 1\n", "not in __all__: f"),
+    ],
+)
+def test_planted_publication_is_found(source: str, why: str) -> None:
+    assert publication_fault(source) == why
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "x = 1",
+        "def _f(): ...",
+        "__all__ = ['A', 'f', 'b', 'LIMIT']\nclass A: ...\ndef f(): ...\nfrom a import b\nLIMIT: int = 3",
+        "__all__ = ['A']\nif TYPE_CHECKING:\n    from a import A",
+    ],
+)
+def test_lawful_publication_is_accepted(source: str) -> None:
+    assert publication_fault(source) is None
+
+
+def test_module_names_come_from_paths() -> None:
+    assert module_of(PACKAGE / "io" / "tsv.py") == "sparsenn.io.tsv"
+    assert module_of(PACKAGE / "__init__.py") == "sparsenn.__init__"
+    assert [part_of(f"sparsenn{rest}") for rest in ("", ".__init__", ".io", ".io.tsv", ".__version__")] == [
+        "__init__",
+        "__init__",
+        "io",
+        "io",
+        "__init__",
+    ]

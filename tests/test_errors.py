@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from sparsenn import errors
+from sparsenn.errors import FileFormatError, SparseNNError, UsageError, unknown_name
+
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == errors.__name__
+]
+
+
+def test_all_is_complete() -> None:
+    assert sorted(errors.__all__) == sorted([*(kind.__name__ for kind in CLASSES), "unknown_name"])
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_is_one_of_ours(kind: type[Exception]) -> None:
+    assert issubclass(kind, SparseNNError)
+    assert kind.__doc__
+
+
+def test_the_tree_drawn_in_the_docstring_is_the_tree() -> None:
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ([ │├└─]*)(\w*Error)\b", line)
+        if found:
+            depth = len(found[1]) // 4
+            path[depth:] = [found[2]]
+            drawn[found[2]] = path[depth - 1] if depth else "Exception"
+    assert drawn == {kind.__name__: kind.__mro__[1].__name__ for kind in CLASSES}
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "message"),
+    [("a.tsv", 3, "a.tsv:3: text"), (Path("b/a.tsv"), None, "b/a.tsv: text"), ("a.tsv", 0, "a.tsv:0: text")],
+)
+def test_file_errors_lead_with_the_place(path: str | Path, line: int | None, message: str) -> None:
+    error = FileFormatError(path, "text", line)
+    assert (str(error), error.path, error.line) == (message, str(path), line)
+
+
+def test_unknown_name_suggests_and_lists() -> None:
+    error = unknown_name("kernel", "sequental", ["scipy", "sequential"])
+    assert isinstance(error, UsageError)
+    assert str(error) == "unknown kernel 'sequental'; did you mean 'sequential'? (known: scipy, sequential)"
+
+
+def test_unknown_name_without_a_near_one() -> None:
+    assert str(unknown_name("kernel", "xyz", {"scipy"})) == "unknown kernel 'xyz' (known: scipy)"
+    assert str(unknown_name("kernel", "xyz", iter([]))) == "unknown kernel 'xyz' (known: none)"
+
+
+@pytest.mark.parametrize("error", [FileFormatError("a.tsv", "text", 3), UsageError("text")])
+def test_errors_cross_process_borders(error: SparseNNError) -> None:
+    there_and_back = pickle.loads(pickle.dumps(error))
+    assert (type(there_and_back), str(there_and_back)) == (type(error), str(error))

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from strategies import networks
+
+from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
+from sparsenn.layers import ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.network import Network
+
+
+def ones(inputs: int, outputs: int, **parameters: Any) -> SparseLinear:
+    return SparseLinear.from_scipy(sp.csr_array(np.ones((inputs, outputs))), **parameters)
+
+
+def test_hand_made_case() -> None:
+    first, second = ones(3, 5), ones(5, 2)
+    network = Network((first, second))
+    assert (network.inputs, network.outputs, network.widest, network.edges) == (3, 2, 5, 25)
+    assert len(network) == 2
+    assert list(network) == [first, second]
+    assert network[0] is first
+    assert network[-1] is second
+
+
+@pytest.mark.parametrize(("widths", "widest"), [((7, 2), 7), ((2, 7), 7), ((2, 9, 3), 9), ((1, 1, 1), 1)])
+def test_widest(widths: tuple[int, ...], widest: int) -> None:
+    assert Network(tuple(map(ones, widths, widths[1:]))).widest == widest
+
+
+def test_layers_may_come_in_any_iterable_and_are_kept_as_a_tuple() -> None:
+    listed = [ones(2, 3), ones(3, 4)]
+    for given_layers in (listed, iter(listed)):
+        network = Network(given_layers)  # type: ignore[arg-type]
+        assert network.layers == tuple(listed)
+    listed.clear()
+    assert len(network) == 2
+
+
+def test_no_layer() -> None:
+    with pytest.raises(ShapeError, match="at least one layer"):
+        Network(())
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        (((2, 3), (4, 5)), "layer 2 takes 4 inputs, but layer 1 gives 3"),
+        (((2, 3), (3, 5), (6, 5)), "layer 3 takes 6 inputs, but layer 2 gives 5"),
+        (((2, 3), (4, 5), (6, 5)), "layer 2 takes 4"),
+    ],
+)
+def test_widths_that_differ_name_the_layer(widths: tuple[tuple[int, int], ...], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Network(tuple(ones(*pair) for pair in widths))
+
+
+@given(networks())
+def test_random_networks(network: Network) -> None:
+    shape: tuple[int, ...] = (5, network.inputs)
+    for layer in network:
+        shape = layer.output_shape(shape)
+        assert layer.weights.validate() is layer.weights
+    assert shape == (5, network.outputs)
+    assert network.widest == max(max(layer.inputs, layer.outputs) for layer in network)
+    assert network.edges == sum(layer.weights.indices.size for layer in network)
+
+
+def test_prefix() -> None:
+    network = Network((ones(2, 3), ones(3, 4), ones(4, 5)))
+    assert network.prefix(2).layers == network.layers[:2]
+    assert network.prefix(3).layers == network.layers
+    assert network.prefix(1).outputs == 3
+
+
+@pytest.mark.parametrize("layers", [0, -1, 4])
+def test_prefix_out_of_range(layers: int) -> None:
+    with pytest.raises(UsageError, match=f"cannot take {layers} layers of a network that has 3"):
+        Network((ones(2, 3), ones(3, 4), ones(4, 5))).prefix(layers)
+
+
+def test_with_bias_changes_the_bias_alone() -> None:
+    network = Network((ones(2, 3, bias=1.0, activation=Tanh()), ones(3, 4)))
+    changed = network.with_bias(-0.3)
+    assert [layer.bias for layer in changed] == [-0.3, -0.3]
+    assert [layer.activation for layer in changed] == [Tanh(), ReLU()]
+    assert all(new.weights is old.weights for new, old in zip(changed, network, strict=True))
+    assert [layer.bias for layer in network] == [1.0, None]
+
+
+def test_with_bias_that_is_not_finite() -> None:
+    with pytest.raises(InputError, match="NaN"):
+        Network((ones(2, 3),)).with_bias(float("nan"))
+
+
+def test_from_scipy() -> None:
+    matrices = [sp.csr_array(np.ones((2, 3))), sp.coo_matrix(np.ones((3, 4)))]
+    network = Network.from_scipy(matrices, bias=-0.5, activation=Sigmoid())
+    assert (network.inputs, network.outputs, network.edges) == (2, 4, 18)
+    assert {(layer.bias, layer.activation) for layer in network} == {(-0.5, Sigmoid())}
+    assert [layer.activation for layer in Network.from_scipy(iter(matrices))] == [ReLU(), ReLU()]
+
+
+@pytest.mark.parametrize(
+    ("second", "bias", "error", "message"),
+    [
+        (np.full((3, 3), np.nan), None, MatrixError, "layer 2: entry 0: the value nan is not finite"),
+        (np.ones((3, 4)), np.zeros(3), ShapeError, r"layer 2: the bias has shape \(3,\); 4 outputs take \(4,\)"),
+        (np.ones((3, 3)), np.nan, InputError, "layer 1: the bias holds NaN"),
+        (np.ones((4, 4)), None, ShapeError, "layer 2 takes 4 inputs, but layer 1 gives 3"),
+    ],
+)
+def test_from_scipy_names_the_layer(second: Any, bias: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        Network.from_scipy([sp.csr_array(np.ones((3, 3))), sp.csr_array(second)], bias)
+    assert raised.type is error
+
+
+def test_from_scipy_of_a_dense_array_names_the_layer() -> None:
+    with pytest.raises(MatrixError, match="layer 1: a ndarray is no SciPy sparse matrix"):
+        Network.from_scipy([np.eye(3)])
+
+
+def test_from_scipy_of_nothing() -> None:
+    with pytest.raises(ShapeError, match="at least one layer"):
+        Network.from_scipy([])
+
+
+def test_a_network_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Network((ones(1, 1),)).layers = ()  # type: ignore[misc]

@@ -1,0 +1,96 @@
+"""The package's face: public names, laziness and import time."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import sparsenn
+
+HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy"}
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", sparsenn.__all__)
+def test_each_public_name_can_be_had(name: str) -> None:
+    value = getattr(sparsenn, name)
+    assert value.__name__ == name
+    assert value.__module__.startswith("sparsenn.")
+
+
+def test_all_and_dir_agree() -> None:
+    assert len(set(sparsenn.__all__)) == len(sparsenn.__all__)
+    assert set(sparsenn.__all__) <= set(dir(sparsenn))
+
+
+def test_type_checkers_see_the_same_names_as_users() -> None:
+    tree = ast.parse(inspect.getsource(sparsenn))
+    guard = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in guard.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert sorted(seen) == sorted(sparsenn.__all__)
+    assert seen == sparsenn._HOME_OF
+
+
+@pytest.mark.parametrize(("name", "home"), sparsenn._HOME_OF.items())
+def test_public_name_is_public_where_it_lives(name: str, home: str) -> None:
+    assert name in import_module(home).__all__
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'conjure'"):
+        _ = sparsenn.conjure
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    loaded = run_python("import sys, sparsenn; print(*{name.partition('.')[0] for name in sys.modules})")
+    assert not HEAVY & set(loaded.split())
+
+
+def test_public_names_do_not_need_matplotlib_or_the_command_line() -> None:
+    loaded = run_python(
+        "import sys, sparsenn; [getattr(sparsenn, name) for name in sparsenn.__all__];"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    assert not {"matplotlib", "typer", "rich", "cupy"} & set(loaded.split())
+
+
+def test_import_is_quick() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        run_python("import sparsenn")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.3
+
+
+def test_version_is_the_installed_one() -> None:
+    from importlib.metadata import version
+
+    assert sparsenn.__version__ == version("sparsenn")
+
+
+def test_typed_marker_is_there() -> None:
+    assert (Path(sparsenn.__file__).parent / "py.typed").is_file()
+
+
+def test_python_dash_m_is_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sparsenn", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"sparsenn {sparsenn.__version__}\n", "")

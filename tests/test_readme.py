@@ -1,0 +1,162 @@
+"""The README's tables are what the result files say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_file import write_results
+
+EMPTY = "# Title\n\n<!-- table:layers -->\n<!-- /table -->\n\nText.\n"
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def update(repository: Path, tmp_path: Path) -> Run:
+    def run(*arguments: str, root: Path = tmp_path) -> tuple[int, str]:
+        command = [sys.executable, str(repository / "tools" / "update_tables"), "--root", str(root), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+    return run
+
+
+def put(root: Path, machine: str = "desk", name: str = "layers", **changes: Any) -> None:
+    parts: dict[str, Any] = {
+        "table": "layers",
+        "title": "One layer",
+        "columns": [("variant", "variant"), ("seconds", "time (s)", "{:.2f}")],
+        "rows": [{"variant": "scipy", "seconds": 1.5}, {"variant": "a|b", "seconds": None}],
+        "configuration": {"runs": 20},
+        "notes": ["Medians."],
+    }
+    write_results(root / "bench" / "results" / machine / f"{name}.json", **(parts | changes))
+
+
+def test_readme_of_this_repository_is_up_to_date(repository: Path, update: Run) -> None:
+    code, message = update("--check", root=repository)
+    assert code == 0, message
+
+
+def test_tables_are_written_between_their_markers(tmp_path: Path, update: Run) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(EMPTY)
+    put(tmp_path)
+    assert update("--check")[0] == 1
+    assert readme.read_text() == EMPTY
+    assert update() == (0, "")
+    text = readme.read_text()
+    assert text.startswith("# Title\n\n<!-- table:layers -->\n\n**One layer**\n")
+    assert text.endswith("\n<!-- /table -->\n\nText.\n")
+    assert "| variant | time (s) |\n| --- | ---: |\n| scipy | 1.50 |\n| a\\|b | – |\n\nMedians.  \n*" in text
+    assert update("--check") == (0, "")
+
+
+def test_second_writing_changes_nothing(tmp_path: Path, update: Run) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(EMPTY)
+    put(tmp_path)
+    update()
+    once = readme.read_text()
+    update()
+    assert readme.read_text() == once
+
+
+@pytest.mark.parametrize(("old", "new"), [("1.50", "1.40"), ("**One layer**", "**One layer, edited**")])
+def test_a_table_edited_by_hand_is_found_and_mended(tmp_path: Path, update: Run, old: str, new: str) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(EMPTY)
+    put(tmp_path)
+    update()
+    right = readme.read_text()
+    readme.write_text(right.replace(old, new))
+    code, message = update("--check")
+    assert code == 1
+    assert "README.md is stale; run tools/update_tables" in message
+    update()
+    assert readme.read_text() == right
+
+
+def test_a_new_result_makes_the_readme_stale(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "README.md").write_text(EMPTY)
+    put(tmp_path)
+    update()
+    put(tmp_path, rows=[{"variant": "scipy", "seconds": 1.25}])
+    assert update("--check")[0] == 1
+
+
+def test_machines_stand_one_after_the_other(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "README.md").write_text(EMPTY)
+    put(tmp_path, machine="b", title="On b")
+    put(tmp_path, machine="a", title="On a")
+    update()
+    text = (tmp_path / "README.md").read_text()
+    assert 0 < text.index("**On a**") < text.index("**On b**")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- table:layers -->\n", "table layers has no <!-- /table -->"),
+        ("x\n<!-- /table -->\n", "README.md:2: <!-- /table --> where a table never began"),
+        ("<!-- table:layers -->\n<!-- table:layers -->\n<!-- /table -->\n", "README.md:2: .* where a table is open"),
+        ("<!-- table:layers -->\n<!-- /table -->\n" * 2, "README.md:3: table layers stands twice"),
+        ("<!-- table:layer -->\n<!-- /table -->\n", r"README.md:1: unknown table layer: .* \(layers known\)"),
+    ],
+)
+def test_faulty_markers_are_refused_and_nothing_is_written(
+    tmp_path: Path, update: Run, text: str, message: str
+) -> None:
+    (tmp_path / "README.md").write_text(text)
+    put(tmp_path)
+    for arguments in ([], ["--check"]):
+        code, said = update(*arguments)
+        assert code == 2
+        assert re.search(message, said)
+        assert "Traceback" not in said
+    assert (tmp_path / "README.md").read_text() == text
+
+
+def test_a_marker_without_any_result_file(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "README.md").write_text(EMPTY)
+    code, message = update()
+    assert code == 2
+    assert "unknown table layers" in message
+    assert "(none known)" in message
+
+
+def test_a_result_without_a_marker_is_told(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "README.md").write_text("# Title\n")
+    put(tmp_path)
+    code, message = update("--check")
+    assert code == 0
+    assert "has no <!-- table:layers -->; that table is not shown" in message
+
+
+def test_no_readme(tmp_path: Path, update: Run) -> None:
+    code, message = update("--check")
+    assert code == 2
+    assert "README.md" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "Expecting property name"), ("[]", "no JSON object"), ("{}", "missing"), ('{"rows": [NaN]}', "NaN")],
+)
+def test_a_broken_result_file_is_named(tmp_path: Path, update: Run, content: str, message: str) -> None:
+    (tmp_path / "README.md").write_text(EMPTY)
+    put(tmp_path)
+    broken = tmp_path / "bench" / "results" / "desk" / "broken.json"
+    broken.write_text(content)
+    code, said = update()
+    assert code == 2
+    assert str(broken) in said
+    assert message in said
+    assert (tmp_path / "README.md").read_text() == EMPTY

@@ -1,0 +1,212 @@
+"""tools/environment.sh, with a Python and a pip that only write down what they are asked to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+TOOLS = ("bash", "cat", "chmod", "cksum", "cp", "dirname", "flock", "mkdir", "mv", "readlink", "rm", "sleep", "touch")
+needs_flock = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
+
+FAKE_PYTHON = """\
+#!/bin/bash
+case "$*" in
+  --version) echo "Python $VERSION" ;;
+  "-c import sys; print"*) echo "$VERSION"; [[ "$VERSION" != 3.10 ]] ;;
+  "-c import venv"*) [[ -z "${NO_VENV:-}" ]] ;;
+  "-m venv --clear "*) echo venv >>"$LOG"; rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+  "-m pip --version") [[ -e "${0%/*}/python" ]] ;;
+  "-m pip install "*) echo "begin ${!#}" >>"$LOG"; sleep "${SLOW:-0}"; [[ -z "${FAIL:-}" ]] && echo end >>"$LOG" ;;
+  *) echo "ran in $PWD: $*" ;;
+esac
+"""
+
+
+@pytest.fixture
+def project(repository: Path, tmp_path: Path) -> Path:
+    root = tmp_path / "a project"
+    shutil.copytree(repository / "tools", root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "pyproject.toml").write_text("[project]\n")
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        if found:
+            (commands / name).symlink_to(found)
+    install_python(root, "python3")
+    return root
+
+
+def install_python(project: Path, name: str) -> None:
+    python = project.parent / "commands" / name
+    python.write_text(FAKE_PYTHON)
+    python.chmod(0o755)
+
+
+def surroundings(project: Path, **more: str) -> dict[str, str]:
+    return {"PATH": str(project.parent / "commands"), "LOG": str(log_of(project)), "VERSION": "3.12", **more}
+
+
+def run(project: Path, tool: str, *arguments: str, cwd: Path | None = None, **more: str) -> tuple[int, str, str]:
+    command = [str(project / "tools" / tool), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=cwd, env=surroundings(project, **more)
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def log_of(project: Path) -> Path:
+    return project.parent / "log"
+
+
+def steps(project: Path) -> list[str]:
+    return log_of(project).read_text().splitlines() if log_of(project).exists() else []
+
+
+def stamps(project: Path) -> list[str]:
+    return sorted(path.name for path in (project / ".venv").glob(".installed-*"))
+
+
+def test_first_run_installs_and_says_so_and_the_second_is_silent(project: Path, tmp_path: Path) -> None:
+    code, out, said = run(project, "sparsenn", "info", "a b", cwd=tmp_path)
+    assert (code, out) == (0, f"ran in {tmp_path}: -P -m sparsenn info a b\n")
+    assert said.splitlines() == [
+        "sparsenn: creating .venv with Python 3.12 (once)",
+        "sparsenn: installing sparsenn and what it needs into .venv (once, about a minute)",
+    ]
+    assert steps(project) == ["venv", "begin .", "end"]
+    assert stamps(project) == [".installed-base"]
+    assert run(project, "sparsenn")[2] == ""
+    assert len(steps(project)) == 3
+
+
+def test_tests_take_their_extra_and_run_in_the_root(project: Path, tmp_path: Path) -> None:
+    code, out, _ = run(project, "test", "-k", "a b", cwd=tmp_path)
+    assert (code, out) == (0, f"ran in {project}: -m pytest -k a b\n")
+    assert steps(project) == ["venv", "begin .[test]", "end"]
+    assert run(project, "sparsenn")[2] == ""  # what the tests need includes what the program needs
+    assert len(steps(project)) == 3
+
+
+def test_tests_after_the_program_add_the_extra_only(project: Path) -> None:
+    run(project, "sparsenn")
+    assert "extra: test" in run(project, "test")[2]
+    assert steps(project) == ["venv", "begin .", "end", "begin .[test]", "end"]
+    assert stamps(project) == [".installed-base", ".installed-test"]
+
+
+def test_a_changed_pyproject_installs_again_in_the_same_environment(project: Path) -> None:
+    run(project, "test")
+    (project / "pyproject.toml").write_text("[project]\nversion = '2'\n")
+    run(project, "sparsenn")
+    assert steps(project)[3:] == ["begin .", "end"]
+    assert stamps(project) == [".installed-base"]
+
+
+def test_a_moved_project_installs_again(project: Path) -> None:
+    run(project, "sparsenn")
+    moved = project.rename(project.parent / "moved")
+    assert "installing" in run(moved, "sparsenn")[2]
+
+
+def test_a_failed_installation_is_told_and_tried_again(project: Path) -> None:
+    code, out, said = run(project, "sparsenn", FAIL="1")
+    assert (code, out) == (1, "")
+    assert said.endswith("sparsenn: the installation failed (see above); the next run tries again\n")
+    assert stamps(project) == []
+    assert run(project, "sparsenn")[0] == 0
+    assert steps(project) == ["venv", "begin .", "begin .", "end"]
+
+
+def test_a_failed_update_leaves_no_stamp_of_the_past(project: Path) -> None:
+    run(project, "sparsenn")
+    before = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text("[project]\nversion = '2'\n")
+    assert run(project, "sparsenn", FAIL="1")[0] == 1
+    (project / "pyproject.toml").write_text(before)
+    assert "installing" in run(project, "sparsenn")[2]
+
+
+def test_an_interrupted_installation_leaves_no_stamp(project: Path) -> None:
+    process = subprocess.Popen(
+        [project / "tools" / "sparsenn"],
+        env=surroundings(project, SLOW="30"),
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    limit = time.monotonic() + 30
+    while "begin ." not in steps(project) and time.monotonic() < limit:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=30) in (130, -signal.SIGINT)
+    assert stamps(project) == []
+    assert run(project, "sparsenn")[0] == 0
+
+
+def test_a_broken_environment_is_made_anew(project: Path) -> None:
+    run(project, "sparsenn")
+    (project / ".venv" / "bin" / "python").unlink()
+    code, _, said = run(project, "sparsenn")
+    assert code == 0
+    assert "creating .venv" in said
+
+
+@needs_flock
+def test_runs_at_the_same_time_wait_for_one_installation(project: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [project / "tools" / "sparsenn"],
+            env=surroundings(project, SLOW="1"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert steps(project) == ["venv", "begin .", "end"]
+    assert sum("waiting for another installation to end" in text for text in said) in (1, 2)
+
+
+def test_without_flock_it_works_too(project: Path) -> None:
+    (project.parent / "commands" / "flock").unlink(missing_ok=True)
+    assert run(project, "sparsenn")[0] == 0
+    assert stamps(project) == [".installed-base"]
+
+
+def test_an_old_python_is_passed_over(project: Path) -> None:
+    install_python(project, "python3.13")
+    old = project.parent / "commands" / "python3"
+    old.write_text("#!/bin/bash\necho 3.10; exit 1\n")
+    code, _, said = run(project, "sparsenn", VERSION="3.13")
+    assert code == 0
+    assert "creating .venv with Python 3.13" in said
+
+
+def test_no_python_that_is_new_enough(project: Path) -> None:
+    code, out, said = run(project, "sparsenn", VERSION="3.10")
+    assert (code, out) == (1, "")
+    assert said.startswith("sparsenn: no Python 3.11 or newer among python3, ")
+    assert len(said.splitlines()) == 1
+
+
+def test_a_python_without_venv(project: Path) -> None:
+    code, _, said = run(project, "sparsenn", NO_VENV="1")
+    assert code == 1
+    assert said == (
+        "sparsenn: Python 3.12 has no venv module; install it (Debian, Ubuntu: sudo apt install python3.12-venv)\n"
+    )
+
+
+def test_a_link_to_the_program_works(project: Path, tmp_path: Path) -> None:
+    link = tmp_path / "sparsenn"
+    link.symlink_to(project / "tools" / "sparsenn")
+    done = subprocess.run([link], capture_output=True, text=True, timeout=60, env=surroundings(project), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"ran in {tmp_path}: -P -m sparsenn\n")

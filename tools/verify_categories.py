@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Compare the categories of a result with the true ones: two text files, one 1-based index a line.
+
+    tools/verify_categories.py RESULT TRUTH
+
+Exit code 0: the two name the same categories. 1: they do not. 2: a file cannot be read or is not such a file.
+Needs nothing but Python's standard library. Plain files, or gzip where the name ends in .gz; a byte order mark,
+CRLF and blank lines at the end are accepted, anything else that is not one positive integer on each line is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+import zlib
+from pathlib import Path
+from typing import IO
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+INDEX_LIMIT = (1 << 31) - 1
+LONGEST_LINE = 64
+NAMED = 5
+
+
+class CategoriesError(Exception):
+    """A file that does not hold categories; the message says where and why."""
+
+
+def read_categories(path: Path) -> set[int]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as file:
+            return parse_lines(path, file)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CategoriesError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parse_lines(path: Path, file: IO[bytes]) -> set[int]:
+    categories: set[int] = set()
+    empty_line = 0
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
+        text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
+        if not text:
+            empty_line = empty_line or number
+            continue
+        if empty_line:
+            raise CategoriesError(f"{path}:{empty_line}: the line is empty; each holds one category")
+        category = parse_category(text, f"{path}:{number}")
+        if category in categories:
+            raise CategoriesError(f"{path}:{number}: category {category} occurs twice")
+        categories.add(category)
+    return categories
+
+
+def parse_category(text: bytes, place: str) -> int:
+    shown = text.decode("ascii", "backslashreplace")
+    if not (text.isdigit() and len(text) < LONGEST_LINE - 2):
+        raise CategoriesError(f"{place}: {shown!r} is not a category; each line holds one positive integer")
+    category = int(text)
+    if not 1 <= category <= INDEX_LIMIT:
+        raise CategoriesError(f"{place}: category {shown} is outside 1..{INDEX_LIMIT}")
+    return category
+
+
+def named(categories: set[int]) -> str:
+    if not categories:
+        return "none"
+    first = ", ".join(map(str, sorted(categories)[:NAMED]))
+    return f"{len(categories)} ({first}{', ...' if len(categories) > NAMED else ''})"
+
+
+def verify(result: Path, truth: Path) -> int:
+    found, true = read_categories(result), read_categories(truth)
+    if found == true:
+        print(f"PASSED: all {len(true)} true categories, and no others")
+        return 0
+    print(
+        f"FAILED: {len(found & true)} of {len(true)} true categories match; "
+        f"{named(true - found)} missing, {named(found - true)} unexpected"
+    )
+    return 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Compare the categories of a result with the true ones.",
+        epilog="Exit code 0: equal. 1: different. 2: a file cannot be read or does not hold categories.",
+    )
+    parser.add_argument("result", type=Path, help="the categories that were found: one 1-based index a line")
+    parser.add_argument("truth", type=Path, help="the true categories, in the same form")
+    arguments = parser.parse_args()
+    try:
+        return verify(arguments.result, arguments.truth)
+    except CategoriesError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
