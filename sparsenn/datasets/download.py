@@ -1,0 +1,156 @@
+"""Download of the challenge's published files, with a record of what was fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sparsenn.datasets.fetch import fetch
+from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
+from sparsenn.errors import FileFormatError, ResourceError, UsageError
+from sparsenn.io.atomic import replacing
+from sparsenn.progress import Progress, silent
+
+__all__ = ["BASE_URL", "RECORD", "download"]
+
+BASE_URL = "https://graphchallenge.s3.amazonaws.com/synthetic/sparsechallenge_2019/"
+
+RECORD = "downloads.json"
+"""File beside the downloads: for each of them address, bytes, SHA-256, validator (ETag or date) and time."""
+
+Entries = dict[str, dict[str, Any]]
+
+
+def download(
+    what: int | str,
+    folder: str | os.PathLike[str],
+    *,
+    layers: Sequence[int] | None = None,
+    base_url: str = BASE_URL,
+    attempts: int = 5,
+    pause: float = 1.0,
+    progress: Progress = silent,
+) -> list[Path]:
+    """Download inputs, network and categories of one width into a folder that `load` reads.
+
+    A file that is there and matches its record is kept; one that does not match is fetched anew. What was
+    interrupted goes on where it stopped. Size and SHA-256 of each file are recorded in `RECORD`.
+
+    Parameters
+    ----------
+    what : number of neurons, or a dataset's name such as radixnet-1024x120.
+    folder : where the files go; made if absent.
+    layers : depths whose categories are wanted; unless given, those of the name, or all three. The network's
+        archive holds all layers in any case.
+    base_url : address under which the files lie.
+    attempts, pause : see `fetch`.
+    progress : told of the bytes of each file.
+
+    Returns
+    -------
+    The files' paths.
+
+    Raises
+    ------
+    UsageError
+        A width, depth or name that is not part of the challenge, or an address that is not http or https.
+    ResourceError
+        A file cannot be had or written, or one is in the way that was not downloaded.
+    FileFormatError
+        The record, or a fetched file, is not what it should be.
+    """
+    files = _files(what, layers)
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"cannot make {place}: {error.strerror}; choose a folder that you may write to") from error
+    entries = _recorded(place)
+    for name, address in files.items():
+        url = base_url.rstrip("/") + "/" + address
+        if not _kept(place / name, entries.get(name), progress):
+            entries[name] = _fetched(url, place / name, attempts, pause, progress)
+            with replacing(place / RECORD) as temporary:
+                temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+    return [place / name for name in files]
+
+
+def _files(what: int | str, layers: Sequence[int] | None) -> dict[str, str]:
+    """Return the files to fetch: name in the folder, and address relative to the base."""
+    if isinstance(what, str):
+        neurons, depth = parse_name(what)
+        layers = layers or (depth,)
+    else:
+        neurons, layers = what, layers or LAYER_COUNTS
+    if neurons not in NEURON_COUNTS or not set(layers) <= set(LAYER_COUNTS):
+        raise UsageError(
+            f"the challenge has no network of {neurons} neurons with {', '.join(map(str, layers))} layers; "
+            f"neurons: {', '.join(map(str, NEURON_COUNTS))}; layers: {', '.join(map(str, LAYER_COUNTS))}"
+        )
+    categories = [f"neuron{neurons}-l{depth}-categories.tsv" for depth in sorted(set(layers))]
+    inputs, network = f"sparse-images-{neurons}.tsv.gz", f"neuron{neurons}.tar.gz"
+    return {name: f"dnn/{name}" for name in categories} | {inputs: f"mnist/{inputs}", network: f"dnn/{network}"}
+
+
+def _recorded(folder: Path) -> Entries:
+    path = folder / RECORD
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FileFormatError(path, "is not JSON; remove it, and the downloads beside it, to start afresh") from error
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise FileFormatError(path, "is not a record of downloads; remove it to start afresh")
+    return entries
+
+
+def _kept(path: Path, entry: dict[str, Any] | None, progress: Progress) -> bool:
+    """Return whether the file is there and is what was once downloaded."""
+    if not path.exists():
+        return False
+    if entry is None:
+        raise ResourceError(
+            f"{path} is there but was not downloaded: {RECORD} does not list it; "
+            "move it away to download it, or choose another folder"
+        )
+    same = path.stat().st_size == entry.get("bytes") and _sha256(path) == entry.get("sha256")
+    if same:
+        progress(f"check {path.name}", 1, 1)
+    return same
+
+
+def _fetched(url: str, path: Path, attempts: int, pause: float, progress: Progress) -> dict[str, Any]:
+    """Fetch one file, check its beginning, give it its name; returns its entry in the record."""
+    part = path.with_name(path.name + ".part")
+    transfer = fetch(url, part, attempts=attempts, pause=pause, progress=progress)
+    note = part.with_name(part.name + ".json")
+    with part.open("rb") as file:
+        start = file.read(2)
+    if (start != b"\x1f\x8b") if path.suffix == ".gz" else not start[:1].isdigit():
+        part.unlink()
+        note.unlink()
+        kind = "a gzip file" if path.suffix == ".gz" else "a list of categories"
+        raise FileFormatError(url, f"begins with {start!r}, which is not {kind}; check the address")
+    entry = {
+        "url": url,
+        "bytes": part.stat().st_size,
+        "sha256": _sha256(part),
+        "validator": transfer.validator,
+        "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    part.replace(path)
+    note.unlink()
+    return entry
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

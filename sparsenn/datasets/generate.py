@@ -1,0 +1,155 @@
+"""Whole datasets by rule: a RadiX-Net, images to run through it, and the truth where that is affordable."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparsenn import __version__
+from sparsenn.backends import reference
+from sparsenn.datasets.digits import digit_inputs
+from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE, find_training_images, mnist_inputs
+from sparsenn.datasets.radixnet import radixnet
+from sparsenn.errors import FileFormatError, UsageError, unknown_name
+from sparsenn.formats import CSR, Array
+from sparsenn.io.dataset import Dataset
+from sparsenn.io.layout import challenge_bias
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+from sparsenn.workers import chunks
+
+__all__ = ["INPUT_KINDS", "generate", "input_kind"]
+
+INPUT_KINDS = ("auto", "mnist", "digits")
+
+TRUTH_LIMIT = 4e12
+"""Inputs × edges up to which the truth is computed: minutes, as 1024 × 120 (2.4e11) takes the reference 10 to 20 s."""
+
+TRUTH_BATCH = 1 << 26
+"""Elements of a batch's features in the reference: under 1 GB even if all of them are non-zero."""
+
+
+def generate(
+    neurons: int,
+    layers: int,
+    *,
+    inputs: str = "auto",
+    images: int = TRAINING_SHAPE[0],
+    mnist: str | os.PathLike[str] | None = None,
+    radices: Sequence[int] | None = None,
+    kronecker: int = 16,
+    seed: int = 0,
+    weight: float = 0.0625,
+    bias: float | None = None,
+    progress: Progress = silent,
+) -> Dataset:
+    """Generate a dataset in memory.
+
+    Parameters
+    ----------
+    inputs : "mnist" for the challenge's inputs, "digits" for procedural ones, "auto" for the former where MNIST is
+        at hand and its images can be enlarged to that size.
+    images : number of inputs; MNIST gives at most 60,000.
+    mnist : folder of the MNIST files; unless given, see `find_training_images`.
+    bias : bias of every neuron; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
+    neurons, layers, radices, kronecker, seed, weight : see `radixnet`; the number of neurons must be a square. The
+        seed is also that of the digits.
+    progress : told of inputs, layers and truth in turn.
+
+    Returns
+    -------
+    The dataset; it holds the truth, by the float64 reference, if inputs × edges is at most `TRUTH_LIMIT`.
+
+    Raises
+    ------
+    UsageError
+        A number is out of range, the numbers do not fit together, or MNIST is asked for and not found.
+    FileFormatError
+        The MNIST file is damaged, or another set of images.
+    ResourceError
+        Memory does not suffice.
+    """
+    bias = challenge_bias(neurons) if bias is None else bias
+    network = radixnet(
+        neurons,
+        layers,
+        radices=radices,
+        kronecker=kronecker,
+        seed=seed,
+        weight=weight,
+        bias=bias,
+        progress=progress,
+    )
+    if input_kind(neurons, inputs, mnist) == "mnist":
+        features, source = _mnist(neurons, images, mnist, progress)
+    else:
+        features = digit_inputs(neurons, images, seed=seed, progress=progress)
+        source = f"procedural digits, seed {seed}"
+    truth, verdict = _truth(network, features, progress)
+    made = f"radices {_short(radices)}, Kronecker factor {kronecker}, weight {weight:g}, bias {bias:g}, seed {seed}"
+    provenance = {
+        "generator": f"sparsenn {__version__}",
+        "network": f"RadiX-Net, {made}",
+        "inputs": source,
+        "truth": verdict,
+    }
+    return Dataset(f"radixnet-{neurons}x{layers}", network, features, truth, provenance)
+
+
+def input_kind(neurons: int, inputs: str = "auto", mnist: str | os.PathLike[str] | None = None) -> str:
+    """Return "mnist" or "digits": what `generate` takes for that many neurons.
+
+    Raises
+    ------
+    UsageError
+        There is no such kind, or a folder named for MNIST does not hold it.
+    """
+    if inputs not in INPUT_KINDS:
+        raise unknown_name("kind of inputs", inputs, INPUT_KINDS)
+    if inputs != "auto":
+        return inputs
+    larger = math.isqrt(neurons) > max(TRAINING_SHAPE[1:])
+    return "mnist" if larger and find_training_images(mnist) else "digits"
+
+
+def _short(radices: Sequence[int] | None) -> str:
+    return "all 2" if radices is None else " ".join(map(str, radices))
+
+
+def _mnist(neurons: int, images: int, folder: str | os.PathLike[str] | None, progress: Progress) -> tuple[CSR, str]:
+    """Return the challenge's inputs, and their source in words."""
+    whole = mnist_inputs(neurons, folder, progress=progress)
+    path = find_training_images(folder)
+    assert path is not None  # else there were no inputs
+    if neurons in OFFICIAL_NONZEROS and whole.nnz != OFFICIAL_NONZEROS[neurons]:
+        raise FileFormatError(
+            path,
+            f"enlarged to {neurons} pixels gives {whole.nnz:,} non-zeros instead of {OFFICIAL_NONZEROS[neurons]:,}: "
+            "these are not the MNIST training images",
+        )
+    if not 1 <= images <= whole.shape[0]:
+        raise UsageError(f"MNIST has no {images:,} training images; give 1 to {whole.shape[0]:,}")
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    source = f"MNIST training images enlarged as for the challenge, from {path.name} (SHA-256 {checksum})"
+    return whole.slice_groups(0, images), source
+
+
+def _truth(network: Network, inputs: CSR, progress: Progress) -> tuple[Array | None, str]:
+    """Return the categories, or None if they would take too long, and in words what was done."""
+    work = inputs.shape[0] * network.edges
+    if work > TRUTH_LIMIT:
+        return None, f"not computed: {work:.1e} multiply-adds would keep the float64 reference busy for many minutes"
+    batches = chunks(inputs.shape[0], max(1, TRUTH_BATCH // network.widest))
+    found = []
+    for number, (start, stop) in enumerate(batches):
+
+        def report(task: str, done: int, total: int, before: int = number) -> None:
+            progress("compute truth", before * total + done, len(batches) * total)
+
+        found.append(start + reference.categories(network, inputs.slice_groups(start, stop), report))
+    truth = np.concatenate(found)
+    return truth, f"{truth.size} categories, computed by the float64 reference"

@@ -1,0 +1,134 @@
+"""One way in: a dataset from a folder, a file or a name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sparsenn.datasets.named import named_file
+from sparsenn.datasets.names import LAYER_COUNTS, NAMES, parse_name
+from sparsenn.errors import InputError, UsageError, unknown_name
+from sparsenn.io.dataset import Dataset, check_limits
+from sparsenn.io.hdf5 import read_dataset
+from sparsenn.io.layout import CHALLENGE_BIAS
+from sparsenn.io.official import read_official
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+
+__all__ = ["load"]
+
+HDF5_SUFFIXES = (".h5", ".hdf5")
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    neurons: int | None = None,
+    layers: int | None = None,
+    bias: float | None = None,
+    limit_inputs: int | None = None,
+    progress: Progress = silent,
+) -> Dataset:
+    """Read, or generate on first use, a dataset.
+
+    Parameters
+    ----------
+    source : a folder in the official layout, an HDF5 file of this package, or one of `NAMES`. A string that is a
+        name means the name, even if there is such a folder; write ``./name`` for that.
+    neurons : which width to take from a folder that holds several; elsewhere it must be the dataset's own.
+    layers : take only so many layers, from the first on. The truth goes with them only where that of the shorter
+        network is known.
+    bias : one bias for all layers instead of the dataset's own. If it differs, the truth is dropped.
+    limit_inputs : take only so many inputs, from the first on, and the truth about them.
+    progress : told of what is read or generated.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown, or an option does not fit the dataset.
+    InputError
+        A file is missing or does not hold what it should.
+    ResourceError
+        Memory, disk space or permissions do not suffice.
+    """
+    check_limits(layers, limit_inputs)
+    official = source not in NAMES and _is_folder(source)
+    if source in NAMES:
+        path, layers = _named(str(source), neurons, layers, progress)
+        dataset = read_dataset(path, layers, limit_inputs, progress)
+    elif official:
+        dataset = read_official(source, neurons, layers, bias, limit_inputs, progress)
+    else:
+        dataset = read_dataset(_existing(source), layers, limit_inputs, progress)
+    if neurons not in (None, dataset.network.inputs):
+        raise UsageError(f"{dataset.name} has {dataset.network.inputs} neurons, not {neurons}; leave the option out")
+    dataset = _with_limits_noted(dataset, layers, limit_inputs)
+    if bias is None or _is_own_bias(dataset.network, bias, official):
+        return dataset
+    return _with_other_bias(dataset, bias)
+
+
+def _named(name: str, neurons: int | None, layers: int | None, progress: Progress) -> tuple[Path, int | None]:
+    """Return the cached file of a named dataset, and how many of its layers to read.
+
+    A prefix that has a name of its own is taken as that, with its truth.
+    """
+    width, depth = parse_name(name)
+    if neurons not in (None, width):
+        raise UsageError(f"{name} has {width} neurons, not {neurons}; leave the option out or take another name")
+    if layers is not None and layers > depth:
+        raise UsageError(f"{name} has {depth} layers, not {layers}")
+    if layers in LAYER_COUNTS:
+        name, layers = f"radixnet-{width}x{layers}", None
+    return named_file(name, progress), layers
+
+
+def _is_folder(source: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(source).is_dir()
+    except OSError as error:  # no permission to look, or a name too long to be one
+        raise InputError(f"{os.fspath(source)}: {error.strerror}; check the path") from error
+
+
+def _existing(source: str | os.PathLike[str]) -> Path:
+    """Return the path of an HDF5 file, or say why the source is none."""
+    path = Path(source)
+    if path.exists() and path.suffix.lower() not in HDF5_SUFFIXES:
+        raise UsageError(
+            f"{path} is neither a folder in the official layout nor an HDF5 file ({', '.join(HDF5_SUFFIXES)})"
+        )
+    if path.exists():
+        return path
+    if isinstance(source, str) and path.suffix.lower() not in HDF5_SUFFIXES and path.name == source:
+        raise unknown_name("dataset, file or folder", source, NAMES)
+    raise InputError(f"{path}: no such file or folder")
+
+
+def _with_limits_noted(dataset: Dataset, layers: int | None, limit_inputs: int | None) -> Dataset:
+    """Have the provenance say what part of the source this is."""
+    limits = [f"the first {count:,} {what}" for count, what in ((layers, "layers"), (limit_inputs, "inputs")) if count]
+    if not limits:
+        return dataset
+    provenance = dataset.provenance | {"part": ", ".join(limits)}
+    if layers and dataset.truth is None:
+        provenance["truth"] = f"not known for the first {layers:,} layers"
+    return replace(dataset, provenance=provenance)
+
+
+def _is_own_bias(network: Network, bias: float, official: bool) -> bool:
+    """Return whether the truth goes with this bias: files in the official layout do not say; the challenge does."""
+    if official:
+        return bool(CHALLENGE_BIAS.get(network.inputs, bias) == bias)
+    return all(bool((layer.bias_vector() == np.float32(bias)).all()) for layer in network)
+
+
+def _with_other_bias(dataset: Dataset, bias: float) -> Dataset:
+    """Return the dataset under another bias, and so without truth."""
+    provenance = dataset.provenance | {
+        "bias": f"{bias:g}, given instead of the dataset's own",
+        "truth": "not known: the bias is another one",
+    }
+    return replace(dataset, network=dataset.network.with_bias(bias), truth=None, provenance=provenance)

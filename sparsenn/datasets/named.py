@@ -1,0 +1,72 @@
+"""The named datasets: generated on first use, then kept in the cache folder as one HDF5 file each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparsenn.datasets.cache import cache_folder, check_disk, check_memory
+from sparsenn.datasets.generate import generate, input_kind
+from sparsenn.datasets.mnist import TRAINING_SHAPE
+from sparsenn.datasets.names import parse_name
+from sparsenn.errors import ResourceError
+from sparsenn.io.hdf5 import write_dataset
+from sparsenn.progress import Progress, silent
+
+__all__ = ["named_file"]
+
+GENERATION = 1
+"""Part of the files' names: to be raised whenever the same name would come out different."""
+
+DEGREE = 32
+"""Inputs of each neuron: radix 2 × Kronecker factor 16."""
+
+INPUT_DENSITY = 0.12
+"""Upper estimate for either kind of inputs, for the room needed; both have about 0.10."""
+
+
+def named_file(name: str, progress: Progress = silent) -> Path:
+    """Return the cached file of a named dataset, generating it first if it is not there.
+
+    The inputs are the challenge's own if MNIST is at hand (see `find_training_images`), procedural digits otherwise.
+    The file's name tells which, so that the two never mix; a cached one with the challenge's inputs comes first.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown, or SPARSENN_MNIST names a folder without MNIST.
+    ResourceError
+        Disk space or memory do not suffice, or the cache folder cannot be written.
+    FileFormatError
+        The MNIST file is damaged, or another set of images.
+    """
+    neurons, layers = parse_name(name)
+    folder = cache_folder() / "datasets"
+    best = _cached(folder, name, "mnist")
+    if best.exists():
+        return best
+    kind = input_kind(neurons)
+    path = _cached(folder, name, kind)
+    if not path.exists():
+        _check_room(name, folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(
+                f"cannot make {folder}: {error.strerror}; set SPARSENN_CACHE to a folder that you may write to"
+            ) from error
+        write_dataset(generate(neurons, layers, inputs=kind, progress=progress), path)
+    return path
+
+
+def _cached(folder: Path, name: str, kind: str) -> Path:
+    return folder / f"{name}-{kind}-v{GENERATION}.h5"
+
+
+def _check_room(name: str, folder: Path) -> None:
+    """Refuse to start if the file would not fit on the disk, or the dataset not in memory."""
+    neurons, layers = parse_name(name)
+    images = TRAINING_SHAPE[0]
+    network = layers * (neurons * DEGREE * 2 + (neurons + 1) * 8)  # 16-bit indices, 64-bit offsets
+    inputs = int(images * neurons * INPUT_DENSITY) * 2 + images * 8
+    check_disk(folder, network + inputs, name, "free some space, or set SPARSENN_CACHE to a folder on another disk")
+    check_memory(network + inputs, name, "close other programs, or take a smaller dataset")

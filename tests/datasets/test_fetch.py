@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from file_server import FileServer, serving
+
+from sparsenn.datasets import cache, fetch
+from sparsenn.datasets.fetch import fetch as get
+from sparsenn.errors import ResourceError, UsageError
+
+CONTENT = np.random.default_rng(1).bytes(300_000)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks a file, and no proxy between the test and its server."""
+    monkeypatch.setattr(fetch, "CHUNK", 1 << 14)
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with serving(FileServer({"file": CONTENT})) as running:
+        yield running
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Path:
+    return tmp_path / "file.part"
+
+
+def interrupted_after(url: str, part: Path, count: int) -> None:
+    """Fetch until `count` bytes are there, then interrupt as Ctrl-C does."""
+
+    def report(task: str, done: int, total: int) -> None:
+        if done >= count:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        get(url, part, progress=report)
+    assert count <= part.stat().st_size < len(CONTENT)
+
+
+def test_a_file_arrives_whole(server: FileServer, part: Path) -> None:
+    calls: list[tuple[str, int, int]] = []
+    transfer = get(server.url + "file", part, progress=lambda *call: calls.append(call))
+    assert part.read_bytes() == CONTENT
+    assert transfer.size == len(CONTENT)
+    assert transfer.validator is not None
+    assert calls[-1] == ("download file", len(CONTENT), len(CONTENT))
+    assert len(calls) > 10
+    assert server.requests[0]["User-Agent"].startswith("sparsenn/")
+
+
+@pytest.mark.parametrize("validator", ["etag", "date"])
+def test_what_was_interrupted_goes_on_where_it_stopped(server: FileServer, part: Path, validator: str) -> None:
+    server.etag, server.date = validator == "etag", validator == "date"
+    interrupted_after(server.url + "file", part, 100_000)
+    kept = part.stat().st_size
+    get(server.url + "file", part)
+    assert part.read_bytes() == CONTENT
+    assert server.requests[-1]["Range"] == f"bytes={kept}-"
+    assert "If-Range" in server.requests[-1]
+
+
+def test_a_complete_part_is_not_asked_for_again(server: FileServer, part: Path) -> None:
+    get(server.url + "file", part)
+    get(server.url + "file", part)
+    assert len(server.requests) == 1
+
+
+def test_a_changed_file_is_fetched_from_its_start(server: FileServer, part: Path) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    server.files["file"] = CONTENT[::-1]
+    get(server.url + "file", part)
+    assert "Range" in server.requests[-1]
+    assert part.read_bytes() == CONTENT[::-1]
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [{"ranges": False}, {"etag": False}, {"weak": True}],
+    ids=["no ranges", "no validator", "weak validator"],
+)
+def test_what_cannot_be_resumed_starts_over(server: FileServer, part: Path, switches: dict[str, bool]) -> None:
+    for name, value in switches.items():
+        setattr(server, name, value)
+    interrupted_after(server.url + "file", part, 100_000)
+    get(server.url + "file", part)
+    assert part.read_bytes() == CONTENT
+    assert ("Range" in server.requests[-1]) == (switches == {"ranges": False})
+
+
+def test_a_part_of_another_address_is_not_gone_on_with(server: FileServer, part: Path) -> None:
+    server.files["other"] = CONTENT[:150_000]
+    interrupted_after(server.url + "file", part, 100_000)
+    get(server.url + "other", part)
+    assert part.read_bytes() == CONTENT[:150_000]
+
+
+@pytest.mark.parametrize("note", ["", "[]", "{}", '{"url": 1}'])
+def test_a_part_with_a_damaged_note_starts_over(server: FileServer, part: Path, note: str) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    part.with_name("file.part.json").write_text(note)
+    get(server.url + "file", part)
+    assert part.read_bytes() == CONTENT
+    assert "Range" not in server.requests[-1]
+
+
+def test_connections_that_break_off_are_taken_up_again(server: FileServer, part: Path) -> None:
+    server.cuts = [1000, 100_000, 0, 0, 50_000]
+    get(server.url + "file", part, attempts=3, pause=0)
+    assert part.read_bytes() == CONTENT
+    assert len(server.requests) == 6
+
+
+def test_a_server_that_always_breaks_off_is_given_up_and_the_part_kept(server: FileServer, part: Path) -> None:
+    server.cuts = [1000, *[0] * 10]
+    with pytest.raises(ResourceError, match=r"/file: .*3 attempts .* 1,000 bytes are kept in .*file\.part; .* again"):
+        get(server.url + "file", part, attempts=3, pause=0)
+    assert part.read_bytes() == CONTENT[:1000]
+    assert len(server.requests) == 4
+
+
+def test_without_ranges_a_server_that_always_breaks_off_at_one_place_is_given_up(
+    server: FileServer, part: Path
+) -> None:
+    server.ranges, server.cuts = False, [1000] * 10
+    with pytest.raises(ResourceError, match="3 attempts"):
+        get(server.url + "file", part, attempts=3, pause=0)
+    assert len(server.requests) == 4
+
+
+def test_busy_servers_are_asked_again(server: FileServer, part: Path) -> None:
+    server.statuses = [503, 429]
+    get(server.url + "file", part, attempts=3, pause=0)
+    assert part.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "no such file"), (403, "denied"), (410, "gone"), (400, "not hand out")]
+)
+def test_a_refusal_is_final(server: FileServer, part: Path, status: int, words: str) -> None:
+    server.statuses = [status]
+    with pytest.raises(ResourceError, match=rf"/file: the server answers {status} .*{words}.*; check the address"):
+        get(server.url + "file", part)
+    assert len(server.requests) == 1
+    assert not part.exists()
+
+
+def test_a_missing_file_is_said(server: FileServer, part: Path) -> None:
+    with pytest.raises(ResourceError, match="nothing: the server answers 404"):
+        get(server.url + "nothing", part)
+
+
+def test_a_refused_connection_is_said(part: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(ResourceError, match=r"refused.*2 attempts .*check the connection"):
+        get(f"http://127.0.0.1:{port}/file", part, attempts=2, pause=0)
+
+
+def test_a_part_longer_than_the_file_starts_over(server: FileServer, part: Path) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    note = part.with_name("file.part.json")
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"size": None}))
+    part.write_bytes(CONTENT + b"more")
+    get(server.url + "file", part, pause=0)
+    assert part.read_bytes() == CONTENT
+
+
+def test_a_server_that_sends_another_range_is_not_believed(server: FileServer, part: Path) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    server.wrong_range = True
+    get(server.url + "file", part, pause=0)
+    assert part.read_bytes() == CONTENT
+    assert "Range" in server.requests[-2]
+    assert "Range" not in server.requests[-1]
+
+
+def test_a_file_of_unknown_length(server: FileServer, part: Path) -> None:
+    server.tell_length = False
+    calls: list[tuple[str, int, int]] = []
+    assert get(server.url + "file", part, progress=lambda *call: calls.append(call)).size is None
+    assert part.read_bytes() == CONTENT
+    assert all(done < total for _, done, total in calls[:-1])
+    assert calls[-1][1] == calls[-1][2] == len(CONTENT)
+
+
+def test_an_empty_file(server: FileServer, part: Path) -> None:
+    server.files["file"] = b""
+    get(server.url + "file", part)
+    assert part.read_bytes() == b""
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hosts", "ftp://127.0.0.1/file", "file", ""])
+def test_only_http_is_spoken(url: str, part: Path) -> None:
+    with pytest.raises(UsageError, match="http or https"):
+        get(url, part)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:port/file", "http://127.0.0.1/a b", "http://127.0.0.1/\u00fc"])
+def test_an_address_that_makes_no_sense_is_said(url: str, part: Path) -> None:
+    with pytest.raises(UsageError, match="not a valid address"):
+        get(url, part)
+
+
+def test_disk_space_is_checked_before_the_body(server: FileServer, part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(fetch, "check_disk", lambda folder, needed, *_: asked.append(needed))
+    interrupted_after(server.url + "file", part, 100_000)
+    kept = part.stat().st_size
+    get(server.url + "file", part)
+    assert asked == [len(CONTENT), len(CONTENT) - kept]
+
+    part.unlink()
+    monkeypatch.setattr(fetch, "check_disk", cache.check_disk)
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    with pytest.raises(ResourceError, match=r"downloading .* needs 0\.3 MB of disk space"):
+        get(server.url + "file", part)
+
+
+def test_a_folder_that_cannot_be_written_is_said(server: FileServer, tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="cannot write"):
+        get(server.url + "file", tmp_path / "missing" / "file.part")

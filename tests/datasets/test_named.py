@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparsenn.datasets import NAMES, cache, generate, named, named_file
+from sparsenn.errors import ResourceError, UsageError
+from sparsenn.io.dataset import Dataset
+from sparsenn.io.hdf5 import read_dataset
+
+
+class Generator:
+    """Stands in for the real one: small datasets, and a note of what was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int, str]] = []
+
+    def __call__(self, neurons: int, layers: int, *, inputs: str, **_: Any) -> Dataset:
+        self.calls.append((neurons, layers, inputs))
+        return generate(256, 2, images=5, bias=-0.1)
+
+
+@pytest.fixture
+def generator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator:
+    monkeypatch.delenv("SPARSENN_MNIST", raising=False)
+    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "cache"))
+    stand_in = Generator()
+    monkeypatch.setattr(named, "generate", stand_in)
+    return stand_in
+
+
+def put_mnist(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(b"")
+
+
+def test_generated_once_then_found(generator: Generator, tmp_path: Path) -> None:
+    path = named_file("radixnet-4096x480")
+    assert path.parent == tmp_path / "cache" / "datasets"
+    assert read_dataset(path).inputs.shape == (5, 256)
+    assert named_file("radixnet-4096x480") == path
+    assert generator.calls == [(4096, 480, "digits")]
+
+
+def test_files_differ_by_name_and_kind_of_inputs(generator: Generator, tmp_path: Path) -> None:
+    digits = named_file("radixnet-1024x120")
+    other = named_file("radixnet-1024x480")
+    put_mnist(tmp_path / "cache" / "mnist")
+    images = named_file("radixnet-1024x120")
+    assert len({digits, other, images}) == 3
+    assert generator.calls == [(1024, 120, "digits"), (1024, 480, "digits"), (1024, 120, "mnist")]
+
+
+def test_the_challenges_inputs_stay_in_use_when_mnist_is_gone(generator: Generator, tmp_path: Path) -> None:
+    put_mnist(tmp_path / "cache" / "mnist")
+    images = named_file("radixnet-1024x120")
+    (tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz").unlink()
+    assert named_file("radixnet-1024x120") == images
+
+
+def test_a_failure_leaves_no_file(generator: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_: object, **__: object) -> Dataset:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(named, "generate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        named_file("radixnet-1024x120")
+    assert not list((tmp_path / "cache" / "datasets").iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_room_asked_for_holds_the_dataset(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """At least the bytes of 16-bit indices at the official density, at most twice that."""
+    asked: list[int] = []
+    monkeypatch.setattr(named, "check_disk", lambda folder, needed, *_: asked.append(needed))
+    monkeypatch.setattr(named, "check_memory", lambda needed, *_: asked.append(needed))
+    named._check_room(name, tmp_path)
+    neurons, layers = map(int, name.removeprefix("radixnet-").split("x"))
+    least = layers * neurons * 32 * 2 + int(60_000 * neurons * 0.104) * 2
+    assert all(least < needed < 2 * least for needed in asked)
+    assert len(asked) == 2
+
+
+def test_too_little_disk_space_is_said_first(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**9}))
+    with pytest.raises(
+        ResourceError,
+        match=r"radixnet-65536x1920 needs 10\.\d GB of disk space in .*; 1\.0 GB are free; .*SPARSENN_CACHE",
+    ):
+        named_file("radixnet-65536x1920")
+    assert generator.calls == []
+    assert not (tmp_path / "cache").exists()
+
+
+def test_too_little_memory_is_said_first(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_available_memory", lambda: 10**6)
+    with pytest.raises(ResourceError, match=r"radixnet-1024x120 needs .* of memory; 1\.0 MB are available"):
+        named_file("radixnet-1024x120")
+    assert generator.calls == []
+
+
+def test_a_cache_that_cannot_be_made_is_said(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ResourceError, match=r"cannot make .*file/datasets: .*; set SPARSENN_CACHE"):
+        named_file("radixnet-1024x120")
+
+
+def test_other_names_are_refused(generator: Generator) -> None:
+    with pytest.raises(UsageError, match="unknown dataset 'radixnet'"):
+        named_file("radixnet")
