@@ -1,3 +1,79 @@
-"""sparsenn: exact and fast inference for sparse deep neural networks."""
+"""sparsenn: exact and fast inference for sparse deep neural networks.
+
+::
+
+    import sparsenn
+
+    dataset = sparsenn.load("radixnet-1024x120")
+    result = sparsenn.infer(dataset.network, dataset.inputs)
+    print(result.plan, result.categories + 1, result.edges_per_second)
+
+The names below are the public ones; each is imported when it is first used, so that importing the package is quick.
+All errors are in `sparsenn.errors`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparsenn.backends import Variant, variants
+    from sparsenn.datasets import load, radixnet
+    from sparsenn.engine import LayerStatistics, Plan, Result, execute, infer, plan
+    from sparsenn.errors import SparseNNError
+    from sparsenn.formats import COO, CSC, CSR, ELL
+    from sparsenn.io import Dataset
+    from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
+    from sparsenn.network import Network
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "COO",
+    "CSC",
+    "CSR",
+    "ELL",
+    "Dataset",
+    "Identity",
+    "LayerStatistics",
+    "Network",
+    "Plan",
+    "ReLU",
+    "Result",
+    "Sigmoid",
+    "SparseLinear",
+    "SparseNNError",
+    "Tanh",
+    "Variant",
+    "execute",
+    "infer",
+    "load",
+    "plan",
+    "radixnet",
+    "variants",
+]
+
+_HOMES = {
+    "sparsenn.backends": ("Variant", "variants"),
+    "sparsenn.datasets": ("load", "radixnet"),
+    "sparsenn.engine": ("LayerStatistics", "Plan", "Result", "execute", "infer", "plan"),
+    "sparsenn.errors": ("SparseNNError",),
+    "sparsenn.formats": ("COO", "CSC", "CSR", "ELL"),
+    "sparsenn.io": ("Dataset",),
+    "sparsenn.layers": ("Identity", "ReLU", "Sigmoid", "SparseLinear", "Tanh"),
+    "sparsenn.network": ("Network",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -49,6 +49,8 @@ _install() { # ROOT EXTRA
     _say "the installation failed (see above); the next run tries again"
     return 1
   }
+  _say "compiling the kernels (once, half a minute)"
+  (cd "$1" && "$python" -m sparsenn kernels --compile >/dev/null) || return 1
   local stamp
   for stamp in base ${2:-}; do
     _digest "$1" >"$1/.venv/.installing" && mv "$1/.venv/.installing" "$1/.venv/.installed-$stamp" || return 1

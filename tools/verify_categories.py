@@ -4,8 +4,8 @@
     tools/verify_categories.py RESULT TRUTH
 
 Exit code 0: the two name the same categories. 1: they do not. 2: a file cannot be read or is not such a file.
-Needs nothing but Python's standard library. Plain files, or gzip where the name ends in .gz; a byte order mark,
-CRLF and blank lines at the end are accepted, anything else that is not one positive integer on each line is not.
+Needs nothing but Python's standard library. Files are plain, or gzip where the name ends in .gz; a byte order mark
+and CRLF are accepted, anything else that is not one positive integer on each line is not.
 """
 
 from __future__ import annotations
@@ -38,15 +38,11 @@ def read_categories(path: Path) -> set[int]:
 
 def parse_lines(path: Path, file: IO[bytes]) -> set[int]:
     categories: set[int] = set()
-    empty_line = 0
     for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
         text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
-        if not text:
-            empty_line = empty_line or number
-            continue
-        if empty_line:
-            raise CategoriesError(f"{path}:{empty_line}: the line is empty; each holds one category")
         category = parse_category(text, f"{path}:{number}")
+        if not line.endswith(b"\n"):
+            raise CategoriesError(f"{path}:{number}: the last line has no line end: truncated?")
         if category in categories:
             raise CategoriesError(f"{path}:{number}: category {category} occurs twice")
         categories.add(category)

@@ -45,6 +45,7 @@ def generate(
     seed: int = 0,
     weight: float = 0.0625,
     bias: float | None = None,
+    truth: bool = True,
     progress: Progress = silent,
 ) -> Dataset:
     """Generate a dataset in memory.
@@ -56,13 +57,14 @@ def generate(
     images : number of inputs; MNIST gives at most 60,000.
     mnist : folder of the MNIST files; unless given, see `find_training_images`.
     bias : bias of every neuron; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
+    truth : compute the true categories, where that is affordable.
     neurons, layers, radices, kronecker, seed, weight : see `radixnet`; the number of neurons must be a square. The
         seed is also that of the digits.
     progress : told of inputs, layers and truth in turn.
 
     Returns
     -------
-    The dataset; it holds the truth, by the float64 reference, if inputs × edges is at most `TRUTH_LIMIT`.
+    The dataset; its truth, by the float64 reference, is there only if inputs × edges is at most `TRUTH_LIMIT`.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def generate(
     else:
         features = digit_inputs(neurons, images, seed=seed, progress=progress)
         source = f"procedural digits, seed {seed}"
-    truth, verdict = _truth(network, features, progress)
+    categories, verdict = _truth(network, features, progress) if truth else (None, "not asked for")
     made = f"radices {_short(radices)}, Kronecker factor {kronecker}, weight {weight:g}, bias {bias:g}, seed {seed}"
     provenance = {
         "generator": f"sparsenn {__version__}",
@@ -97,7 +99,7 @@ def generate(
         "inputs": source,
         "truth": verdict,
     }
-    return Dataset(f"radixnet-{neurons}x{layers}", network, features, truth, provenance)
+    return Dataset(f"radixnet-{neurons}x{layers}", network, features, categories, provenance)
 
 
 def input_kind(neurons: int, inputs: str = "auto", mnist: str | os.PathLike[str] | None = None) -> str:

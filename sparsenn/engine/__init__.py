@@ -1,5 +1,6 @@
 """The engine: plan how a network is to be run, then run it."""
 
+from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.execute import execute, infer
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.plan import Plan, plan
@@ -11,6 +12,7 @@ __all__ = [
     "Plan",
     "Result",
     "Seconds",
+    "compile_kernels",
     "execute",
     "infer",
     "merge_equal_outputs",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparsenn.errors import ShapeError
+from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "check_limits"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,3 +41,16 @@ class Dataset:
             raise ShapeError(f"the inputs have {width} columns; the network takes {self.network.inputs}")
         if self.truth is not None and self.truth.size and not 0 <= self.truth.min() <= self.truth.max() < rows:
             raise ShapeError(f"the truth names category {int(self.truth.max()) + 1}, but there are {rows} inputs")
+
+
+def check_limits(layers: int | None = None, limit_inputs: int | None = None) -> None:
+    """Refuse to read fewer than one layer or one input.
+
+    Raises
+    ------
+    UsageError
+        A limit is given that is not positive.
+    """
+    for what, limit in (("layers", layers), ("inputs", limit_inputs)):
+        if limit is not None and limit < 1:
+            raise UsageError(f"cannot read {limit} {what}; at least 1 is needed")

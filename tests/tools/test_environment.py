@@ -79,6 +79,7 @@ def test_first_run_installs_and_says_so_and_the_second_is_silent(project: Path, 
     assert said.splitlines() == [
         "sparsenn: creating .venv with Python 3.12 (once)",
         "sparsenn: installing sparsenn and what it needs into .venv (once, about a minute)",
+        "sparsenn: compiling the kernels (once, half a minute)",
     ]
     assert steps(project) == ["venv", "begin .", "end"]
     assert stamps(project) == [".installed-base"]

@@ -1,0 +1,92 @@
+"""Where the program prints: results to stdout, everything else, progress too, to stderr."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from sparsenn.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["console", "reporting"]
+
+PIPE_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
+
+LINE_INTERVAL = 1.0
+"""Seconds between two progress lines where there is no terminal to draw a bar on."""
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Return the console for `stream`, stdout unless given."""
+    from rich.console import Console
+
+    class Pipe(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, "the reader is gone")  # rich would end the program with code 1
+
+    file = sys.stdout if stream is None else stream
+    piped = not file.isatty() and "COLUMNS" not in os.environ
+    return Pipe(file=file, width=PIPE_WIDTH if piped else None, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def reporting(wanted: bool | None) -> Iterator[Progress]:
+    """Yield the progress report for the work inside.
+
+    Parameters
+    ----------
+    wanted : True reports in any case, a bar on a terminal and lines elsewhere; False never; None only on a terminal.
+    """
+    terminal = sys.stderr.isatty()
+    if wanted is False or (wanted is None and not terminal):
+        yield silent
+    elif terminal:
+        with _bars() as report:
+            yield report
+    else:
+        yield _Lines(sys.stderr)
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
+    """One bar a task on stderr; they vanish at the end."""
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    tasks: dict[str, TaskID] = {}
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
+
+        def report(task: str, done: int, total: int) -> None:
+            if task not in tasks:
+                tasks[task] = bars.add_task(task, total=total)
+            bars.update(tasks[task], completed=done, total=total)
+
+        yield report
+
+
+class _Lines:
+    """Progress as lines of text: the end of each task, and at most one line a second before it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = 0.0
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done >= total or now >= self._next:
+            self._next = now + LINE_INTERVAL
+            print(f"{task}: {done:,} of {total:,}", file=self._stream, flush=True)

@@ -1,0 +1,121 @@
+"""`sparsenn convert`: a dataset, or a single matrix, from one format into another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.targets import check_dataset_target, check_target, is_hdf5
+from sparsenn.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparsenn.formats import COO
+
+__all__ = ["convert"]
+
+_MATRIX_NAME = re.compile(r".+\.(mtx|tsv)(\.gz)?", re.IGNORECASE)
+_SHAPE = re.compile(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
+
+
+def convert(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="A dataset as infer takes it; or one matrix: .mtx or .tsv, also .gz.")
+    ],
+    target: Annotated[
+        Path, typer.Argument(metavar="DST", help="An .h5 file or a folder; for one matrix .mtx or .tsv, also .gz.")
+    ],
+    neurons: options.Neurons = None,
+    layers: options.Layers = None,
+    bias: options.Bias = None,
+    limit_inputs: options.LimitInputs = None,
+    archive: Annotated[bool, typer.Option("--archive", help="Into a folder: all layers in one .tar.gz.")] = False,
+    compress: Annotated[bool, typer.Option("--compress", help="Into a folder: text through gzip.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="Shape of a .tsv matrix, which the file does not tell."),
+    ] = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Convert a dataset between the official layout and HDF5, or one matrix between Matrix Market and TSV triples.
+
+    HDF5 holds whatever infer reads.
+    The official layout holds networks of one width, with the challenge's activation and one bias.
+    TSV triples are those of the official layer files: row, column, value, counted from 1.
+
+    \b
+    Examples:
+      sparsenn convert challenge/ problem.h5 --neurons 1024 --layers 120
+      sparsenn convert problem.h5 challenge/ --archive
+      sparsenn convert radixnet-1024x120 challenge/
+      sparsenn convert n1024-l1.tsv layer.mtx --shape 1024x1024
+    """
+    choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    folder_only = {"archive": archive, "compress": compress}
+    if _MATRIX_NAME.fullmatch(source) and not Path(source).is_dir():
+        _refuse("one matrix", {**choice, **folder_only})
+        _convert_matrix(Path(source), target, shape)
+        return
+    _refuse("a dataset", {"shape": shape})
+    check_dataset_target("DST", target)
+    if is_hdf5(target):
+        _refuse("HDF5", folder_only)
+    options.check_finite("--bias", bias)
+    _convert_dataset(source, target, choice, folder_only, progress)
+
+
+def _refuse(what: str, given: dict[str, Any]) -> None:
+    """Refuse options that have no meaning here, rather than pass over them."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise UsageError(f"--{name.replace('_', '-')} has no meaning for {what}; leave it out")
+
+
+def _convert_dataset(
+    source: str, target: Path, choice: dict[str, Any], form: dict[str, bool], progress: bool | None
+) -> None:
+    from sparsenn.datasets import load
+    from sparsenn.io import write_dataset, write_official
+    from sparsenn.report import describe_dataset
+
+    with reporting(progress) as report:
+        dataset = load(source, **choice, progress=report)
+        if is_hdf5(target):
+            write_dataset(dataset, target)
+        else:
+            write_official(dataset, target, **form, progress=report)
+    console().print(describe_dataset(dataset))
+
+
+def _convert_matrix(source: Path, target: Path, shape: str | None) -> None:
+    from sparsenn.formats import coo_to_csc
+    from sparsenn.io import write_layer, write_matrix_market
+
+    if not _MATRIX_NAME.fullmatch(target.name):
+        raise UsageError(f"DST {target}: one matrix becomes .mtx or .tsv, also .gz, not a dataset")
+    check_target("DST", target)
+    matrix = _read_matrix(source, shape)
+    if _is_text_triples(target):
+        write_layer(target, coo_to_csc(matrix))
+    else:
+        write_matrix_market(target, matrix)
+
+
+def _read_matrix(source: Path, shape: str | None) -> COO:
+    from sparsenn.io import read_matrix_market, read_triples
+
+    if not _is_text_triples(source):
+        _refuse("Matrix Market, which tells it", {"shape": shape})
+        return read_matrix_market(source)
+    found = _SHAPE.fullmatch(shape or "")
+    if not found:
+        raise UsageError(f"--shape {shape or 'is missing'}: a .tsv matrix needs it, as --shape 1024x1024")
+    return read_triples(source, (int(found[1]), int(found[2])))
+
+
+def _is_text_triples(path: Path) -> bool:
+    return path.name.lower().removesuffix(".gz").endswith(".tsv")

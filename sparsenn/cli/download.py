@@ -1,0 +1,52 @@
+"""`sparsenn download`: fetch the challenge's published files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.options import ProgressFlag
+
+__all__ = ["download"]
+
+
+def download(
+    what: Annotated[
+        str, typer.Argument(metavar="NAME|NEURONS", help="A name such as radixnet-1024x120, or a width such as 1024.")
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; made if absent.")],
+    layers: Annotated[
+        list[int] | None,
+        typer.Option(metavar="L", help="Depth whose categories are wanted, repeatable; all three unless given."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address that the files lie under, if not the official one.")
+    ] = None,
+    progress: ProgressFlag = None,
+) -> None:
+    """Download the official inputs, network and categories into a folder that infer reads.
+
+    Files that are there already, and match their recorded checksum, are kept.
+    An interrupted download goes on where it stopped.
+
+    \b
+    Examples:
+      sparsenn download radixnet-1024x120 challenge/
+      sparsenn download 4096 challenge/ --layers 120 --layers 480
+      sparsenn infer challenge/ --neurons 1024 --layers 120
+    """
+    from sparsenn.datasets.download import BASE_URL
+    from sparsenn.datasets.download import download as fetch_all
+
+    with reporting(progress) as report:
+        files = fetch_all(_width_or_name(what), folder, layers=layers, base_url=url or BASE_URL, progress=report)
+    for file in files:
+        console().print(str(file), soft_wrap=True)
+
+
+def _width_or_name(text: str) -> int | str:
+    """Whatever is not a number of plausible length is looked up, and if need be refused, as a name."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text

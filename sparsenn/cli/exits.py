@@ -1,0 +1,113 @@
+"""How the program ends: exit codes, and the one place where exceptions become messages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from functools import wraps
+from typing import ParamSpec, TextIO, TypeVar
+
+from sparsenn.errors import SparseNNError
+
+__all__ = ["ExitCode", "finish", "guarded", "prepare_streams", "report_error"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ExitCode(IntEnum):
+    """What the program tells its caller; the last two follow shells and sysexits.h."""
+
+    DONE = 0
+    VERIFICATION_FAILED = 1
+    BAD_INPUT = 2
+    FAULT = 70
+    INTERRUPTED = 130
+    READER_GONE = 141
+
+
+def guarded(verb: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a verb so that whatever it raises becomes a message and an exit code."""
+
+    @wraps(verb)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        import typer
+
+        try:
+            return verb(*args, **kwargs)
+        except typer.Exit:
+            raise
+        except BaseException as error:
+            raise typer.Exit(report_error(error)) from None
+
+    return run
+
+
+def report_error(error: BaseException) -> int:
+    """Say on stderr what went wrong and return the exit code; only a fault in sparsenn itself shows a traceback."""
+    code, message = ExitCode.BAD_INPUT, _message(error)
+    if isinstance(error, BrokenPipeError):
+        return int(ExitCode.READER_GONE)
+    if isinstance(error, KeyboardInterrupt):
+        code, message = ExitCode.INTERRUPTED, "interrupted"
+    elif message is None:
+        code, message = ExitCode.FAULT, "a fault in sparsenn; please report it together with the lines above"
+    with suppress(OSError):
+        if code == ExitCode.FAULT:
+            traceback.print_exception(error)
+        print(f"error: {message}", file=sys.stderr, flush=True)
+    return int(code)
+
+
+def _message(error: BaseException) -> str | None:
+    """The message for an error that the user can do something about; None for all others."""
+    if isinstance(error, SparseNNError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return (
+            f"memory does not suffice ({error or 'no details'}); "
+            "try a lower --memory-limit or --batch-size, or fewer inputs with --limit-inputs"
+        )
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return f"{place}{error.strerror or error}"
+    return None
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr safe to write to: present, and never failing on a character they cannot encode."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        stream: TextIO = getattr(sys, name)
+        with suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
+
+
+def finish(code: int) -> int:
+    """Flush stdout while a failure can still be told, and return the exit code of the whole run.
+
+    From here on an interrupt ends the process at once, or it would show a traceback from the interpreter's shutdown.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _abandon_stdout()
+        return report_error(error)
+    if code == ExitCode.READER_GONE:
+        _abandon_stdout()
+    return code
+
+
+def _abandon_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter fails once more when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

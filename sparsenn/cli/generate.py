@@ -1,0 +1,116 @@
+"""`sparsenn generate`: make a RadiX-Net, inputs and truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.options import ProgressFlag, check_finite
+from sparsenn.cli.targets import check_dataset_target, is_hdf5
+from sparsenn.errors import UsageError
+
+__all__ = ["generate"]
+
+_NETWORK = "Network"
+_INPUTS = "Inputs"
+
+
+def generate(
+    target: Annotated[
+        Path, typer.Argument(metavar="DST", help="An .h5 file, or a folder for the challenge's official layout.")
+    ],
+    neurons: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Width of every layer, a square.", rich_help_panel=_NETWORK)
+    ] = 1024,
+    layers: Annotated[int, typer.Option(metavar="L", min=1, help="Number of layers.", rich_help_panel=_NETWORK)] = 120,
+    radices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,R,…",
+            help="Radix of each layer of a cycle; their product times the Kronecker factor is N. All 2 unless given.",
+            rich_help_panel=_NETWORK,
+        ),
+    ] = None,
+    kronecker: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Neurons for each base node.", rich_help_panel=_NETWORK)
+    ] = 16,
+    weight: Annotated[
+        float, typer.Option(metavar="W", help="Value of every weight.", rich_help_panel=_NETWORK)
+    ] = 0.0625,
+    bias: Annotated[
+        float | None,
+        typer.Option(
+            metavar="B", help="Bias of every neuron; unless given, the challenge's for N.", rich_help_panel=_NETWORK
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="SEED", min=0, help="Seed of network and digits.", rich_help_panel=_NETWORK)
+    ] = 0,
+    inputs: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|mnist|digits",
+            help="MNIST enlarged as for the challenge, or procedural digits; auto takes MNIST where it is at hand.",
+            rich_help_panel=_INPUTS,
+        ),
+    ] = "auto",
+    images: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Number of inputs.", rich_help_panel=_INPUTS)
+    ] = 60_000,
+    mnist: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where the MNIST files are.", rich_help_panel=_INPUTS)
+    ] = None,
+    truth: Annotated[
+        bool, typer.Option("--truth/--no-truth", help="Compute the true categories, where that takes minutes at most.")
+    ] = True,
+    progress: ProgressFlag = None,
+) -> None:
+    """Generate a RadiX-Net with inputs, and the truth by the float64 reference.
+
+    \b
+    Examples:
+      sparsenn generate problem.h5
+      sparsenn generate small.h5 --neurons 256 --layers 8 --bias -0.3
+      sparsenn generate mixed.h5 --neurons 576 --radices 4,3,3 --bias -0.2
+      sparsenn generate challenge/ --mnist mnist/
+      sparsenn generate long.h5 --layers 1920 --no-truth
+    """
+    from sparsenn import datasets
+    from sparsenn.io import write_dataset, write_official
+    from sparsenn.report import describe_dataset
+
+    check_dataset_target("DST", target)
+    check_finite("--bias", bias)
+    with reporting(progress) as report:
+        made = datasets.generate(
+            neurons,
+            layers,
+            inputs=inputs,
+            images=images,
+            mnist=mnist,
+            radices=_numbers(radices),
+            kronecker=kronecker,
+            seed=seed,
+            weight=weight,
+            bias=bias,
+            truth=truth,
+            progress=report,
+        )
+        if is_hdf5(target):
+            write_dataset(made, target)
+        else:
+            write_official(made, target, progress=report)
+    console().print(describe_dataset(made))
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    """Read numbers that commas separate."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise UsageError(f"--radices {text} is not whole numbers separated by commas, such as 2,2,4")
+    return [int(part) for part in parts]

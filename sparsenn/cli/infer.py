@@ -1,0 +1,180 @@
+"""`sparsenn infer`: run a dataset's inputs through its network."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.targets import STDOUT, check_target, is_hdf5
+from sparsenn.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparsenn.engine import Result
+    from sparsenn.io import Dataset
+    from sparsenn.report import Verification
+
+__all__ = ["infer"]
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Where results go, besides the summary."""
+
+    output: Path | None
+    json: Path | None
+    plot: Path | None
+    stats: bool
+
+    def check(self) -> None:
+        """Refuse whatever could not be written, before anything is computed."""
+        from sparsenn.datasets.load import HDF5_SUFFIXES
+        from sparsenn.report import PLOT_SUFFIXES
+
+        check_target("--output", self.output, (".tsv", *HDF5_SUFFIXES))
+        check_target("--json", None if self.json == STDOUT else self.json)
+        check_target("--plot", self.plot, PLOT_SUFFIXES)
+
+
+def infer(
+    dataset: options.Source,
+    neurons: options.Neurons = None,
+    layers: options.Layers = None,
+    bias: options.Bias = None,
+    limit_inputs: options.LimitInputs = None,
+    device: options.Device = "auto",
+    kernel: options.Kernel = "auto",
+    batch_size: options.BatchSize = None,
+    memory_limit: options.MemoryLimit = None,
+    no_compaction: options.NoCompaction = False,
+    no_dedup: options.NoDedup = False,
+    no_merge: options.NoMerge = False,
+    verify: options.Verify = None,
+    output: options.Output = None,
+    json: options.Json = None,
+    stats: options.Stats = False,
+    plot: options.Plot = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Run the inputs of a dataset through its network and verify the categories.
+
+    Exit code 0: done, and verified where there is a truth.
+    Exit code 1: verification failed.
+    Exit code 2: bad usage or bad input.
+
+    \b
+    Examples:
+      sparsenn infer radixnet-1024x120
+      sparsenn infer radixnet-1024x120 --stats --plot layers.png
+      sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
+      sparsenn infer problem.h5 --json - --no-verify
+      sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
+    """
+    targets = _Targets(output, json, plot, stats)
+    targets.check()
+    options.check_finite("--bias", bias)
+    how: dict[str, Any] = {
+        "device": device,
+        "kernel": kernel,
+        "batch_size": batch_size,
+        "memory_limit": _bytes(memory_limit),
+        "compaction": not no_compaction,
+        "deduplication": not no_dedup,
+        "merging": not no_merge,
+    }
+    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    problem, result = _run(dataset, what, how, verify, progress)
+    verdict = _verdict(problem, result, verify)
+    _deliver(problem.name, result, verdict, targets)
+    if not isinstance(verdict, str) and not verdict.passed:
+        raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+
+
+def _bytes(gigabytes: float | None) -> int | None:
+    if gigabytes is None:
+        return None
+    if not (math.isfinite(gigabytes) and gigabytes > 0):
+        raise UsageError(f"--memory-limit {gigabytes:g} is not a positive number of gigabytes")
+    return int(gigabytes * 1e9)
+
+
+def _run(
+    source: str, what: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
+) -> tuple[Dataset, Result]:
+    """Read, plan, compute; how to compute is checked before anything is read."""
+    from sparsenn.datasets import load
+    from sparsenn.engine import execute, plan
+
+    _check_kernel(how["device"], how["kernel"])
+    with reporting(progress) as report:
+        start = time.perf_counter()
+        dataset = load(source, **what, progress=report)
+        read = time.perf_counter() - start
+        if verify and dataset.truth is None:
+            raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
+        result = execute(plan(dataset.network, dataset.inputs, **how), dataset.inputs, report)
+    return dataset, replace(result, seconds=replace(result.seconds, read=read))
+
+
+def _check_kernel(device: str, kernel: str) -> None:
+    from sparsenn.backends import backend_for, variant
+    from sparsenn.engine.plan import OPERATION
+
+    backend = backend_for(device)
+    if kernel != "auto":
+        variant(OPERATION, kernel, backend.device)
+
+
+def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verification | str:
+    from sparsenn.report import compare_categories
+
+    if dataset.truth is None:
+        return "no truth to verify against"
+    if verify is False:
+        return "not done (--no-verify)"
+    return compare_categories(result.categories, dataset.truth)
+
+
+def _deliver(name: str, result: Result, verdict: Verification | str, targets: _Targets) -> None:
+    """Print the summary and write what was asked for."""
+    from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
+
+    screen = console(sys.stderr if targets.json == STDOUT else sys.stdout)
+    screen.print(summary(name, result, verdict))
+    if targets.stats:
+        screen.print(layer_table(result.statistics))
+    if targets.output is not None:
+        _write_output(targets.output, name, result)
+    if targets.json is not None:
+        document = to_json(to_record(result, None if isinstance(verdict, str) else verdict.passed))
+        _write_json(targets.json, document)
+    if targets.plot is not None:
+        draw_layers(result.statistics, targets.plot, name)
+
+
+def _write_output(path: Path, name: str, result: Result) -> None:
+    from sparsenn.io import write_categories, write_result
+
+    if is_hdf5(path):
+        notes = {"dataset": name, "plan": str(result.plan)}
+        write_result(path, result.outputs, result.categories, notes)
+    else:
+        write_categories(path, result.categories)
+
+
+def _write_json(path: Path, document: str) -> None:
+    from sparsenn.io import replacing
+
+    if path == STDOUT:
+        sys.stdout.write(document)
+        return
+    with replacing(path) as temporary:
+        temporary.write_text(document, encoding="utf-8")

@@ -1,0 +1,40 @@
+"""`sparsenn kernels`: the ways in which each operation can be computed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.options import ProgressFlag
+
+__all__ = ["kernels"]
+
+
+def kernels(
+    operation: Annotated[
+        str | None, typer.Argument(metavar="OPERATION", help="Only the kernels of this operation.")
+    ] = None,
+    compile_all: Annotated[
+        bool, typer.Option("--compile", help="First compile all CPU kernels, so that no later run has to.")
+    ] = False,
+    progress: ProgressFlag = None,
+) -> None:
+    """List the kernels that infer --kernel takes, with what they need.
+
+    \b
+    Examples:
+      sparsenn kernels
+      sparsenn kernels spmspm
+      sparsenn kernels --compile
+    """
+    from sparsenn.backends import variants
+    from sparsenn.engine import compile_kernels
+    from sparsenn.report import variant_table
+
+    listed = variants(operation)
+    if compile_all:
+        with reporting(progress) as report:
+            compile_kernels(report)
+    console().print(variant_table(listed))

@@ -1,0 +1,74 @@
+"""Files to be written: checked before the work that fills them begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from sparsenn.errors import ResourceError, UsageError
+
+__all__ = ["STDOUT", "check_dataset_target", "check_target", "is_hdf5"]
+
+STDOUT = Path("-")
+"""What stands for stdout where a file is asked for."""
+
+
+def check_target(option: str, path: Path | None, suffixes: Collection[str] = ()) -> None:
+    """Refuse a file that could not be written at the end, so that no long computation is lost.
+
+    Parameters
+    ----------
+    option : the option or argument that names the file, for the message.
+    path : the file; None where the option was not given.
+    suffixes : those that the file may end in; any if empty.
+
+    Raises
+    ------
+    UsageError
+        The suffix is not one of `suffixes`, or the path names something that is not a plain file.
+    ResourceError
+        The folder does not exist or cannot be written to.
+    """
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        found = repr(path.suffix) if path.suffix else "no suffix"
+        raise UsageError(f"{option} {path}: {found} does not name a known file type; use {', '.join(suffixes)}")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option} {path}: is a {'folder' if path.is_dir() else 'device'}, not a file")
+    _check_folder(option, path, path.parent)
+
+
+def check_dataset_target(option: str, path: Path) -> None:
+    """Refuse a place that a dataset could not be written to: an HDF5 file, or a folder that exists or can be made.
+
+    Raises
+    ------
+    UsageError
+        The name is that of another kind of file.
+    ResourceError
+        As `check_target`.
+    """
+    from sparsenn.datasets.load import HDF5_SUFFIXES
+
+    if path.is_dir():
+        _check_folder(option, path, path)
+    elif path.suffix or path.exists():
+        check_target(option, path, HDF5_SUFFIXES)
+    else:
+        _check_folder(option, path, path.parent)
+
+
+def is_hdf5(path: Path) -> bool:
+    """Return whether a file's name says that it is HDF5."""
+    from sparsenn.datasets.load import HDF5_SUFFIXES
+
+    return path.suffix.lower() in HDF5_SUFFIXES
+
+
+def _check_folder(option: str, path: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        raise ResourceError(f"{option} {path}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ResourceError(f"{option} {path}: no permission to write into the folder {folder}")

@@ -1,0 +1,47 @@
+"""Compiling the CPU kernels ahead of their first use; numba keeps the machine code on disk for later processes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparsenn.backends import variants
+from sparsenn.engine.execute import infer
+from sparsenn.engine.plan import DEPTH, OPERATION
+from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, csr_to_ell
+from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+
+__all__ = ["compile_kernels"]
+
+WIDTH = 8
+
+
+def compile_kernels(progress: Progress = silent) -> None:
+    """Run a tiny problem through every CPU kernel and conversion, so that all of them are compiled.
+
+    This takes about 15 seconds where nothing is compiled yet, and none where everything is. Matrices wider than
+    65,536 have 32-bit indices, and compile their own code when they first occur.
+
+    Parameters
+    ----------
+    progress : told of each kernel done.
+    """
+    weights = np.kron(np.eye(WIDTH // 2), np.ones((2, 2)))  # equal columns, so that merging has work to do
+    rows, columns = np.nonzero(weights)
+    entries = COO.from_arrays((WIDTH, WIDTH), rows, columns, np.ones(rows.size, np.float32))
+    valued = COO(entries.shape, entries.rows, entries.columns, np.linspace(0.5, 1, rows.size, dtype=np.float32))
+    kernels = variants(OPERATION, "cpu")
+    for done, kernel in enumerate(kernels, start=1):
+        for matrix in (entries, valued):
+            weights_by_column, inputs = _converted(matrix)
+            network = Network((SparseLinear(weights_by_column, -0.1, ReLU(32.0)),) * (DEPTH + 2))
+            infer(network, inputs, kernel=kernel.name if kernel.name != "panel" else "auto")
+        progress("kernels", done, len(kernels))
+
+
+def _converted(matrix: COO) -> tuple[CSC, CSR]:
+    """Take a matrix through every conversion, and return it by columns and by rows."""
+    by_row = coo_to_csr(matrix).validate()
+    csr_to_ell(by_row)
+    return coo_to_csc(matrix).validate(), csc_to_csr(csr_to_csc(by_row))

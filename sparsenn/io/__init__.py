@@ -1,0 +1,76 @@
+"""Files: one module a format, each with functions to read and to write it.
+
+==================  =================================================================================================
+`hdf5`              a whole problem (network, inputs, truth, provenance), or a result, in one file that reads fast
+`official`          the Sparse DNN Graph Challenge's layout: a folder of text, plain, compressed, or in an archive
+`tsv`               that layout's single files: images, layers, categories
+`matrix_market`     sparse matrices in `.mtx` files
+`idx`               dense arrays in the format of MNIST
+==================  =================================================================================================
+
+Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
+line, layer or dataset. Files are written whole or not at all (`atomic`). The names below are imported when they are
+first used, for each format brings a library with it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparsenn.io.atomic import replacing
+    from sparsenn.io.dataset import Dataset
+    from sparsenn.io.hdf5 import read_dataset, read_result, write_dataset, write_result
+    from sparsenn.io.idx import read_idx, write_idx
+    from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
+    from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
+    from sparsenn.io.official import read_official, write_official
+    from sparsenn.io.tsv import read_images, read_layer, read_triples, write_categories, write_images, write_layer
+
+__all__ = [
+    "CHALLENGE_BIAS",
+    "CHALLENGE_CLIP",
+    "Dataset",
+    "read_dataset",
+    "read_idx",
+    "read_images",
+    "read_layer",
+    "read_matrix_market",
+    "read_official",
+    "read_result",
+    "read_triples",
+    "replacing",
+    "write_categories",
+    "write_dataset",
+    "write_idx",
+    "write_images",
+    "write_layer",
+    "write_matrix_market",
+    "write_official",
+    "write_result",
+]
+
+_HOMES = {
+    "atomic": ("replacing",),
+    "dataset": ("Dataset",),
+    "hdf5": ("read_dataset", "read_result", "write_dataset", "write_result"),
+    "idx": ("read_idx", "write_idx"),
+    "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
+    "matrix_market": ("read_matrix_market", "write_matrix_market"),
+    "official": ("read_official", "write_official"),
+    "tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

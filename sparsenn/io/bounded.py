@@ -1,0 +1,183 @@
+"""Reading files that may be damaged or hostile: what is read, inflated or allocated has a bound set beforehand."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError
+
+__all__ = ["MAX_RATIO", "Source", "check_length", "check_memory", "reading"]
+
+MAX_RATIO = 200
+"""Bytes that one compressed byte may become. Text of triples reaches 5 to 30; deflate itself can do 1,032."""
+
+_FREE = 1 << 24
+"""Inflating to this many bytes is always allowed: small files of one repeated line are compressed very well."""
+
+_BLOCK = 1 << 18
+"""Bytes read from a compressed file at a time."""
+
+_MOST = 1 << 24
+"""Bytes asked of the operating system at a time, whatever a file declares."""
+
+_SHORT = 1 << 24
+"""Rows or columns that any matrix may have: 128 MiB of offsets."""
+
+_EMPTY_RATIO = 64
+"""Rows or columns per entry that a longer matrix may have."""
+
+
+class Source:
+    """A file open for reading, plain or (if its name ends in `.gz`) gzip, that gives at most a stated number of bytes.
+
+    Parameters
+    ----------
+    path : the file.
+    limit : bytes, after decompression, that a sound file can have; None where that is not known. A gzip file's bytes
+        are bounded by `MAX_RATIO` times its size also, unless `ratio` says otherwise.
+    ratio : bytes that one compressed byte may become; None for no bound but `limit`.
+
+    Raises
+    ------
+    InputError
+        The file does not exist or is a folder.
+    ResourceError
+        It cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limit: int | None = None, ratio: int | None = MAX_RATIO) -> None:
+        self.path = Path(path)
+        self.compressed = self.path.suffix.lower() == ".gz"
+        with reading(path):
+            self._file = self.path.open("rb")
+            self.size = os.fstat(self._file.fileno()).st_size
+        bounds = [] if limit is None else [limit]
+        if self.compressed and ratio is not None:
+            bounds.append(max(_FREE, ratio * self.size))
+        self._limit = min(bounds, default=None)
+        self._given = 0
+        self._inflater = zlib.decompressobj(wbits=31)
+        self.consumed = 0
+        """Bytes of the file read so far, out of `size`."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes; fewer only at the end, none past it.
+
+        Raises
+        ------
+        FileFormatError
+            The gzip data is truncated or damaged, or there are more bytes than the limit.
+        ResourceError
+            The file cannot be read.
+        """
+        pieces, missing = [], size
+        while missing and (piece := self._inflate(missing) if self.compressed else self._raw(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        self._given += size - missing
+        if self._limit is not None and self._given > self._limit:
+            grown = f"inflates from {self.size:,} bytes to" if self.compressed else "has"
+            raise FileFormatError(
+                self.path, f"{grown} more than the {self._limit:,} bytes that its content could need; refused"
+            )
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _raw(self, size: int) -> bytes:
+        with reading(self.path):
+            data = self._file.read(min(size, _MOST))
+        self.consumed += len(data)
+        return data
+
+    def _inflate(self, size: int) -> bytes:
+        """Return up to `size` bytes of the gzip members, one after the other; none at the end of the last."""
+        while True:
+            rest = self._inflater.unconsumed_tail
+            if self._inflater.eof:
+                rest = self._next_member()
+                if not rest:
+                    return b""
+                self._inflater = zlib.decompressobj(wbits=31)
+            rest = rest or self._raw(_BLOCK)
+            try:
+                piece = self._inflater.decompress(rest, size)
+            except zlib.error as error:
+                raise FileFormatError(self.path, f"not gzip, or damaged ({error}); fetch or make it again") from error
+            if piece:
+                return piece
+            if not rest and not self._inflater.eof:
+                raise FileFormatError(self.path, "the gzip data ends too early: truncated; fetch or make it again")
+
+    def _next_member(self) -> bytes:
+        """Return the first bytes after the member that has ended, zero padding left out; none at the file's end."""
+        rest = self._inflater.unused_data.lstrip(b"\0")
+        while not rest and (block := self._raw(_BLOCK)):
+            rest = block.lstrip(b"\0")
+        return rest
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the operating system says about a file being read into this package's errors.
+
+    Raises
+    ------
+    InputError
+        The file does not exist, or is a folder.
+    ResourceError
+        There is no permission, or the device fails.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{os.fspath(path)}: no such file") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{os.fspath(path)}: is a folder, not a file") from error
+    except PermissionError as error:
+        raise ResourceError(f"{os.fspath(path)}: no permission to read it") from error
+    except OSError as error:
+        raise ResourceError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
+
+
+def check_memory(path: str | os.PathLike[str], what: str, nbytes: int) -> None:
+    """Refuse to allocate more than the machine's memory for what a file declares.
+
+    Raises
+    ------
+    ResourceError
+        `what` takes more bytes than there is memory.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not told by this operating system
+        return
+    if nbytes > memory:
+        raise ResourceError(
+            f"{os.fspath(path)}: {what} takes {nbytes / 1e9:,.1f} GB; this machine has {memory / 1e9:,.1f} GB"
+        )
+
+
+def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int) -> None:
+    """Refuse a matrix so long and so empty that its offsets alone would fill the memory.
+
+    Raises
+    ------
+    FileFormatError
+        `length` rows or columns are too many for `entries` entries.
+    """
+    if length > max(_SHORT, _EMPTY_RATIO * entries):
+        raise FileFormatError(
+            path,
+            f"{length:,} {what} for {entries:,} entries; beyond {_SHORT:,}, "
+            f"at least one entry for every {_EMPTY_RATIO} {what} is expected",
+        )

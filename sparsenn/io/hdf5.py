@@ -1,0 +1,272 @@
+"""One HDF5 file for a whole problem: network, inputs, truth and provenance; and one for a result.
+
+Everything is stored as it is in memory, uncompressed and contiguous, and all layers' arrays lie one after the other
+in one dataset each. So a file is read by a few large reads, whatever the number of layers, and the layers are slices
+of what was read.
+
+::
+
+    attributes          format = "sparsenn dataset" or "sparsenn result", version
+    description         JSON: name and provenance, or the result's width and attributes
+    network/layers      one record a layer, `LAYER`
+    network/indices16   row indices of all layers up to 65,536 inputs wide, column by column
+    network/indices32   those of the wider layers
+    network/values32    weights of the layers in float32: one for all of a layer's entries, or one per entry
+    network/values64    those of the layers in float64
+    network/offsets     column offsets of the layers whose columns differ in length; (outputs + 1) a layer
+    network/biases      the biases that are vectors; (outputs) a layer
+    inputs/, outputs/   a CSR matrix: indptr, indices, values (one for all entries, or one per entry)
+    categories          the true, or the found, categories, counted from 1; absent if unknown
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sparsenn.errors import FileFormatError, InputError, MatrixError
+from sparsenn.formats import CSC, CSR, INDEX32_LIMIT, Array, index_dtype
+from sparsenn.formats.compressed import Compressed
+from sparsenn.io.atomic import replacing
+from sparsenn.io.dataset import Dataset, check_limits
+from sparsenn.io.hdf5_network import read_layers, write_network
+from sparsenn.io.hdf5_source import Hdf5Source, opened
+from sparsenn.io.hdf5_target import created
+from sparsenn.jit import compiled
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+from sparsenn.workers import map_threads
+
+__all__ = ["read_categories", "read_dataset", "read_result", "write_dataset", "write_result"]
+
+_DATASET = "sparsenn dataset"
+_RESULT = "sparsenn result"
+_VERSION = 1
+_PIECE = 1 << 22
+"""Entries checked by one thread at a time."""
+
+
+def read_dataset(
+    path: str | os.PathLike[str],
+    layers: int | None = None,
+    limit_inputs: int | None = None,
+    progress: Progress = silent,
+) -> Dataset:
+    """Read a dataset, or the first layers and inputs of one; only that part of the file is read.
+
+    Parameters
+    ----------
+    path : a file that `write_dataset` wrote.
+    layers : read the first so many layers; the truth, which is that of all of them, is then left out.
+    limit_inputs : read the first so many inputs, and the categories among them.
+    progress : told the parts read.
+
+    Raises
+    ------
+    FileFormatError
+        The file is not HDF5, not a dataset of this package, truncated, or does not hold what it should.
+    UsageError
+        The network has fewer layers, or a limit is not positive.
+    InputError, ResourceError
+        The file is not there, cannot be read, or is larger than memory.
+    """
+    check_limits(layers, limit_inputs)
+    task = f"read {Path(path).name}"
+    with opened(path) as source:
+        description = _description(source, _DATASET)
+        found, available = read_layers(source, layers)
+        progress(task, 1, 3)
+        inputs = _read_rows(source, "inputs", found[0].inputs, limit_inputs)
+        truth = _read_truth(source, inputs.shape[0], limit_inputs) if len(found) == available else None
+    progress(task, 2, 3)
+    _validate(path, [layer.weights for layer in found], inputs)
+    progress(task, 3, 3)
+    try:
+        return Dataset(description["name"], Network(tuple(found)), inputs, truth, description["provenance"])
+    except InputError as error:
+        raise FileFormatError(path, str(error)) from error
+
+
+def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
+    """Write a dataset, whole or not at all; layers are written one by one, without a second copy in memory.
+
+    Raises
+    ------
+    UsageError
+        An activation is not one of this package's.
+    ResourceError
+        The file cannot be written.
+    """
+    with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance}) as file:
+        write_network(file.create_group("network"), dataset.network)
+        _write_rows(file.create_group("inputs"), dataset.inputs)
+        if dataset.truth is not None:
+            file["categories"] = dataset.truth.astype("<i8") + 1
+
+
+def write_result(path: str | os.PathLike[str], outputs: CSR, categories: Array, attributes: dict[str, str]) -> None:
+    """Write the outputs of a run, the categories found (counted from 0), and notes; whole or not at all.
+
+    Raises
+    ------
+    ResourceError
+        The file cannot be written.
+    """
+    with _created(path, _RESULT, {"columns": outputs.shape[1], "attributes": attributes}) as file:
+        _write_rows(file.create_group("outputs"), outputs)
+        file["categories"] = np.sort(categories).astype("<i8") + 1
+
+
+def read_result(path: str | os.PathLike[str]) -> tuple[CSR, Array, dict[str, str]]:
+    """Read what `write_result` wrote: outputs, categories (counted from 0) and notes. Errors as `read_dataset`."""
+    with opened(path) as source:
+        description = _description(source, _RESULT)
+        outputs = _read_rows(source, "outputs", description["columns"], None)
+        categories = _read_categories(source)
+    _validate(path, [], outputs)
+    return outputs, categories, description["attributes"]
+
+
+def read_categories(path: str | os.PathLike[str]) -> Array:
+    """Read only the categories of a result, or the true ones of a dataset: sorted int64, counted from 0.
+
+    Raises
+    ------
+    FileFormatError, InputError, ResourceError
+        As `read_dataset`; also if the dataset does not know its truth.
+    """
+    with opened(path) as source:
+        _description(source, _DATASET, _RESULT)
+        if not source.has("categories"):
+            raise source.fault("holds no categories: the truth of this dataset is not known")
+        return _read_categories(source)
+
+
+@contextmanager
+def _created(path: str | os.PathLike[str], form: str, description: dict[str, Any]) -> Iterator[h5py.File]:
+    with replacing(path) as temporary, created(temporary) as file:
+        file.attrs["format"], file.attrs["version"] = np.bytes_(form), _VERSION
+        file["description"] = np.bytes_(json.dumps(description))
+        yield file
+
+
+def _description(source: Hdf5Source, *forms: str) -> dict[str, Any]:
+    """Check that the file is of one of these forms, and of a version known; return its description, checked."""
+    form, version = source.attribute("format"), source.attribute("version")
+    if form not in forms:
+        found = f"it says {form!r}" if form else "it is some other HDF5 file"
+        raise source.fault(f"not a {' or '.join(forms)}: {found}")
+    if version != _VERSION:
+        raise source.fault(f"is of version {version}; this program reads version {_VERSION}: use the one that wrote it")
+    description = json.loads(source.text("description"))
+    first, kind, notes = ("name", str, "provenance") if form == _DATASET else ("columns", int, "attributes")
+    if not isinstance(description, dict) or not isinstance(description.get(first), kind):
+        raise source.fault(f"description has no sound {first!r}")
+    values = description[notes].values() if isinstance(description.get(notes), dict) else [None]
+    if not all(isinstance(value, str) for value in values):
+        raise source.fault(f"description has no sound {notes!r}")
+    return description
+
+
+def _write_rows(group: h5py.Group, rows: CSR) -> None:
+    for name, array in (("indptr", rows.indptr), ("indices", rows.indices), ("values", rows.values)):
+        group[name] = array
+
+
+def _read_rows(source: Hdf5Source, group: str, width: int, limit: int | None) -> CSR:
+    """Read the first `limit` rows, or all; entries are not checked."""
+    if not 0 <= width <= INDEX32_LIMIT:
+        raise source.fault(f"{group} are {width:,} wide; at most {INDEX32_LIMIT:,} is possible")
+    rows = source.length(f"{group}/indptr") - 1
+    stored, values = source.length(f"{group}/indices"), source.length(f"{group}/values")
+    if rows < 0 or values not in (1, stored):
+        raise source.fault(f"{group} have {values:,} values for {stored:,} entries in {rows:,} rows")
+    kept = rows if limit is None else min(limit, rows)
+    indptr = source.vector(f"{group}/indptr", "<i8", count=kept + 1)
+    entries = int(indptr[-1])
+    if not 0 <= entries <= stored or (kept == rows and entries != stored):
+        raise source.fault(f"{group}/indptr ends with {entries:,}; there are {stored:,} entries")
+    indices = source.vector(f"{group}/indices", index_dtype(width), count=entries)
+    weights = source.vector(f"{group}/values", "<f4", "<f8", count=1 if values == 1 else entries)
+    return CSR((kept, width), indptr, indices, weights)
+
+
+def _read_categories(source: Hdf5Source) -> Array:
+    categories = source.vector("categories", "<i8") - 1
+    if categories.size and (categories[0] < 0 or bool((np.diff(categories) <= 0).any())):
+        raise source.fault("categories must count from 1 and increase")
+    return categories
+
+
+def _read_truth(source: Hdf5Source, inputs: int, limit: int | None) -> Array | None:
+    if not source.has("categories"):
+        return None
+    truth = _read_categories(source)
+    return truth if limit is None else truth[truth < inputs]
+
+
+def _validate(path: str | os.PathLike[str], layers: list[CSC], rows: CSR) -> None:
+    """Check every entry of all matrices, on all threads, in tasks of about `_PIECE` entries."""
+    if rows.indptr[0] != 0 or bool((np.diff(rows.indptr) < 0).any()):
+        raise FileFormatError(path, "the offsets of the rows must rise from 0 and never fall")
+
+    def check_layers(span: tuple[int, int]) -> None:
+        for number in range(*span):
+            if not _sound(layers[number]):
+                _explain(path, f"layer {number + 1}", layers[number])
+
+    def check_rows(span: tuple[int, int]) -> None:
+        if not _sound(rows.slice_groups(*span)):
+            _explain(path, "all rows", rows)
+
+    ends = np.cumsum([0, *(matrix.nnz for matrix in layers)])
+    for check, offsets in ((check_layers, ends), (check_rows, rows.indptr)):
+        starts = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1], _PIECE)))
+        map_threads(check, pairwise([*starts.tolist(), offsets.size - 1]))
+
+
+def _sound(matrix: Compressed) -> bool:
+    """Whether `matrix.validate()` would pass; several times faster."""
+    entries = bool(_entries_sound(matrix.indptr, matrix.indices, matrix.width))
+    return entries and bool(np.isfinite(matrix.values).all())
+
+
+@compiled
+def _entries_sound(indptr: Array, indices: Array, width: int) -> bool:
+    """Whether offsets rise from 0 to the end, and indices are below `width` and rise within each group.
+
+    Loops without an early end run on vector registers: all places where indices do not rise are counted, then
+    those between two groups, where that is allowed.
+    """
+    entries = indices.size
+    if indptr[0] != 0 or indptr[-1] != entries:
+        return False
+    falls, least, most = 0, np.int64(0), np.int64(-1)
+    for at in range(1, entries):
+        falls += indices[at] <= indices[at - 1]
+    for at in range(entries):
+        least = min(least, np.int64(indices[at]))
+        most = max(most, np.int64(indices[at]))
+    for group in range(1, indptr.size):
+        at = indptr[group]
+        if at < indptr[group - 1]:
+            return False
+        if indptr[group - 1] < at < entries:
+            falls -= indices[at] <= indices[at - 1]
+    return bool(falls == 0 and least == 0 and most < width)
+
+
+def _explain(path: str | os.PathLike[str], name: str, matrix: Compressed) -> None:
+    """Raise what `validate` finds, counted from the first row or column."""
+    try:
+        matrix.validate()
+    except MatrixError as error:
+        raise FileFormatError(path, f"{name}: {error}") from error

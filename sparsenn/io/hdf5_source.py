@@ -1,0 +1,159 @@
+"""Reading HDF5 files that may be damaged, foreign or hostile.
+
+Only what this package writes is read: datasets of an exact type, stored contiguously in the file itself. So nothing
+is unpickled, no other file is opened, no filter runs, and what a dataset declares is known to be in the file before
+memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from sparsenn.errors import FileFormatError, InputError
+from sparsenn.formats import Array
+from sparsenn.io.bounded import check_memory, reading
+
+__all__ = ["Hdf5Source", "opened"]
+
+_FAULTS = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, NotImplementedError)
+"""What h5py raises on files that are not as they should be."""
+
+
+class Hdf5Source:
+    """An HDF5 file open for reading; `size` is its length in bytes."""
+
+    def __init__(self, path: str, file: h5py.File, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._file = file
+
+    def fault(self, message: str) -> FileFormatError:
+        """Return the error for what is wrong with this file."""
+        return FileFormatError(self.path, message)
+
+    def attribute(self, name: str) -> str | int | None:
+        """Return an attribute of the file that is one string or one whole number; None if there is no such.
+
+        Strings are of fixed length: those of variable length are in a heap, which libhdf5 may search forever in a
+        damaged file.
+        """
+        if name not in self._file.attrs:
+            return None
+        stored = self._file.attrs.get_id(name)
+        if stored.shape != () or stored.dtype.kind not in "Siu":
+            return None
+        value = self._file.attrs[name]
+        return bytes(value).decode("ascii") if stored.dtype.kind == "S" else int(value)
+
+    def has(self, name: str) -> bool:
+        """Whether the file holds `group/name`."""
+        return self._object(name) is not None
+
+    def length(self, name: str) -> int:
+        """Return the length of a vector without reading it."""
+        return int(self._dataset(name, 1).shape[0])
+
+    def text(self, name: str) -> str:
+        """Read a string of fixed length."""
+        dataset = self._dataset(name, 0)
+        if dataset.dtype.kind != "S":
+            raise self.fault(f"{name} holds {_shown(dataset.dtype)}; it must hold a string of fixed length")
+        return bytes(dataset[()]).decode("utf-8")
+
+    def vector(self, name: str, *dtypes: npt.DTypeLike, count: int | None = None, length: int | None = None) -> Array:
+        """Read a vector.
+
+        Parameters
+        ----------
+        name : `group/name`.
+        dtypes : the types that its elements may have.
+        count : read the first so many elements; all unless given.
+        length : elements that there must be in all.
+        """
+        dataset = self._dataset(name, 1)
+        if dataset.dtype not in dtypes:
+            allowed = " or ".join(_shown(np.dtype(dtype)) for dtype in dtypes)
+            raise self.fault(f"{name} holds {_shown(dataset.dtype)}; it must hold {allowed}")
+        stored = int(dataset.shape[0])
+        size = stored if count is None else count
+        if stored < size or stored != (stored if length is None else length):
+            raise self.fault(f"{name} has {stored:,} elements; {size if length is None else length:,} are needed")
+        check_memory(self.path, name, size * dataset.dtype.itemsize)
+        data = np.empty(size, dataset.dtype)
+        if size:
+            dataset.read_direct(data, np.s_[:size])
+        return data
+
+    def _object(self, name: str) -> h5py.Group | h5py.Dataset | None:
+        """Follow a name through groups; None if it leads nowhere. Links to other names or files are refused."""
+        found: Any = self._file
+        for part in name.split("/"):
+            link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+            if link is None:
+                return None
+            if not isinstance(link, h5py.HardLink):
+                raise self.fault(f"{name}: {part} is a {type(link).__name__}; links are not followed")
+            found = found[part]
+        return found
+
+    def _dataset(self, name: str, dimensions: int) -> h5py.Dataset:
+        """Return a dataset whose every byte is in the file itself, as it is in memory."""
+        dataset = self._object(name)
+        if not isinstance(dataset, h5py.Dataset):
+            raise self.fault(f"{name} is missing")
+        if dataset.shape is None or len(dataset.shape) != dimensions:
+            raise self.fault(f"{name} has the shape {dataset.shape}; it must have {dimensions} dimensions")
+        how = dataset.id.get_create_plist()
+        if how.get_layout() != h5py.h5d.CONTIGUOUS or how.get_nfilters() or how.get_external_count():
+            raise self.fault(
+                f"{name} is chunked, filtered, virtual or stored outside the file; only contiguous data is read"
+            )
+        nbytes = math.prod(dataset.shape) * dataset.dtype.itemsize
+        end = (dataset.id.get_offset() or 0) + nbytes
+        if nbytes and (dataset.id.get_storage_size() != nbytes or end > self.size):
+            raise self.fault(f"{name} declares {nbytes:,} bytes, which are not in the file ({self.size:,} bytes)")
+        return dataset
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[Hdf5Source]:
+    """Open an HDF5 file for reading; whatever h5py makes of a bad one becomes an error of this package.
+
+    Raises
+    ------
+    FileFormatError
+        The file is not HDF5, or is damaged.
+    InputError, ResourceError
+        It does not exist, is not a plain file, or cannot be read.
+    """
+    with reading(path):
+        status = Path(path).stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError
+        os.close(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{os.fspath(path)}: is a device or a pipe; HDF5 is read from plain files")
+    try:
+        with h5py.File(os.fspath(path), "r", locking=False) as file:
+            yield Hdf5Source(os.fspath(path), file, status.st_size)
+    except _FAULTS as error:
+        raise FileFormatError(path, f"not HDF5, or damaged ({_first_line(error)}); fetch or make it again") from error
+
+
+def _shown(dtype: np.dtype[Any]) -> str:
+    """Name a type, its byte order too where that is not the machine's; records by their fields."""
+    return f"records of {', '.join(dtype.names)}" if dtype.names else str(dtype)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

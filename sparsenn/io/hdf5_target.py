@@ -1,0 +1,76 @@
+"""What HDF5 files are written through, so that a full disk is one error and not a crash."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+__all__ = ["created"]
+
+
+@contextmanager
+def created(path: Path) -> Iterator[h5py.File]:
+    """Yield a new HDF5 file in place of the empty file `path`.
+
+    Raises
+    ------
+    OSError
+        The disk is full, or a write failed for another reason.
+    """
+    with path.open("r+b", buffering=0) as file:
+        target = _Target(file)
+        try:
+            with h5py.File(target, "w") as hdf5:
+                yield hdf5
+        finally:
+            if target.failure is not None:
+                raise target.failure
+
+
+class _Target(io.RawIOBase):
+    """A file whose first failed write is kept in `failure`, while this one and all later ones seem to succeed.
+
+    The HDF5 library does not survive failed writes: objects that it cannot flush are never closed, each complains on
+    stderr, and the process ends with a segmentation fault.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self.failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while len(rest) and self.failure is None:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self.failure = error
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer; what was never written reads as zeros."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view) and (more := self._file.readinto(view[done:])):
+            done += more
+        view[done:] = bytes(len(view) - done)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return self._file.truncate(size)
+        except OSError as error:
+            self.failure = self.failure or error
+            return size or 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()

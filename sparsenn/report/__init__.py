@@ -1,0 +1,26 @@
+"""Reports: what results and datasets look like as text, tables, pictures and JSON. They read; nothing is computed."""
+
+from sparsenn.report.description import describe_dataset, describe_layers
+from sparsenn.report.plots import PLOT_SUFFIXES, draw_layers
+from sparsenn.report.quantities import count, duration, rate
+from sparsenn.report.records import to_json, to_record
+from sparsenn.report.summary import summary
+from sparsenn.report.tables import layer_table, variant_table
+from sparsenn.report.verification import Verification, compare_categories
+
+__all__ = [
+    "PLOT_SUFFIXES",
+    "Verification",
+    "compare_categories",
+    "count",
+    "describe_dataset",
+    "describe_layers",
+    "draw_layers",
+    "duration",
+    "layer_table",
+    "rate",
+    "summary",
+    "to_json",
+    "to_record",
+    "variant_table",
+]

@@ -1,0 +1,101 @@
+"""What a dataset consists of: shapes, edges, degrees, values, truth and provenance."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.formats import Array
+from sparsenn.io import Dataset
+from sparsenn.layers import SparseLinear
+from sparsenn.report.quantities import count
+
+__all__ = ["describe_dataset", "describe_layers"]
+
+_NUMERIC = ("layers", "inputs", "outputs", "edges", "density", "per output", "per input")
+_WORDED = ("weights", "bias", "activation")
+
+
+def describe_dataset(dataset: Dataset) -> Table:
+    """Return a table of the dataset as a whole: network, inputs, truth and provenance."""
+    network, inputs = dataset.network, dataset.inputs
+    positions = sum(layer.inputs * layer.outputs for layer in network)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    facts = [
+        ("dataset", dataset.name),
+        ("network", f"{count(len(network))} layers, {count(network.inputs)} inputs → {count(network.outputs)} outputs"),
+        ("edges", f"{count(network.edges)}, density {_fraction(network.edges, positions)}"),
+        (
+            "inputs",
+            f"{count(inputs.shape[0])} × {count(inputs.shape[1])}, {count(inputs.nnz)} non-zeros, "
+            f"density {inputs.density:.4g}, values {_values(inputs.values)}",
+        ),
+        ("truth", _truth(dataset)),
+        ("provenance", "\n".join(f"{part}: {origin}" for part, origin in dataset.provenance.items()) or "unknown"),
+    ]
+    for heading, fact in facts:
+        table.add_row(Text(heading), Text(fact))
+    return table
+
+
+def describe_layers(dataset: Dataset) -> Table:
+    """Return a table of the layers; neighbours that look the same share a line."""
+    table = Table(title="layers", title_justify="left")
+    for heading in _NUMERIC:
+        table.add_column(heading, justify="right")
+    for heading in _WORDED:
+        table.add_column(heading)
+    described = ((number, _layer_cells(layer)) for number, layer in enumerate(dataset.network, start=1))
+    for cells, members in groupby(described, key=lambda numbered: numbered[1]):
+        numbers = [number for number, _ in members]
+        span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
+        table.add_row(*map(Text, (span, *cells)))
+    return table
+
+
+def _truth(dataset: Dataset) -> str:
+    if dataset.truth is None:
+        return "none"
+    return f"{count(dataset.truth.size)} {'category' if dataset.truth.size == 1 else 'categories'}"
+
+
+def _layer_cells(layer: SparseLinear) -> tuple[str, ...]:
+    """All columns of the table but the layer's number."""
+    per_output = np.diff(layer.weights.indptr)
+    per_input = np.bincount(layer.weights.indices, minlength=layer.inputs)
+    return (
+        count(layer.inputs),
+        count(layer.outputs),
+        count(layer.edges),
+        _fraction(layer.edges, layer.inputs * layer.outputs),
+        _span(per_output),
+        _span(per_input),
+        _values(layer.weights.values),
+        "none" if layer.bias is None else _values(np.atleast_1d(layer.bias)),
+        str(layer.activation),
+    )
+
+
+def _fraction(part: int, whole: int) -> str:
+    return f"{part / whole:.4g}" if whole else "n/a"
+
+
+def _span(degrees: Array) -> str:
+    """Least and greatest number of edges; one number where they agree."""
+    if not degrees.size:
+        return "–"
+    least, most = int(degrees.min()), int(degrees.max())
+    return count(least) if least == most else f"{count(least)}–{count(most)}"
+
+
+def _values(values: Array) -> str:
+    """Range of the values, or the one that all share."""
+    if not values.size:
+        return "none"
+    least, most = float(values.min()), float(values.max())
+    return f"all {least:.6g}" if least == most else f"{least:.6g} to {most:.6g}"

@@ -1,0 +1,77 @@
+"""Plots, drawn by matplotlib without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparsenn.engine import LayerStatistics
+from sparsenn.errors import UsageError
+from sparsenn.io import replacing
+
+__all__ = ["PLOT_SUFFIXES", "draw_layers"]
+
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+"""File types that a plot can be written as."""
+
+
+def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = "") -> None:
+    """Draw active and distinct rows, density, and time by layer into one picture.
+
+    Parameters
+    ----------
+    statistics : one record a layer.
+    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
+    title : heading of the picture.
+
+    Raises
+    ------
+    UsageError
+        The suffix is another one.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in PLOT_SUFFIXES:
+        raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; use {', '.join(PLOT_SUFFIXES)}")
+    figure = _figure(statistics, title)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=suffix[1:], dpi=150)
+
+
+def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    figure.suptitle(title)
+    rows, density, time = figure.subplots(3, 1, sharex=True)
+    _draw_rows(rows, statistics)
+    density.plot([layer.layer for layer in statistics], [layer.density for layer in statistics], ".-", color="C2")
+    density.set(ylabel="density of active rows", ylim=(0, 1.05))
+    _draw_time(time, statistics)
+    time.set_xlabel("layer")
+    time.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (rows, density, time):
+        axes.grid(alpha=0.3)
+    return figure
+
+
+def _draw_rows(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
+    """Rows fall over orders of magnitude, and to nothing: logarithmic above 1, linear below."""
+    layers = [layer.layer for layer in statistics]
+    axes.plot(layers, [layer.active_rows for layer in statistics], ".-", label="active")
+    distinct = [(layer.layer, layer.distinct_rows) for layer in statistics if layer.distinct_rows is not None]
+    if distinct:
+        axes.plot(*zip(*distinct, strict=True), ".-", label="distinct")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set(ylabel="rows", ylim=(0, None))
+    axes.legend()
+
+
+def _draw_time(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
+    """One bar a layer, coloured by the kernel that ran it."""
+    for kernel in dict.fromkeys(layer.kernel for layer in statistics):
+        ran = [layer for layer in statistics if layer.kernel == kernel]
+        axes.bar([layer.layer for layer in ran], [1e3 * layer.seconds for layer in ran], width=0.9, label=kernel)
+    axes.set_ylabel("time (ms)")
+    axes.legend(title="kernel")

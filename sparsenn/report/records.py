@@ -1,0 +1,62 @@
+"""Results as plain dictionaries and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from sparsenn.engine import Result
+
+__all__ = ["to_json", "to_record"]
+
+
+def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
+    """Return a result as a dictionary of plain Python values, fit for JSON.
+
+    Parameters
+    ----------
+    result : a finished inference.
+    verified : whether the categories are the true ones; None where that was not checked.
+
+    Returns
+    -------
+    The keys are inputs, neurons, layers, edges, device, plan, categories (counted from 1, as in the challenge's
+    files), verified, seconds (read, plan, transfer, compute, total), edges_per_second (None where no time was
+    measured), performed_edges and per_layer, in this order.
+    """
+    seconds = result.seconds
+    parts = {name: getattr(seconds, name) for name in ("read", "plan", "transfer", "compute", "total")}
+    record = {
+        "inputs": result.inputs,
+        "neurons": result.neurons,
+        "layers": result.layers,
+        "edges": result.edges,
+        "device": result.plan.device,
+        "plan": result.plan.to_dict(),
+        "categories": (result.categories + 1).tolist(),
+        "verified": verified,
+        "seconds": parts,
+        "edges_per_second": result.edges_per_second,
+        "performed_edges": result.performed_edges,
+        "per_layer": [asdict(layer) for layer in result.statistics],
+    }
+    plain: dict[str, Any] = _plain(record)
+    return plain
+
+
+def to_json(record: dict[str, Any]) -> str:
+    """Return a record as one JSON document, indented, ending with a line feed."""
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy numbers into Python's, tuples into lists, and what JSON cannot say (NaN, infinity) into None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,66 @@
+"""The summary of a finished inference."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.engine import Result
+from sparsenn.report.quantities import count, duration, percentage, rate
+from sparsenn.report.verification import Verification
+
+__all__ = ["summary"]
+
+TEXT_WIDTH = 100
+"""Columns at which a long text, such as the plan, is broken."""
+
+_PARTS = ("read", "plan", "transfer", "compute")
+
+
+def summary(name: str, result: Result, verdict: Verification | str) -> Table:
+    """Return the summary: problem, plan, time, the challenge's rate, performed edges, categories and verdict.
+
+    Parameters
+    ----------
+    name : what the dataset is called.
+    result : a finished inference.
+    verdict : the verification, or the reason why there is none.
+    """
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(max_width=TEXT_WIDTH)
+    for heading, text in (
+        ("dataset", Text(name)),
+        ("problem", _problem(result)),
+        ("plan", Text(str(result.plan))),
+        ("time", _time(result)),
+        ("rate", Text(f"{rate(result.edges_per_second)} (inputs × edges / (plan + transfer + compute))")),
+        ("performed", _performed(result)),
+        ("categories", Text(f"{count(result.categories.size)} of {count(result.inputs)} inputs")),
+        ("verification", _verdict(verdict)),
+    ):
+        table.add_row(heading, text)
+    return table
+
+
+def _problem(result: Result) -> Text:
+    return Text(
+        f"{count(result.inputs)} inputs × {count(result.neurons)} neurons × {count(result.layers)} layers, "
+        f"{count(result.edges)} edges"
+    )
+
+
+def _time(result: Result) -> Text:
+    parts = ", ".join(f"{part} {duration(getattr(result.seconds, part))}" for part in _PARTS)
+    return Text(f"{duration(result.seconds.total)}: {parts}")
+
+
+def _performed(result: Result) -> Text:
+    share = percentage(result.performed_edges, result.inputs * result.edges)
+    return Text(f"{count(result.performed_edges)} edges, {share} of inputs × edges")
+
+
+def _verdict(verdict: Verification | str) -> Text:
+    if isinstance(verdict, str):
+        return Text(verdict)
+    return Text(str(verdict), style="bold green" if verdict.passed else "bold red")

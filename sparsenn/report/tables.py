@@ -1,0 +1,50 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.backends import Variant
+from sparsenn.engine import LayerStatistics
+from sparsenn.report.quantities import count, duration
+
+__all__ = ["layer_table", "variant_table"]
+
+
+def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
+    """Return the table by layer: kernel, rows, density, performed edges and time."""
+    table = Table(title="by layer", title_justify="left")
+    table.add_column("layer", justify="right")
+    table.add_column("kernel", no_wrap=True)
+    for heading in ("rows computed", "active rows", "distinct rows", "density", "non-zeros", "performed edges", "time"):
+        table.add_column(heading, justify="right")
+    for layer in statistics:
+        distinct = "–" if layer.distinct_rows is None else count(layer.distinct_rows)
+        table.add_row(
+            str(layer.layer),
+            Text(layer.kernel),
+            count(layer.rows),
+            count(layer.active_rows),
+            distinct,
+            f"{layer.density:.3f}",
+            count(layer.nonzeros),
+            count(layer.performed_edges),
+            duration(layer.seconds),
+        )
+    return table
+
+
+def variant_table(variants: Sequence[Variant]) -> Table:
+    """Return the table of kernels: operation, name, device, what they need and what they do."""
+    table = Table()
+    for heading in ("operation", "kernel", "device"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("needs")
+    table.add_column("summary")
+    for variant in variants:
+        cells = (variant.operation, variant.name, variant.device, ", ".join(variant.needs) or "–", variant.summary)
+        table.add_row(*map(Text, cells))
+    return table

@@ -1,0 +1,74 @@
+"""Help, version and the speed of both."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from typer.testing import Result
+
+import sparsenn
+
+Run = Callable[..., Result]
+
+VERBS = ("infer", "generate", "convert", "verify", "info", "kernels", "download")
+HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
+
+
+def test_help_lists_every_verb(run: Run) -> None:
+    done = run("--help")
+    assert done.exit_code == 0
+    assert all(f" {verb} " in done.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_verb_has_help_with_examples(run: Run, verb: str, flag: str) -> None:
+    done = run(verb, flag)
+    assert done.exit_code == 0
+    assert f"  sparsenn {verb} " in done.stdout.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_examples_are_whole_lines_on_a_narrow_terminal(run: Run, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    examples = run(verb, "--help").stdout.partition("Examples:")[2].partition("╭")[0]
+    assert all(line.startswith("   sparsenn ") for line in examples.splitlines() if line.strip())
+
+
+def test_version(run: Run) -> None:
+    done = run("--version")
+    assert (done.exit_code, done.stdout) == (0, f"sparsenn {sparsenn.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("conjure",), ("infer",), ("infer", "a", "b"), ("infer", "a", "--conjure"), ("verify", "a")]
+)
+def test_bad_usage_is_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "Usage: " in done.output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from sparsenn.cli import main; sys.argv = ['sparsenn', 'infer', '--help']; main();"
+        "print({name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    loaded = eval(done.stderr)
+    assert "typer" in loaded
+    assert not HEAVY & loaded
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("infer", "--help")])
+def test_help_answers_in_half_a_second(arguments: tuple[str, ...]) -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "sparsenn", *arguments], capture_output=True, check=True, timeout=60)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.5

@@ -1,0 +1,80 @@
+"""Where the program prints, and when it shows progress."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+
+import pytest
+from rich.table import Table
+
+from sparsenn.cli.console import PIPE_WIDTH, console, reporting
+from sparsenn.progress import silent
+
+
+def test_no_progress_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting(None) as report:
+        assert report is silent
+        report("infer", 1, 1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_asked_for_in_a_pipe_comes_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting(True) as report:
+        for done in range(1, 1201):
+            report("infer", done, 1200)
+        report("write", 1, 1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "infer: 1 of 1,200\ninfer: 1,200 of 1,200\nwrite: 1 of 1\n"
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> str:
+    """Report one task with stderr on a pseudo-terminal; returns what the terminal was sent."""
+    leader, follower = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(leader, "rb", buffering=0) as shown, os.fdopen(follower, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with reporting(wanted) as report:
+            for done in range(1, 4):
+                report("infer [x]", done, 3)
+        stream.write("\nEND")
+        stream.flush()
+        monkeypatch.undo()
+        text = b""
+        while b"END" not in text:
+            text += shown.read(4096)
+    return text.decode()
+
+
+def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = on_terminal(monkeypatch, None)
+    assert "infer [x]" in text
+    assert "3 of 3" in text
+
+
+def test_no_progress_overrides_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "infer" not in on_terminal(monkeypatch, False)
+
+
+def test_a_table_in_a_pipe_is_wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    stream = io.StringIO()
+    table = Table.grid()
+    table.add_row("x" * (PIPE_WIDTH - 20) + " [bold]not markup[/bold]"[:20])
+    console(stream).print(table)
+    assert stream.getvalue().splitlines()[0].startswith("x" * (PIPE_WIDTH - 20))
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_a_stream_that_only_knows_ascii_gets_ascii() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", errors="replace")
+    table = Table("a")
+    table.add_row("1 × 2")
+    console(stream).print(table)
+    stream.flush()
+    assert b"1 ? 2" in raw.getvalue()
+    assert b"|" in raw.getvalue()

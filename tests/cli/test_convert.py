@@ -1,0 +1,127 @@
+"""`sparsenn convert`: there and back gives the same, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from sparsenn.formats import coo_to_csr
+from sparsenn.io import Dataset, read_dataset, read_matrix_market, read_official, read_triples, write_dataset
+from sparsenn.layers import Sigmoid, SparseLinear
+from sparsenn.network import Network
+
+Run = Callable[..., Result]
+
+
+def assert_same(found: Dataset, expected: Dataset) -> None:
+    for mine, its in zip(found.network, expected.network, strict=True):
+        assert np.array_equal(mine.weights.indptr, its.weights.indptr)
+        assert np.array_equal(mine.weights.indices, its.weights.indices)
+        assert np.array_equal(mine.weights.values, its.weights.values)
+        assert (mine.bias, mine.activation) == (its.bias, its.activation)
+    assert np.array_equal(found.inputs.indptr, expected.inputs.indptr)
+    assert np.array_equal(found.inputs.indices, expected.inputs.indices)
+    assert np.array_equal(found.truth, expected.truth)
+
+
+@pytest.mark.parametrize("form", [(), ("--archive",), ("--compress",)])
+def test_there_and_back(run: Run, dataset: Dataset, problem: Path, tmp_path: Path, form: tuple[str, ...]) -> None:
+    assert run("convert", problem, tmp_path / "folder", *form).exit_code == 0
+    back = run("convert", tmp_path / "folder", tmp_path / "back.h5")
+    assert (back.exit_code, back.stderr) == (0, "")
+    assert_same(read_dataset(tmp_path / "back.h5"), dataset)
+    assert "196,608" in back.stdout
+    names = {path.name for path in (tmp_path / "folder").iterdir()}
+    assert ("neuron1024.tar.gz" in names) == ("--archive" in form)
+    assert ("sparse-images-1024.tsv.gz" in names) == ("--compress" in form)
+
+
+def test_a_part_of_a_dataset(run: Run, folder: Path, dataset: Dataset, tmp_path: Path) -> None:
+    target = tmp_path / "part.h5"
+    assert run("convert", folder, target, "--limit-inputs", 20, "--neurons", 1024).exit_code == 0
+    part = read_dataset(target)
+    assert part.inputs.shape[0] == 20
+    assert np.array_equal(part.truth, dataset.truth[dataset.truth < 20])
+    assert run("convert", problem := target, tmp_path / "two.h5", "--layers", 2, "--bias", -0.2).exit_code == 0
+    two = read_dataset(tmp_path / "two.h5")
+    assert (len(two.network), two.network[0].bias, two.truth, problem.exists()) == (2, -0.2, None, True)
+
+
+def test_into_a_folder_that_holds_others(run: Run, problem: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run("convert", problem, tmp_path).exit_code == 0
+    assert len(read_official(tmp_path).network) == 6
+    again = run("convert", problem, tmp_path)
+    assert (again.exit_code, again.stdout) == (2, "")
+    assert "is there already" in again.stderr
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_one_matrix_there_and_back(run: Run, folder: Path, tmp_path: Path, suffix: str) -> None:
+    layer = folder / "neuron1024" / "n1024-l2.tsv"
+    market, back = tmp_path / f"layer.mtx{suffix}", tmp_path / f"back.tsv{suffix}"
+    assert run("convert", layer, market, "--shape", "1024x1024").exit_code == 0
+    assert run("convert", market, back).exit_code == 0
+    expected = coo_to_csr(read_triples(layer, (1024, 1024)))
+    for matrix in (read_matrix_market(market), read_triples(back, (1024, 1024))):
+        found = coo_to_csr(matrix)
+        assert np.array_equal(found.indptr, expected.indptr)
+        assert np.array_equal(found.indices, expected.indices)
+    if not suffix:
+        assert back.read_text() == layer.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none.h5", "out.h5"), "none.h5"),
+        (("none.mtx", "out.tsv"), "none.mtx"),
+        (("{problem}", "out.csv"), "use .h5, .hdf5"),
+        (("{problem}", "out.mtx"), "use .h5, .hdf5"),
+        (("{problem}", "none/out.h5"), "the folder none does not exist"),
+        (("{problem}", "out.h5", "--archive"), "--archive has no meaning for HDF5"),
+        (("{problem}", "out.h5", "--shape", "3x3"), "--shape has no meaning for a dataset"),
+        (("{problem}", "out.h5", "--bias", "nan"), "--bias nan"),
+        (("{problem}", "out.h5", "--layers", "9"), "9"),
+        (("{layer}", "out.mtx"), "--shape is missing"),
+        (("{layer}", "out.mtx", "--shape", "1024"), "--shape 1024"),
+        (("{layer}", "out.mtx", "--shape", "0x5"), "--shape 0x5"),
+        (("{layer}", "out.mtx", "--shape", "1000x1000"), "n1024-l2.tsv:"),
+        (("{layer}", "out.mtx", "--shape", "9999999999x9999999999"), "9,999,999,999"),
+        (("{layer}", "out.h5", "--shape", "1024x1024"), "one matrix becomes .mtx or .tsv"),
+        (("{layer}", "none/out.mtx", "--shape", "1024x1024"), "the folder none does not exist"),
+        (("{layer}", "out.mtx", "--layers", "2"), "--layers has no meaning for one matrix"),
+        (("bad.mtx", "out.tsv"), "bad.mtx"),
+        (("bad.mtx", "out.tsv", "--shape", "3x3"), "--shape has no meaning for Matrix Market"),
+    ],
+)
+def test_bad_input_is_refused_and_leaves_no_file(
+    run: Run,
+    problem: Path,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n")
+    names = {"problem": problem, "layer": folder / "neuron1024" / "n1024-l2.tsv"}
+    done = run("convert", *(argument.format(**names) for argument in arguments))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.mtx"]
+
+
+def test_what_the_official_layout_cannot_hold(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    layers = [SparseLinear(layer.weights, layer.bias, Sigmoid()) for layer in dataset.network]
+    write_dataset(Dataset("sigmoid", Network(tuple(layers)), dataset.inputs), tmp_path / "sigmoid.h5")
+    done = run("convert", tmp_path / "sigmoid.h5", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "sigmoid" in done.stderr
+    assert not (tmp_path / "out").exists()

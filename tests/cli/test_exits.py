@@ -1,0 +1,72 @@
+"""Exceptions become one message and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from sparsenn.cli.exits import ExitCode, guarded, report_error
+from sparsenn.errors import FileFormatError, UsageError
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def verb() -> None:
+        raise error
+
+    return verb
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UsageError("no such thing"), 2, "error: no such thing\n"),
+        (FileFormatError("a.tsv", "bad number", 3), 2, "error: a.tsv:3: bad number\n"),
+        (FileNotFoundError(2, "No such file or directory", "x.h5"), 2, "error: x.h5: No such file or directory\n"),
+        (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
+        (OSError("odd"), 2, "error: odd\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (BrokenPipeError(32, "Broken pipe"), 141, ""),
+    ],
+)
+def test_one_message_and_its_code(
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report_error(error) == code
+    assert capsys.readouterr() == ("", message)
+
+
+def test_memory_message_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(MemoryError("cannot allocate 80 GiB")) == 2
+    shown = capsys.readouterr().err
+    assert "cannot allocate 80 GiB" in shown
+    assert "--memory-limit" in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_fault_of_the_program_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(KeyError("lost")) == ExitCode.FAULT
+    shown = capsys.readouterr().err
+    assert "KeyError: 'lost'" in shown
+    assert shown.endswith("error: a fault in sparsenn; please report it together with the lines above\n")
+
+
+def test_guarded_verb_exits_with_the_code() -> None:
+    with pytest.raises(typer.Exit) as caught:
+        guarded(raising(UsageError("no")))()
+    assert caught.value.exit_code == 2
+
+
+def test_guarded_verb_keeps_its_own_exit() -> None:
+    with pytest.raises(typer.Exit) as caught:
+        guarded(raising(typer.Exit(1)))()
+    assert caught.value.exit_code == 1
+
+
+def test_guarded_verb_keeps_name_and_result() -> None:
+    def verb(number: int) -> int:
+        return number + 1
+
+    wrapped = guarded(verb)
+    assert (wrapped.__name__, wrapped(1)) == ("verb", 2)

@@ -1,0 +1,245 @@
+"""`sparsenn infer`: the answer, its verification, and everything it prints and writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from sparsenn.backends import variants
+from sparsenn.engine import infer
+from sparsenn.io import Dataset, read_result, replacing, write_dataset
+from sparsenn.io.tsv import read_categories
+
+Run = Callable[..., Result]
+
+KEYS = [
+    "inputs",
+    "neurons",
+    "layers",
+    "edges",
+    "device",
+    "plan",
+    "categories",
+    "verified",
+    "seconds",
+    "edges_per_second",
+    "performed_edges",
+    "per_layer",
+]
+
+
+@pytest.mark.parametrize("source", ["problem", "folder"])
+def test_right_answer_passes(run: Run, request: pytest.FixtureRequest, dataset: Dataset, source: str) -> None:
+    done = run("infer", request.getfixturevalue(source))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"PASSED: all {dataset.truth.size} true categories" in done.stdout
+    assert "200 inputs × 1,024 neurons × 6 layers, 196,608 edges" in done.stdout
+    assert re.search(r"time .*read .*plan .*transfer .*compute ", done.stdout)
+    assert re.search(r"rate +[\d.,]+ (Mega|Giga|Tera)Edges/s", done.stdout)
+    assert re.search(r"performed +[\d,]+ edges", done.stdout)
+    assert f"{dataset.truth.size} of 200 inputs" in done.stdout
+    assert "Kernel panel" in done.stdout
+
+
+def test_wrong_truth_fails_with_code_1(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    wrong = np.setdiff1d(np.arange(200), dataset.truth)[:2]
+    truth = np.sort(np.append(dataset.truth[1:], wrong))
+    path = tmp_path / "wrong.h5"
+    write_dataset(Dataset("wrong", dataset.network, dataset.inputs, truth), path)
+    done = run("infer", path, "--json", "-", "--output", tmp_path / "found.tsv")
+    assert done.exit_code == 1
+    assert "FAILED" in done.stderr
+    assert "2 (" in done.stderr
+    assert "1 (" in done.stderr
+    assert json.loads(done.stdout)["verified"] is False
+    assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
+
+
+def test_no_verify_does_not_look_at_the_truth(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.h5"
+    write_dataset(Dataset("wrong", dataset.network, dataset.inputs, dataset.truth[1:]), path)
+    done = run("infer", path, "--no-verify", "--json", "-")
+    assert done.exit_code == 0
+    assert "not done (--no-verify)" in done.stderr
+    assert json.loads(done.stdout)["verified"] is None
+
+
+def test_without_truth_it_says_so(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "unknown.h5"
+    write_dataset(Dataset("unknown", dataset.network, dataset.inputs), path)
+    done = run("infer", path)
+    assert done.exit_code == 0
+    assert "no truth to verify against" in done.stdout
+    refused = run("infer", path, "--verify")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--verify: unknown holds no truth" in refused.stderr
+
+
+def test_json_on_stdout_is_all_there_is(run: Run, problem: Path, dataset: Dataset) -> None:
+    done = run("infer", problem, "--json", "-", "--stats")
+    record = json.loads(done.stdout)
+    assert list(record) == KEYS
+    assert record["verified"] is True
+    assert record["categories"] == (dataset.truth + 1).tolist()
+    assert list(record["seconds"]) == ["read", "plan", "transfer", "compute", "total"]
+    assert record["seconds"]["read"] > 0
+    assert len(record["per_layer"]) == 6
+    assert "PASSED" in done.stderr
+    assert "distinct rows" in done.stderr
+
+
+def test_every_file_at_once(run: Run, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
+    targets = {option: tmp_path / name for option, name in (("--json", "r.json"), ("--plot", "r.svg"))}
+    done = run("infer", problem, "--output", tmp_path / "r.h5", *(part for pair in targets.items() for part in pair))
+    assert done.exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.h5", "r.json", "r.svg"]
+    outputs, categories, notes = read_result(tmp_path / "r.h5")
+    expected = infer(dataset.network, dataset.inputs).outputs
+    assert np.array_equal(categories, dataset.truth)
+    assert np.array_equal(outputs.indptr, expected.indptr)
+    assert np.array_equal(outputs.expanded_values(), expected.expanded_values())
+    assert notes["dataset"] == "radixnet-1024x6"
+    assert json.loads((tmp_path / "r.json").read_text())["verified"] is True
+    assert "<svg" in (tmp_path / "r.svg").read_text()
+
+
+def test_tsv_output_is_the_official_form(run: Run, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
+    assert run("infer", problem, "--output", tmp_path / "r.tsv").exit_code == 0
+    assert (tmp_path / "r.tsv").read_bytes() == b"".join(b"%d\n" % (category + 1) for category in dataset.truth)
+
+
+def test_stats_add_the_table(run: Run, problem: Path) -> None:
+    without, with_table = run("infer", problem), run("infer", problem, "--stats")
+    assert "rows computed" not in without.stdout
+    assert "rows computed" in with_table.stdout
+
+
+@pytest.mark.parametrize(
+    ("switch", "key"), [("--no-compaction", "compaction"), ("--no-dedup", "deduplication"), ("--no-merge", "merging")]
+)
+def test_each_switch_reaches_the_plan(run: Run, problem: Path, switch: str, key: str) -> None:
+    plan = json.loads(run("infer", problem, switch, "--json", "-").stdout)["plan"]
+    assert [plan[name] for name in ("compaction", "deduplication", "merging")].count(False) == 1
+    assert plan[key] is False
+
+
+@pytest.mark.parametrize("kernel", [variant.name for variant in variants("spmspm", "cpu")])
+def test_every_kernel_can_be_named(run: Run, problem: Path, kernel: str) -> None:
+    done = run("infer", problem, "--kernel", kernel, "--limit-inputs", 40, "--json", "-")
+    record = json.loads(done.stdout)
+    assert (done.exit_code, record["verified"], record["plan"]["kernel"]) == (0, True, kernel)
+
+
+def test_reference_device(run: Run, problem: Path) -> None:
+    done = run("infer", problem, "--device", "reference", "--json", "-")
+    assert json.loads(done.stdout)["verified"] is True
+
+
+def test_batches(run: Run, problem: Path) -> None:
+    record = json.loads(run("infer", problem, "--batch-size", 64, "--json", "-").stdout)
+    assert (record["plan"]["batches"], record["verified"]) == (4, True)
+    limited = json.loads(run("infer", problem, "--memory-limit", 0.0001, "--json", "-").stdout)
+    assert limited["plan"]["memory_limit"] == 100_000
+    assert limited["plan"]["batches"] > 1
+    assert limited["verified"] is True
+
+
+def test_layers_inputs_and_bias_are_taken_as_asked(run: Run, problem: Path, dataset: Dataset) -> None:
+    record = json.loads(run("infer", problem, "--limit-inputs", 50, "--json", "-").stdout)
+    assert record["inputs"] == 50
+    assert record["categories"] == [int(c) + 1 for c in dataset.truth if c < 50]
+    shorter = json.loads(run("infer", problem, "--layers", 2, "--json", "-").stdout)
+    assert (shorter["layers"], shorter["verified"]) == (2, None)
+    other = json.loads(run("infer", problem, "--bias", -0.1, "--json", "-").stdout)
+    assert other["verified"] is None
+    assert len(other["categories"]) > dataset.truth.size
+
+
+def test_existing_output_is_replaced_whole(run: Run, problem: Path, tmp_path: Path) -> None:
+    target = tmp_path / "r.tsv"
+    target.write_text("old\n" * 10_000)
+    assert run("infer", problem, "--output", target).exit_code == 0
+    assert "old" not in target.read_text()
+
+
+@pytest.mark.parametrize("option", ["--output", "--json", "--plot"])
+def test_targets_are_checked_before_the_work(
+    run: Run, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    def load(*arguments: object, **options: object) -> None:
+        raise AssertionError("read although the target is bad")
+
+    monkeypatch.setattr("sparsenn.datasets.load", load)
+    suffix = {"--output": ".tsv", "--json": ".json", "--plot": ".png"}[option]
+    done = run("infer", problem, option, tmp_path / "none" / f"r{suffix}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"error: {option} " in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--kernel", "--device"])
+def test_kernel_and_device_are_checked_before_the_work(
+    run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    def load(*arguments: object, **options: object) -> None:
+        raise AssertionError("read although nothing can be computed")
+
+    monkeypatch.setattr("sparsenn.datasets.load", load)
+    done = run("infer", problem, option, "conjured")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "conjured" in done.stderr
+    assert "known: " in done.stderr
+
+
+@pytest.mark.parametrize("error", [MemoryError("cannot allocate 80 GiB"), OSError(5, "Input/output error", "disk")])
+def test_what_slips_through_is_told(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("sparsenn.engine.execute", fail)
+    done = run("infer", problem)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["r.tsv", "r.h5"])
+def test_failure_while_writing_leaves_the_old_file(
+    run: Run, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    target = tmp_path / name
+    target.write_text("old")
+    monkeypatch.setattr("os.fsync", full)
+    done = run("infer", problem, "--output", target)
+    assert done.exit_code == 2
+    assert "the disk is full" in done.stderr
+    assert "PASSED" in done.stdout
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_official_data(run: Run, official_folder: Path) -> None:
+    done = run("infer", official_folder, "--json", "-")
+    record = json.loads(done.stdout)
+    assert (done.exit_code, record["verified"], len(record["categories"])) == (0, True, 19)
+
+
+def test_official_data_with_a_corrupted_truth(run: Run, official_folder: Path, tmp_path: Path) -> None:
+    truth = "neuron1024-l120-categories.tsv"
+    for item in official_folder.iterdir():
+        if item.name != truth:
+            (tmp_path / item.name).symlink_to(item)
+    lines = (official_folder / truth).read_text().splitlines()
+    with replacing(tmp_path / truth) as temporary:
+        temporary.write_text("\n".join(["1", *lines[1:]]) + "\n")
+    done = run("infer", tmp_path)
+    assert done.exit_code == 1
+    assert f"18 of 19 true categories match; 1 (1) missing, 1 ({lines[0]}) unexpected" in done.stdout

@@ -1,0 +1,68 @@
+"""`sparsenn info` and `sparsenn kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from sparsenn.backends import operations, variants
+from sparsenn.io import Dataset
+
+Run = Callable[..., Result]
+
+
+@pytest.mark.parametrize("source", ["problem", "folder"])
+def test_info(run: Run, request: pytest.FixtureRequest, dataset: Dataset, source: str) -> None:
+    done = run("info", request.getfixturevalue(source))
+    assert (done.exit_code, done.stderr) == (0, "")
+    for fact in (
+        "6 layers, 1,024 inputs → 1,024 outputs",
+        "196,608, density 0.03125",
+        f"200 × 1,024, {dataset.inputs.nnz:,} non-zeros",
+        f"{dataset.truth.size} categories",
+        "all 0.0625",
+        "all -0.3",
+        "relu clipped at 32",
+        "1–6",
+        "provenance",
+    ):
+        assert fact in done.stdout
+
+
+def test_info_about_a_part(run: Run, problem: Path) -> None:
+    done = run("info", problem, "--layers", 2, "--limit-inputs", 5, "--bias", -0.1)
+    assert "2 layers" in done.stdout
+    assert "5 × 1,024" in done.stdout
+    assert "all -0.1" in done.stdout
+
+
+def test_info_refuses_a_bias_that_is_no_number(run: Run, problem: Path) -> None:
+    done = run("info", problem, "--bias", "nan")
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("operation", [None, *operations()])
+def test_kernels_are_those_of_the_registry(run: Run, operation: str | None) -> None:
+    done = run("kernels", *([operation] if operation else []))
+    assert (done.exit_code, done.stderr) == (0, "")
+    listed = [line for line in done.stdout.splitlines() if line.startswith("│")]
+    names = [line.split("│")[2].strip() for line in listed]
+    assert [name for name in names if name] == [variant.name for variant in variants(operation)]
+
+
+def test_kernels_are_compiled_on_demand_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("sparsenn.engine.compile_kernels", lambda report: calls.append(report))
+    plain = run("kernels")
+    assert not calls
+    compiled = run("kernels", "--compile")
+    assert (len(calls), compiled.exit_code, compiled.stdout) == (1, 0, plain.stdout)
+
+
+def test_unknown_operation(run: Run) -> None:
+    done = run("kernels", "spmspn")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "did you mean 'spmspm'?" in done.stderr

@@ -1,0 +1,160 @@
+"""The program as a process: exit codes, pipes, terminals, full disks and interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+Run = Callable[..., Result]
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+# Slow on purpose: the naive kernel, with nothing left out.
+SLOW = ("--kernel", "sequential", "--no-compaction", "--no-dedup", "--no-merge", "--batch-size", 1)
+
+
+def test_failed_verification_is_exit_code_1(spawn: Spawn, problem: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.tsv"
+    wrong.write_text("200\n")
+    process = spawn("verify", wrong, problem)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, "")
+    assert "FAILED" in out
+
+
+def test_piped_output_has_no_progress_and_no_escapes(spawn: Spawn, problem: Path) -> None:
+    process = spawn("infer", problem, "--stats", env={"TERM": "xterm-256color"})
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "PASSED" in out
+    assert "\x1b" not in out
+
+
+def test_progress_can_be_asked_for_in_a_pipe(spawn: Spawn, problem: Path) -> None:
+    process = spawn("infer", problem, "--progress", "--json", "-")
+    out, err = process.communicate(timeout=60)
+    assert json.loads(out)["verified"] is True
+    assert "layers: 6 of 6\n" in err
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize(("option", "shown"), [((), True), (("--no-progress",), False)])
+def test_progress_on_a_terminal(spawn: Spawn, problem: Path, option: tuple[str, ...], shown: bool) -> None:
+    leader, follower = pty.openpty()
+    process = spawn("infer", problem, *option, stderr=follower, env={"TERM": "xterm-256color"})
+    os.close(follower)
+    assert "PASSED" in process.communicate(timeout=60)[0]
+    text = b""
+    with os.fdopen(leader, "rb", buffering=0) as terminal:
+        try:
+            while block := terminal.read(4096):
+                text += block
+        except OSError:  # how Linux says that nobody holds the other end any more
+            pass
+    assert (b"layers" in text and b"6 of 6" in text) == shown
+    assert bool(text) == shown
+
+
+@pytest.mark.parametrize("arguments", [("infer", "--output", "found.tsv"), ("infer", "--json", "-")])
+def test_interrupt_leaves_no_file_and_no_traceback(
+    spawn: Spawn, problem: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    process = spawn(arguments[0], problem, *arguments[1:], "--progress", *SLOW, cwd=tmp_path)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("layers"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("error: interrupted\n")
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupt_while_generating_leaves_no_file(spawn: Spawn, tmp_path: Path) -> None:
+    process = spawn("generate", "big.h5", "--neurons", 4096, "--inputs", "digits", "--progress", cwd=tmp_path)
+    assert process.stderr is not None
+    assert " of " in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("error: interrupted\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> None:
+    process = spawn("infer", problem, "--stats")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = spawn("infer", problem, stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err == "error: No space left on device\n"
+
+
+def test_full_disk_behind_stderr_changes_no_exit_code(spawn: Spawn, tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = spawn("infer", tmp_path / "none.h5", stderr=full)
+        process.communicate(timeout=60)
+    assert process.returncode == 2
+
+
+def test_closed_streams(problem: Path) -> None:
+    command = f'"{sys.executable}" -m sparsenn infer "{problem}" >&- 2>&-'
+    assert subprocess.run(command, shell=True, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("infer", "{problem}", "--output", "found.h5"),
+        ("infer", "{problem}", "--json", "found.json"),
+        ("convert", "{problem}", "copy"),
+        ("generate", "new.h5", "--layers", "3", "--images", "100", "--inputs", "digits"),
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_a_file_that_cannot_grow(
+    run: Run,
+    spawn: Spawn,
+    problem: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    """The limit on file sizes makes a write fail half-way, as a full disk does."""
+    command = [argument.format(problem=problem) for argument in arguments]
+    with tempfile.TemporaryDirectory() as elsewhere:  # so that compiled kernels and fonts are in their caches
+        monkeypatch.chdir(elsewhere)
+        assert run(*command).exit_code == 0
+    limit = (resource.RLIMIT_FSIZE, (1500, 1500))
+    process = spawn(*command, cwd=tmp_path, preexec_fn=lambda: resource.setrlimit(*limit))
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    assert err.startswith("error: cannot write ")
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_output_that_the_stream_cannot_encode(spawn: Spawn, problem: Path) -> None:
+    process = spawn("infer", problem, "--stats", env={"PYTHONIOENCODING": "ascii"})
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "200 inputs ? 1,024 neurons" in out

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError
+from sparsenn.io import bounded
+from sparsenn.io.bounded import Source, check_length, check_memory, reading
+
+Corrupted = Callable[..., Path]
+
+
+def read_all(path: Path, step: int = 1000, **bounds: int | None) -> bytes:
+    pieces = []
+    with Source(path, **bounds) as source:
+        while piece := source.read(step):
+            assert len(piece) <= step
+            pieces.append(piece)
+        assert source.consumed == source.size == path.stat().st_size
+    assert all(len(piece) == step for piece in pieces[:-1])
+    return b"".join(pieces)
+
+
+def noise(size: int) -> bytes:
+    return np.random.default_rng(size).bytes(size)
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 5001])
+@pytest.mark.parametrize("name", ["file.bin", "file.bin.gz"])
+def test_gives_what_was_written(corrupted: Corrupted, name: str, size: int) -> None:
+    data = noise(size)
+    assert read_all(corrupted(gzip.compress(data) if name.endswith("gz") else data, name)) == data
+
+
+@given(st.lists(st.integers(0, 3000), max_size=4), st.integers(1, 4000), st.integers(1, 700))
+def test_members_and_padding_at_any_block_size(tmp_path_factory, sizes: list[int], step: int, block: int) -> None:
+    path = tmp_path_factory.mktemp("gz") / "many.gz"
+    parts = [noise(size) for size in sizes] or [b"one"]
+    path.write_bytes(
+        b"".join(gzip.compress(part) + b"\0" * (size % 5) for part, size in zip(parts, [*sizes, 0], strict=False))
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounded, "_BLOCK", block)
+        assert read_all(path, step) == b"".join(parts)
+
+
+def test_well_compressed_text_in_small_blocks(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "_BLOCK", 7)
+    data = b"1\t1\t1\n" * 50_000
+    assert read_all(corrupted(gzip.compress(data), "x.gz"), 4096) == data
+
+
+@pytest.mark.parametrize("kept", [0, 1, 9, 10, 500, -9, -8, -1])
+def test_truncated_gzip(corrupted: Corrupted, kept: int) -> None:
+    data = gzip.compress(noise(1000))
+    with pytest.raises(FileFormatError, match=r"file\.gz: the gzip data ends too early: truncated"):
+        read_all(corrupted(data[:kept], "file.gz"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"plain text", gzip.compress(b"x" * 99)[:-8] + bytes(8), gzip.compress(b"x") + b"trailing", zlib.compress(b"x")],
+    ids=["not gzip", "wrong checksum", "trailing bytes", "zlib"],
+)
+def test_damaged_gzip(corrupted: Corrupted, data: bytes) -> None:
+    with pytest.raises(FileFormatError, match="not gzip, or damaged"):
+        read_all(corrupted(data, "file.gz"))
+
+
+def test_bomb_is_refused_before_it_fills_the_memory(corrupted: Corrupted) -> None:
+    path = corrupted(gzip.compress(bytes(1 << 26), 9), "bomb.gz")
+    source = Source(path)
+    with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 16,777,216"), source:
+        list(iter(lambda: source.read(1 << 20), b""))
+    assert source._given <= (16 << 20) + (1 << 20)
+
+
+@pytest.mark.parametrize("name", ["file.bin", "file.bin.gz"])
+def test_limit(corrupted: Corrupted, name: str) -> None:
+    data = gzip.compress(bytes(100)) if name.endswith("gz") else bytes(100)
+    path = corrupted(data, name)
+    assert read_all(path, limit=100) == bytes(100)
+    with pytest.raises(FileFormatError, match="more than the 99 bytes"):
+        read_all(path, limit=99)
+
+
+def test_ratio_can_be_given_up_where_the_size_is_known(corrupted: Corrupted) -> None:
+    path = corrupted(gzip.compress(bytes(1 << 25), 9), "zeros.gz")
+    assert len(read_all(path, 1 << 22, limit=1 << 25, ratio=None)) == 1 << 25
+
+
+def test_huge_request_allocates_only_what_there_is(corrupted: Corrupted) -> None:
+    with Source(corrupted(b"abc")) as source:
+        assert source.read(1 << 50) == b"abc"
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere: no such file"):
+        Source(tmp_path / "nowhere")
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        Source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "denied"), "no permission to read"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+    ],
+)
+def test_system_refuses(error: OSError, message: str) -> None:
+    with pytest.raises(ResourceError, match=f"x: .*{message}"), reading("x"):
+        raise error
+
+
+def test_more_than_the_machine_has() -> None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    check_memory("x.h5", "inputs", memory)
+    with pytest.raises(ResourceError, match=r"x\.h5: inputs takes .* GB; this machine has"):
+        check_memory("x.h5", "inputs", memory + 1)
+
+
+def test_memory_that_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sysconf")
+    check_memory("x.h5", "inputs", 1 << 62)
+
+
+@pytest.mark.parametrize(("length", "entries"), [(0, 0), (1 << 24, 0), (1 << 30, 1 << 24)])
+def test_lengths_that_are_plausible(length: int, entries: int) -> None:
+    check_length("x.tsv", "rows", length, entries)
+
+
+@pytest.mark.parametrize(("length", "entries"), [((1 << 24) + 1, 3), ((1 << 30) + 1, 1 << 24)])
+def test_lengths_that_are_not(length: int, entries: int) -> None:
+    with pytest.raises(FileFormatError, match=f"{length:,} rows for {entries:,} entries"):
+        check_length("x.tsv", "rows", length, entries)

@@ -1,0 +1,72 @@
+"""What a dataset consists of, in words."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from rich.console import Console
+
+from sparsenn.formats import CSR, from_dense
+from sparsenn.io import Dataset
+from sparsenn.layers import ReLU, Sigmoid, SparseLinear
+from sparsenn.network import Network
+from sparsenn.report import describe_dataset, describe_layers
+
+
+def described(dataset: Dataset) -> tuple[dict[str, str], list[list[str]]]:
+    """The facts by heading, and the cells of the table of layers."""
+    stream = io.StringIO()
+    screen = Console(file=stream, width=400, markup=False)
+    screen.print(describe_dataset(dataset))
+    facts = dict(line.strip().split("  ", 1) for line in stream.getvalue().splitlines())
+    stream.truncate(0)
+    screen.print(describe_layers(dataset))
+    rows = [line for line in stream.getvalue().splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in row.strip("\0│").split("│")] for row in rows]
+    return {heading: fact.strip() for heading, fact in facts.items()}, cells
+
+
+def test_hand_made_network() -> None:
+    first = np.array([[0.5, 0, 0.5], [0.5, 0, 0]], np.float32)
+    second = np.array([[1, 0], [0, -2], [0, 0]], np.float32)
+    layers = (
+        SparseLinear.from_scipy(from_dense(first).to_scipy(), -0.3, ReLU(32.0)),
+        SparseLinear.from_scipy(from_dense(second).to_scipy(), np.array([0.25, 1.0]), Sigmoid()),
+    )
+    inputs = from_dense(np.array([[1, 0], [1, 1], [0, 0]]))
+    facts, rows = described(Dataset("tiny [x]", Network(layers), inputs, np.array([0]), {"made by": "hand"}))
+    assert facts["dataset"] == "tiny [x]"
+    assert facts["network"] == "2 layers, 2 inputs → 2 outputs"
+    assert facts["edges"] == "5, density 0.4167"
+    assert facts["inputs"] == "3 × 2, 3 non-zeros, density 0.5, values all 1"
+    assert facts["truth"] == "1 category"
+    assert facts["provenance"] == "made by: hand"
+    assert rows == [
+        ["1", "2", "3", "3", "0.5", "0–2", "1–2", "all 0.5", "all -0.3", "relu clipped at 32"],
+        ["2", "3", "2", "2", "0.3333", "1", "0–1", "-2 to 1", "0.25 to 1", "sigmoid"],
+    ]
+
+
+def test_like_neighbours_share_a_line(network: Network) -> None:
+    empty = CSR((0, 64), np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32))
+    facts, rows = described(Dataset("radix", network, empty))
+    assert (facts["truth"], facts["provenance"]) == ("none", "unknown")
+    assert "values none" in facts["inputs"]
+    assert [row[0] for row in rows] == ["1–8"]
+    assert rows[0][4:8] == ["0.125", "8", "8", "all 0.0625"]
+
+
+def test_a_layer_that_differs_has_its_own_line(network: Network) -> None:
+    layers = list(network)
+    layers[3] = SparseLinear(layers[3].weights, None, layers[3].activation)
+    empty = CSR((0, 64), np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32))
+    _, rows = described(Dataset("radix", Network(tuple(layers)), empty))
+    assert [(row[0], row[8]) for row in rows] == [("1–3", "all -0.15"), ("4", "none"), ("5–8", "all -0.15")]
+
+
+def test_layers_without_entries() -> None:
+    weights = from_dense(np.zeros((2, 2)))
+    layer = SparseLinear.from_scipy(weights.to_scipy())
+    _, rows = described(Dataset("empty", Network((layer,)), from_dense(np.ones((1, 2)))))
+    assert rows[0][1:8] == ["2", "2", "0", "0", "0", "0", "none"]

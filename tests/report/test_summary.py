@@ -1,0 +1,70 @@
+"""The summary and the tables, as text."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console, RenderableType
+
+from sparsenn.backends import variants
+from sparsenn.engine import Result
+from sparsenn.report import compare_categories, count, layer_table, summary, variant_table
+from sparsenn.report.quantities import duration, rate
+
+
+def shown(renderable: RenderableType) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=2000, markup=False).print(renderable)
+    return stream.getvalue()
+
+
+def line_of(text: str, heading: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(heading)).removeprefix(heading).strip()
+
+
+def test_summary_says_all_that_was_promised(result: Result) -> None:
+    timed = replace(result, seconds=replace(result.seconds, read=2.5))
+    text = shown(summary("small [problem]", timed, compare_categories(result.categories, result.categories)))
+    assert line_of(text, "dataset") == "small [problem]"
+    assert line_of(text, "problem") == f"40 inputs × 64 neurons × 8 layers, {count(result.edges)} edges"
+    assert str(result.plan) in " ".join(text.split())
+    assert max(map(len, text.splitlines())) < 120
+    time = line_of(text, "time")
+    assert time.startswith(duration(timed.seconds.total))
+    assert all(part in time for part in ("read 2.50 s", "plan ", "transfer ", "compute "))
+    assert line_of(text, "rate").startswith(rate(result.edges_per_second))
+    assert line_of(text, "performed").startswith(f"{count(result.performed_edges)} edges")
+    assert line_of(text, "categories") == f"{result.categories.size} of 40 inputs"
+    assert line_of(text, "verification").startswith("PASSED")
+
+
+def test_summary_of_a_wrong_answer(result: Result) -> None:
+    verdict = compare_categories(result.categories, np.array([0, 39]))
+    assert line_of(shown(summary("x", result, verdict)), "verification").startswith("FAILED")
+
+
+def test_summary_without_a_verdict(result: Result) -> None:
+    text = shown(summary("x", result, "no truth to verify against"))
+    assert line_of(text, "verification") == "no truth to verify against"
+
+
+def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:
+    lines = [line for line in shown(layer_table(result.statistics)).splitlines() if line.startswith("│")]
+    assert len(lines) == 8
+    for line, layer in zip(lines, result.statistics, strict=True):
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        assert cells[:4] == [str(layer.layer), layer.kernel, count(layer.rows), count(layer.active_rows)]
+        assert cells[4] == ("–" if layer.distinct_rows is None else count(layer.distinct_rows))
+        assert cells[7] == count(layer.performed_edges)
+
+
+@pytest.mark.parametrize("operation", [None, "spmspm"])
+def test_variant_table_lists_the_registry(operation: str | None) -> None:
+    text = shown(variant_table(variants(operation)))
+    for variant in variants(operation):
+        assert variant.name in text
+        assert variant.summary in text
+        assert all(need in text for need in variant.needs)
