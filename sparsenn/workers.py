@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -22,15 +23,31 @@ def thread_count() -> int:
     return max(1, min(cores, int(asked))) if asked.isdigit() else cores
 
 
+class _Here(threading.local):
+    """Whether this thread is one of the workers."""
+
+    worker = False
+
+
+_here = _Here()
+
+
+def _enlist() -> None:
+    _here.worker = True
+
+
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_count(), thread_name_prefix="sparsenn")
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix="sparsenn", initializer=_enlist)
 
 
 def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-    """Apply `function` to each item, on all threads where there is more than one item; results keep their order."""
+    """Apply `function` to each item, on all threads where there is more than one item; results keep their order.
+
+    Called from within such work it goes on in the same thread: workers that wait for workers would wait for ever.
+    """
     work = list(items)
-    if len(work) < 2 or thread_count() == 1:
+    if len(work) < 2 or thread_count() == 1 or _here.worker:
         return [function(item) for item in work]
     return list(_pool().map(function, work))
 

@@ -86,3 +86,11 @@ def test_merging_does_not_change_a_bit_where_sums_are_exact(rng, bias):
     inputs = from_dense(rng.integers(0, 2, (40, 30)))
     on, off = (infer(network, inputs, merging=flag).outputs for flag in (True, False))
     assert np.array_equal(on.to_scipy().toarray(), off.to_scipy().toarray())
+
+
+def test_wide_layers_are_searched_on_threads_within_threads(monkeypatch):
+    """Layers large enough for a thread each, and columns numerous enough for threads of their own."""
+    monkeypatch.setattr("sparsenn.engine.merging._THREADED_EDGES", 1)
+    monkeypatch.setattr("sparsenn.formats.equality._HASHED", 4)
+    merged = merge_equal_outputs(Network(tuple(layer(np.kron(np.eye(4), np.ones((8, 8)))) for _ in range(40))))
+    assert {part.outputs for part in merged.network} == {4}
