@@ -35,8 +35,11 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder with the real data, beside the repository; tests that ask for it are skipped where it is missing."""
-    return _present(REPOSITORY.parent / "shared" / "data")
+    """The folder with the real data; tests that ask for it are skipped where it is missing.
+
+    It lies beside the repository, or where the environment variable SPARSENN_TEST_DATA points.
+    """
+    return _present(Path(os.environ.get("SPARSENN_TEST_DATA") or REPOSITORY.parent / "shared" / "data"))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("errors", "jit", "progress", "workers"),
+    ("errors", "jit", "memory", "progress", "workers"),
     ("formats",),
     ("layers",),
     ("network",),

@@ -1,6 +1,6 @@
 """Backends: what computes a layer, behind one protocol."""
 
-from sparsenn.backends import cpu, reference
+from sparsenn.backends import cpu, layer_ladder, reference
 from sparsenn.backends.base import (
     Backend,
     Features,
@@ -23,6 +23,7 @@ __all__ = [
     "Variant",
     "backend_for",
     "cpu",
+    "layer_ladder",
     "operations",
     "reference",
     "variant",

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from sparsenn.errors import SparseNNError, unknown_name
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
+from sparsenn.network import Network
 
 __all__ = [
     "Backend",
@@ -38,6 +41,7 @@ class LayerCounts:
     active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero.
     nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer.
     performed_edges : multiply-adds done.
+    distinct : rows that differ after this layer, where the kernel groups equal rows itself and did so here.
     """
 
     kernel: str
@@ -45,6 +49,7 @@ class LayerCounts:
     active_inputs: int
     nonzeros: int
     performed_edges: int
+    distinct: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,7 @@ class StepInput:
     droppable_from : rows that are all zero may be left out of the output once this layer (counted within the
         stack) has run, because every later layer keeps them at zero.
     scatter : multiply only the non-zeros in layer `first` (where the variant has that choice).
+    deduplicate : compute equal rows once (where the variant can group them itself).
     """
 
     stack: Any
@@ -69,6 +75,7 @@ class StepInput:
     multiplicity: Array
     droppable_from: int
     scatter: bool = False
+    deduplicate: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +87,22 @@ class StepOutput:
     features : the rows that are left, of the last layer's width.
     kept : (rows,) int64, which input row each of them came from.
     counts : one record a layer.
+    owner : (rows of the input,) int64, which of the rows left each input row has become, -1 for one that died; None
+        where `kept` says it all, because every row left came from one input row.
     """
 
     features: Features
     kept: Array
     counts: tuple[LayerCounts, ...]
+    owner: Array | None = None
+
+    def owners(self, rows: int) -> Array:
+        """Return `owner`, worked out from `kept` where it is not given, for an input of so many rows."""
+        if self.owner is not None:
+            return self.owner
+        owner = np.full(rows, -1, np.int64)
+        owner[self.kept] = np.arange(self.kept.size)
+        return owner
 
 
 @dataclass(frozen=True)
@@ -97,18 +115,22 @@ class Variant:
     name : the variant's idea in a word or two.
     device : `reference`, `cpu` or `cuda`.
     summary : one line for tables.
-    launch : runs one step.
+    launch : runs one step of `spmspm`; what it takes and gives in other operations, their own modules say.
     needs : what must hold for it, in words; empty if nothing.
     fuses : whether one launch can run several layers.
+    groups_rows : whether it computes equal rows once by itself; it then takes all layers in one launch.
+    why_not : given the network to compute and its inputs, says why the variant cannot run them; None if it can.
     """
 
     operation: str
     name: str
     device: str
     summary: str
-    launch: Callable[[StepInput], StepOutput]
+    launch: Callable[..., Any]
     needs: tuple[str, ...] = ()
     fuses: bool = False
+    groups_rows: bool = False
+    why_not: Callable[[Network, CSR], str | None] = lambda network, inputs: None
 
 
 class Backend(Protocol):
@@ -119,6 +141,10 @@ class Backend(Protocol):
     @property
     def description(self) -> str:
         """The device in words."""
+        ...
+
+    def free_memory(self) -> int:
+        """Return the bytes that rows may take, 0 where that cannot be told."""
         ...
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:

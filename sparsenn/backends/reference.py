@@ -10,6 +10,7 @@ import numpy as np
 from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput, Variant, register
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
+from sparsenn.memory import free_host_memory
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -49,6 +50,10 @@ class ReferenceBackend:
 
     device = "reference"
     description = "reference (float64, SciPy)"
+
+    def free_memory(self) -> int:
+        """Return the host's free memory."""
+        return free_host_memory()
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Return the layers with the number of neurons that each output stands for."""

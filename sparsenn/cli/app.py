@@ -14,6 +14,7 @@ from sparsenn.cli.generate import generate
 from sparsenn.cli.infer import infer
 from sparsenn.cli.info import info
 from sparsenn.cli.kernels import kernels
+from sparsenn.cli.ladder import ladder
 from sparsenn.cli.verify import verify
 
 __all__ = ["app"]
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in (infer, generate, convert, verify, info, kernels, download):
+for verb in (infer, generate, convert, verify, info, kernels, ladder, download):
     app.command()(guarded(verb))
 
 

@@ -14,7 +14,7 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.targets import STDOUT, check_target, is_hdf5
+from sparsenn.cli.targets import STDOUT, check_target, is_hdf5, write_json
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,12 +125,9 @@ def _run(
 
 
 def _check_kernel(device: str, kernel: str) -> None:
-    from sparsenn.backends import backend_for, variant
-    from sparsenn.engine.plan import OPERATION
+    from sparsenn.engine.plan import choices
 
-    backend = backend_for(device)
-    if kernel != "auto":
-        variant(OPERATION, kernel, backend.device)
+    choices(device, kernel)
 
 
 def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verification | str:
@@ -155,7 +152,7 @@ def _deliver(name: str, result: Result, verdict: Verification | str, targets: _T
         _write_output(targets.output, name, result)
     if targets.json is not None:
         document = to_json(to_record(result, None if isinstance(verdict, str) else verdict.passed))
-        _write_json(targets.json, document)
+        write_json(targets.json, document)
     if targets.plot is not None:
         draw_layers(result.statistics, targets.plot, name)
 
@@ -168,13 +165,3 @@ def _write_output(path: Path, name: str, result: Result) -> None:
         write_result(path, result.outputs, result.categories, notes)
     else:
         write_categories(path, result.categories)
-
-
-def _write_json(path: Path, document: str) -> None:
-    from sparsenn.io import replacing
-
-    if path == STDOUT:
-        sys.stdout.write(document)
-        return
-    with replacing(path) as temporary:
-        temporary.write_text(document, encoding="utf-8")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
 from sparsenn.errors import ResourceError, UsageError
 
-__all__ = ["STDOUT", "check_dataset_target", "check_target", "is_hdf5"]
+__all__ = ["STDOUT", "check_dataset_target", "check_target", "is_hdf5", "write_json"]
 
 STDOUT = Path("-")
 """What stands for stdout where a file is asked for."""
@@ -65,6 +66,17 @@ def is_hdf5(path: Path) -> bool:
     from sparsenn.datasets.load import HDF5_SUFFIXES
 
     return path.suffix.lower() in HDF5_SUFFIXES
+
+
+def write_json(path: Path, document: str) -> None:
+    """Write a JSON document to a file, replaced only when complete, or to stdout."""
+    from sparsenn.io import replacing
+
+    if path == STDOUT:
+        sys.stdout.write(document)
+        return
+    with replacing(path) as temporary:
+        temporary.write_text(document, encoding="utf-8")
 
 
 def _check_folder(option: str, path: Path, folder: Path) -> None:

@@ -39,6 +39,11 @@ class _LayerTotal:
         self.nonzeros += counts.nonzeros
         self.performed_edges += counts.performed_edges
         self.seconds += seconds
+        self.add_distinct(counts.distinct)
+
+    def add_distinct(self, distinct: int | None) -> None:
+        if distinct is not None:
+            self.distinct = (self.distinct or 0) + distinct
 
 
 @dataclass
@@ -53,12 +58,11 @@ class _Rows:
     def count(self) -> int:
         return int(self.features.shape[0])
 
-    def replace(self, features: Features, kept: Array) -> None:
-        """Go on with `features`, which are what became of the rows `kept`; the other rows are dead."""
-        moved = np.full(self.count + 1, -1, np.int64)  # owner -1 reads, and keeps, the last -1
-        moved[kept] = np.arange(kept.size)
-        self.owner = moved[self.owner]
-        self.multiplicity = self.multiplicity[kept]
+    def replace(self, features: Features, moved: Array) -> None:
+        """Go on with `features`; `moved` says which of them each row has become, -1 for one that died."""
+        alive = moved >= 0
+        self.multiplicity = _sum_by(moved[alive], self.multiplicity[alive], features.shape[0])
+        self.owner = np.append(moved, -1)[self.owner]  # owner -1 reads, and keeps, the last -1
         self.features = features
 
 
@@ -146,12 +150,13 @@ def _run_layers(
         multiplicity=rows.multiplicity,
         droppable_from=(plan.droppable_from if plan.compaction else len(plan.network)) - origin,
         scatter=plan.scatters(layer, rows.features),
+        deduplicate=plan.deduplication,
     )
     output = plan.kernel.launch(step)
-    rows.replace(output.features, output.kept)
-    if plan.deduplication:
+    rows.replace(output.features, output.owners(rows.count))
+    if plan.deduplication and not plan.kernel.groups_rows:
         _deduplicate(plan, rows)
-        totals[stop - 1].distinct = (totals[stop - 1].distinct or 0) + rows.count
+        totals[stop - 1].add_distinct(rows.count)
     seconds = time.perf_counter() - start
     edges = sum(counts.performed_edges for counts in output.counts)
     for number, counts in enumerate(output.counts, start=layer):
@@ -159,14 +164,17 @@ def _run_layers(
         totals[number].add(counts, seconds * share)
 
 
+def _sum_by(groups: Array, numbers: Array, count: int) -> Array:
+    """Add up int64 numbers by group; doubles in between are exact up to 2^53."""
+    return np.bincount(groups, numbers, count).astype(np.int64)
+
+
 def _deduplicate(plan: Plan, rows: _Rows) -> None:
     """Keep one of each set of equal rows, and let the inputs of the others share it."""
     representatives, group = plan.backend.equal_rows(rows.features)
     if representatives.size == rows.count:
         return
-    rows.owner = np.append(group, -1)[rows.owner]
-    rows.multiplicity = np.bincount(group, rows.multiplicity, representatives.size).astype(np.int64)
-    rows.features = plan.backend.take_rows(rows.features, representatives)
+    rows.replace(plan.backend.take_rows(rows.features, representatives), group)
 
 
 def _count_nothing(plan: Plan, totals: Sequence[_LayerTotal], first: int, last: int, progress: Progress) -> None:
@@ -174,7 +182,7 @@ def _count_nothing(plan: Plan, totals: Sequence[_LayerTotal], first: int, last: 
     for number in range(first, last):
         totals[number].add(LayerCounts(plan.kernel.name, 0, 0, 0, 0), 0.0)
         if plan.deduplication:
-            totals[number].distinct = totals[number].distinct or 0
+            totals[number].add_distinct(0)
     progress("layers", last, len(plan.network))
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Variant, backend_for, variant
+from sparsenn.backends import Backend, Features, Variant, backend_for, variant, variants
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.errors import ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSR
 from sparsenn.network import Network
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "choices", "plan"]
 
 OPERATION = "spmspm"
 
-AUTO = {"cpu": "panel", "reference": "reference"}
-"""The kernel that `auto` builds on, by device."""
+AUTO = {"cpu": ("panel",), "cuda": ("resident", "chunks"), "reference": ("reference",)}
+"""The kernels that `auto` takes by device: the first that can run the problem."""
 
 DEPTH = 6
 """Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
@@ -89,6 +89,8 @@ class Plan:
     @cached_property
     def segments(self) -> tuple[tuple[int, int], ...]:
         """The (first, last) ranges of layers whose weights are packed together."""
+        if self.kernel.groups_rows:
+            return ((0, len(self.merged.network)),)
         segments, first, held = [], 0, 0
         for number, layer in enumerate(self.merged.network):
             if held and held + layer.weights.nbytes > SEGMENT_BYTES:
@@ -104,6 +106,8 @@ class Plan:
         """
         if not self.kernel.fuses:
             return 1
+        if self.kernel.groups_rows:
+            return len(self.network)
         if not (self.compaction or self.deduplication):
             return len(self.network)
         return DEPTH if removed > 1 / 8 else 2 * previous
@@ -223,10 +227,10 @@ def plan(
     for name, size in (("batch size", batch_size), ("memory limit", memory_limit)):
         if size is not None and size < 1:
             raise UsageError(f"a {name} of {size} is not positive")
-    backend = backend_for(device)
-    chosen = variant(OPERATION, AUTO[backend.device] if kernel == "auto" else kernel, backend.device)
+    backend, candidates = choices(device, kernel)
     merged = merge_equal_outputs(network) if merging else unmerged(network)
-    limit = memory_limit or max(SMALLEST_DEFAULT_LIMIT, _free_memory() // 2)
+    chosen = _first_that_can(candidates, merged.network, inputs)
+    limit = memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
     return Plan(
         network=network,
         merged=merged,
@@ -245,6 +249,35 @@ def plan(
     )
 
 
+def choices(device: str, kernel: str) -> tuple[Backend, list[Variant]]:
+    """Return the backend, and the kernels that may run on it, for a device and a kernel as given to `plan`.
+
+    A kernel that only the CPU has takes `auto` to the CPU.
+
+    Raises
+    ------
+    UsageError
+        The device or the kernel does not exist.
+    DeviceError
+        The device is not there.
+    """
+    only_cpu = device == "auto" and kernel in {entry.name for entry in variants(OPERATION, "cpu")}
+    backend = backend_for("cpu" if only_cpu else device)
+    names = AUTO[backend.device] if kernel == "auto" else (kernel,)
+    return backend, [variant(OPERATION, name, backend.device) for name in names]
+
+
+def _first_that_can(candidates: Sequence[Variant], network: Network, inputs: CSR) -> Variant:
+    """Return the first variant that can run the problem, or say why none can."""
+    reasons = []
+    for candidate in candidates:
+        reason = candidate.why_not(network, inputs)
+        if reason is None:
+            return candidate
+        reasons.append(f"the kernel {candidate.name!r} cannot run this: {reason}")
+    raise UsageError("; ".join(reasons))
+
+
 def _droppable_from(network: Network) -> int:
     """Return the first layer after which every layer keeps rows of zeros at zero."""
     reviving = [number for number, layer in enumerate(network) if not layer.keeps_zero_rows]
@@ -257,10 +290,3 @@ def _largest_batch(network: Network, inputs: int, limit: int) -> int:
     if per_row > limit:
         raise ResourceError(f"a memory limit of {limit:,} bytes does not hold one row, which takes {per_row:,}")
     return max(1, min(inputs, limit // per_row))
-
-
-def _free_memory() -> int:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
-        return 0

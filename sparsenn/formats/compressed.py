@@ -89,7 +89,7 @@ class Compressed:
 
     def expanded_values(self) -> Array:
         """Return one value per entry, also for an iso-valued matrix."""
-        return np.broadcast_to(self.values, self.nnz).copy() if self.iso else self.values
+        return np.broadcast_to(self.values, (self.nnz,)).copy() if self.iso else self.values
 
     def validate(self: Self) -> Self:
         """Check every entry and return self.

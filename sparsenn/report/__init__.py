@@ -1,6 +1,7 @@
 """Reports: what results and datasets look like as text, tables, pictures and JSON. They read; nothing is computed."""
 
 from sparsenn.report.description import describe_dataset, describe_layers
+from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
 from sparsenn.report.plots import PLOT_SUFFIXES, draw_layers
 from sparsenn.report.quantities import count, duration, rate
 from sparsenn.report.records import to_json, to_record
@@ -15,8 +16,11 @@ __all__ = [
     "count",
     "describe_dataset",
     "describe_layers",
+    "draw_ladder",
     "draw_layers",
     "duration",
+    "ladder_record",
+    "ladder_table",
     "layer_table",
     "rate",
     "summary",

@@ -10,7 +10,7 @@ from sparsenn.engine import LayerStatistics
 from sparsenn.errors import UsageError
 from sparsenn.io import replacing
 
-__all__ = ["PLOT_SUFFIXES", "draw_layers"]
+__all__ = ["PLOT_SUFFIXES", "draw_layers", "save_figure"]
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 """File types that a plot can be written as."""
@@ -30,10 +30,20 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
     UsageError
         The suffix is another one.
     """
+    save_figure(_figure(statistics, title), path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a matplotlib figure to a file, replaced only when complete, as the type that its suffix names.
+
+    Raises
+    ------
+    UsageError
+        The suffix is not one of `PLOT_SUFFIXES`.
+    """
     suffix = path.suffix.lower()
     if suffix not in PLOT_SUFFIXES:
         raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; use {', '.join(PLOT_SUFFIXES)}")
-    figure = _figure(statistics, title)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=suffix[1:], dpi=150)
 

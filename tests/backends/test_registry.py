@@ -4,6 +4,7 @@ import pytest
 
 from sparsenn import backends
 from sparsenn.backends.base import register
+from sparsenn.engine.plan import choices
 from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
 
@@ -31,7 +32,17 @@ def test_a_name_is_taken_once():
         register(backends.variant("spmspm", "panel", "cpu"))
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:12"])
+def test_the_cuda_variants_come_from_plain_to_fast():
+    names = [entry.name for entry in backends.variants("spmspm", "cuda")]
+    assert names[:4] == ["naive", "warp_vote", "coarsened", "privatized"]
+    assert names[4:6] == ["warp_vote_coarsened", "warp_vote_privatized"]
+    assert {"row_per_warp", "tile"} <= set(names)
+    for operation in ("histogram", "scan", "binning", "sort"):
+        assert len(backends.variants(operation, "cuda")) == 2
+    assert all(entry.needs for entry in backends.variants(device="cuda"))
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "cuda:1234"])
 def test_a_device_that_is_not_there_is_refused(device):
     with pytest.raises(DeviceError, match="use --device cpu"):
         backends.backend_for(device)
@@ -41,3 +52,23 @@ def test_a_device_that_is_not_there_is_refused(device):
 def test_a_device_that_does_not_exist_is_refused(device):
     with pytest.raises(UsageError, match="unknown device"):
         backends.backend_for(device)
+
+
+def test_auto_is_the_cpu_where_cupy_is_missing(monkeypatch):
+    monkeypatch.setattr("sparsenn.backends.selection.find_spec", lambda name: None)
+    assert backends.backend_for("auto").device == "cpu"
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):
+    def refuse(index):
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr("sparsenn.backends.selection.find_spec", lambda name: object())
+    monkeypatch.setattr("sparsenn.backends.selection.CUDABackend", refuse)
+    assert backends.backend_for("auto").device == "cpu"
+
+
+def test_a_kernel_that_only_the_cpu_has_takes_auto_there():
+    backend, kernels = choices("auto", "panel")
+    assert backend.device == "cpu"
+    assert [entry.name for entry in kernels] == ["panel"]

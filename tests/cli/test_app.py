@@ -14,7 +14,7 @@ import sparsenn
 
 Run = Callable[..., Result]
 
-VERBS = ("infer", "generate", "convert", "verify", "info", "kernels", "download")
+VERBS = ("infer", "generate", "convert", "verify", "info", "kernels", "ladder", "download")
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
 
 

@@ -14,6 +14,7 @@ from sparsenn.backends.cpu.sequential import launch_sequential
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
+from sparsenn.memory import free_host_memory
 from sparsenn.workers import thread_count
 
 __all__ = ["CPUBackend"]
@@ -32,6 +33,10 @@ class CPUBackend:
         """The device in words."""
         threads = thread_count()
         return f"cpu ({threads} thread{'s' if threads > 1 else ''})"
+
+    def free_memory(self) -> int:
+        """Return the host's free memory."""
+        return free_host_memory()
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Pack layers end to end."""

@@ -1,0 +1,199 @@
+"""Record the engine on a GPU: the challenge's twelve problems, from inputs and weights on the device to categories.
+
+Usage: python bench/record_resident.py IMAGES_FOLDER [--neurons N …] [--layers L …] [--official FOLDER]
+
+IMAGES_FOLDER holds what `packed_images.py` wrote. Every answer is compared with the CPU's before it is timed, and its
+count with the official one. Writes bench/results/<machine>/resident.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from packed_images import unpack_images
+from results_file import results_path, write_results
+
+from sparsenn.backends.cuda import CUDABackend
+from sparsenn.backends.cuda.packed import pack_network
+from sparsenn.backends.cuda.resident import ResidentRun, why_not
+from sparsenn.datasets import radixnet
+from sparsenn.engine import infer, merge_equal_outputs
+from sparsenn.engine.merging import Merged, unmerged
+from sparsenn.formats import CSR
+from sparsenn.io.official import read_official
+from sparsenn.io.layout import challenge_bias
+from sparsenn.network import Network
+
+OFFICIAL_COUNTS = {1024: 1812, 4096: 1801, 16384: 1918, 65536: 1994}
+RUNS = 20
+COLUMNS = [
+    ("problem", "neurons × layers"),
+    ("categories", "categories"),
+    ("milliseconds", "median (ms)", "{:.2f}"),
+    ("spread", "spread (ms)", "{:.3f}"),
+    ("rate", "rate (TeraEdges/s)", "{:.0f}"),
+    ("performed", "multiply-adds done (10⁹)", "{:.2f}"),
+    ("floor_share", "floor ÷ time", "{:.1%}"),
+    ("no_deduplication", "equal rows kept (ms)", "{:.2f}"),
+    ("no_compaction", "dead rows kept (ms)", "{:.2f}"),
+    ("no_merging", "equal outputs kept (ms)", "{:.2f}"),
+    ("merge_seconds", "merge (s)", "{:.2f}"),
+    ("prepare_seconds", "upload, capture (s)", "{:.2f}"),
+]
+
+
+def main() -> None:
+    options = arguments()
+    rows = []
+    for neurons in options.neurons:
+        inputs = unpack_images(options.images, neurons)
+        for layers in options.layers:
+            rows.append(measure(network_for(neurons, layers, options.official), inputs))
+            print({key: value for key, value in rows[-1].items() if key != "by_layer"}, flush=True)
+    bandwidth, product = ceilings()
+    for row in rows:
+        row["floor_milliseconds"] = 1e3 * max(row["bytes"] / bandwidth, 1e9 * row["performed"] / product)
+        row["floor_share"] = row["floor_milliseconds"] / row["milliseconds"]
+    write_results(
+        results_path("resident")
+        if options.machine is None
+        else results_path("resident").parents[1] / options.machine / "resident.json",
+        table="resident",
+        title="The Sparse DNN Graph Challenge on one GPU, 60,000 inputs",
+        columns=COLUMNS,
+        rows=rows,
+        configuration={"runs": RUNS, "copy_bandwidth_gb_per_s": bandwidth / 1e9, "sgemm_multiply_adds_per_s": product},
+        notes=[
+            "From inputs and (merged) weights on the device to the categories on the host, by CUDA events; median and "
+            f"interquartile range of {RUNS} runs. Each answer equals the CPU engine's, and its count the official one. "
+            "The network of 1024 × 120 is the official one, the others are generated.",
+            f"Floor: inputs and weights read once at the measured copy bandwidth ({bandwidth / 1e12:.1f} TB/s), or the "
+            f"multiply-adds done at the measured rate of a float32 matrix product ({product / 1e12:.0f} T/s). A dash: "
+            "without merging, rows that wide do not fit the kernels.",
+        ],
+    )
+
+
+def arguments() -> Any:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("images", type=Path)
+    parser.add_argument("--neurons", type=int, nargs="+", default=list(OFFICIAL_COUNTS))
+    parser.add_argument("--layers", type=int, nargs="+", default=[120, 480, 1920])
+    parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
+    parser.add_argument("--official", type=Path, help="folder with the official 1024 × 120 network")
+    return parser.parse_args()
+
+
+def network_for(neurons: int, layers: int, official: Path | None) -> Network:
+    if official is not None and (neurons, layers) == (1024, 120):
+        return read_official(official).network
+    return radixnet(neurons, layers, bias=challenge_bias(neurons))
+
+
+def measure(network: Network, inputs: CSR) -> dict[str, Any]:
+    neurons = network.inputs
+    expected = infer(network, inputs, device="cpu").categories
+    if expected.size != OFFICIAL_COUNTS[neurons]:
+        sys.exit(f"{neurons} x {len(network)}: {expected.size} categories, not {OFFICIAL_COUNTS[neurons]}")
+    start = time.perf_counter()
+    merged = merge_equal_outputs(network)
+    merge_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    run, packed_bytes = prepare(merged, inputs)
+    prepare_seconds = time.perf_counter() - start
+    times = timed(run, expected)
+    counts = run.counts()
+    quartiles = statistics.quantiles(times, n=4)
+    median = statistics.median(times)
+    del run
+    row = {
+        "problem": f"{neurons} × {len(network)}",
+        "categories": int(expected.size),
+        "milliseconds": median,
+        "spread": quartiles[2] - quartiles[0],
+        "runs": len(times),
+        "rate": inputs.shape[0] * network.edges / median / 1e9,
+        "performed": sum(count.performed_edges for count in counts) / 1e9,
+        "bytes": inputs.nbytes + packed_bytes,
+        "merge_seconds": merge_seconds,
+        "prepare_seconds": prepare_seconds,
+        "by_layer": [[count.rows, count.active_inputs, count.distinct, count.nonzeros] for count in counts],
+    }
+    return row | dict(switched_off(network, merged, inputs, expected))
+
+
+def switched_off(network: Network, merged: Merged, inputs: CSR, expected: Any) -> Iterator[tuple[str, float | None]]:
+    """Time the run with each saving off; the depth is limited to 120 layers, where the time is that of minutes."""
+    plain = unmerged(network)
+    for name, form, droppable, deduplicate in (
+        ("no_deduplication", merged, 0, False),
+        ("no_compaction", merged, len(network), True),
+        ("no_merging", plain, 0, True),
+    ):
+        value = None
+        if why_not(form.network, inputs) is None and len(network) <= 480:
+            run, _ = prepare(form, inputs, droppable, deduplicate)
+            value = statistics.median(timed(run, expected, 3))
+            del run
+        cupy.get_default_memory_pool().free_all_blocks()
+        yield name, value
+
+
+def prepare(merged: Merged, inputs: CSR, droppable: int = 0, deduplicate: bool = True) -> tuple[ResidentRun, int]:
+    backend = CUDABackend()
+    packed = pack_network(backend.prepare(merged.network.layers, merged.copies).layers)
+    placed = backend.place(inputs)
+    assert isinstance(placed, CSR)
+    run = ResidentRun(packed, placed, droppable, deduplicate)
+    cupy.cuda.Device().synchronize()
+    return run, packed.nbytes
+
+
+def timed(run: ResidentRun, expected: Any, runs: int = RUNS) -> list[float]:
+    """Milliseconds of each run, after two to warm up; the answer of every one is checked."""
+    times = []
+    for _ in range(runs + 2):
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record(run.stream)
+        run.launch()
+        stop.record(run.stream)
+        owner = run.owners()
+        alive = (run.features() != 0).any(axis=1).get()
+        if not np.array_equal(np.flatnonzero(np.append(alive, False)[owner]), expected):
+            sys.exit("a run gave other categories")
+        times.append(cupy.cuda.get_elapsed_time(start, stop))
+    return times[2:]
+
+
+def ceilings() -> tuple[float, float]:
+    """Measure a large copy (bytes read plus written per second) and a float32 product (multiply-adds per second)."""
+    source = cupy.ones(1 << 28, np.float32)
+    target = cupy.empty_like(source)
+    matrix = cupy.random.random((8192, 8192), dtype=np.float32)
+    copy = median_seconds(lambda: cupy.copyto(target, source))
+    product = median_seconds(lambda: cupy.matmul(matrix, matrix))
+    return 2 * source.nbytes / copy, 8192**3 / product
+
+
+def median_seconds(work: Any) -> float:
+    times = []
+    for _ in range(RUNS + 2):
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        times.append(cupy.cuda.get_elapsed_time(start, stop) / 1e3)
+    return statistics.median(times[2:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The CUDA backend: CUDA C++ kernels, compiled on first use and launched through CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparsenn.backends.base import Features
+from sparsenn.backends.cuda import conversion, ladders, rows, rungs
+from sparsenn.backends.cuda.availability import check_device, describe_device
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.memory import free_bytes, within_memory
+from sparsenn.backends.cuda.stack import Stack, upload
+from sparsenn.formats import COO, CSR, Array
+from sparsenn.layers import SparseLinear
+
+__all__ = ["CUDABackend"]
+
+rungs.register_all()
+ladders.register_all()
+
+
+class CUDABackend:
+    """Computes on one NVIDIA GPU. Features on the device are CSR over CuPy arrays, or dense CuPy matrices.
+
+    Parameters
+    ----------
+    index : which GPU, counted from 0.
+
+    Raises
+    ------
+    DeviceError
+        The GPU, its driver or CuPy is missing or does not fit; the message says what to do.
+    """
+
+    device = "cuda"
+
+    def __init__(self, index: int = 0) -> None:
+        check_device(index)
+        self.index = index
+
+    @property
+    def description(self) -> str:
+        """The device in words."""
+        return describe_device(self.index)
+
+    def free_memory(self) -> int:
+        """Return the device's free memory."""
+        with cupy().cuda.Device(self.index):
+            return free_bytes()
+
+    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
+        """Copy layers to the device."""
+        size = sum(layer.weights.nbytes for layer in layers)
+        with cupy().cuda.Device(self.index), within_memory(f"{size:,} bytes of weights", 0, 0):
+            return upload(self.index, layers, copies)
+
+    def place(self, features: Features | COO) -> Features:
+        """Copy features to the device, in float32; COO becomes CSR there, dense ones row-major."""
+        cp = cupy()
+        count, width = features.shape
+        with cp.cuda.Device(self.index), within_memory("the inputs", count, 4 * width + 64):
+            if isinstance(features, COO):
+                entries = cp.asarray(features.rows), cp.asarray(features.columns)
+                return conversion.coo_to_csr(COO(features.shape, *entries, _floats(features.values)))
+            if isinstance(features, CSR):
+                indptr, indices = cp.asarray(features.indptr), cp.asarray(features.indices)
+                return CSR(features.shape, indptr, indices, _floats(features.values))
+            dense: Array = cp.ascontiguousarray(cp.asarray(features, dtype=np.float32))
+            return dense
+
+    def fetch(self, features: Features) -> Features:
+        """Copy features to the host."""
+        cp = cupy()
+        if isinstance(features, CSR):
+            arrays = (cp.asnumpy(array) for array in (features.indptr, features.indices, features.values))
+            return CSR(features.shape, *arrays)
+        dense: Array = cp.asnumpy(features)
+        return dense
+
+    def take_rows(self, features: Features, selected: Array) -> Features:
+        """Return the given rows (host int64), gathered on the device."""
+        cp = cupy()
+        with cp.cuda.Device(self.index), within_memory("taking rows", selected.size, 4 * features.shape[1] + 64):
+            return rows.take_rows(features, cp.asarray(selected, dtype=np.int64))
+
+    def equal_rows(self, features: Features) -> tuple[Array, Array]:
+        """Group equal rows: found by hash on the device, compared whole. Returns host arrays."""
+        cp = cupy()
+        with cp.cuda.Device(self.index), within_memory("grouping equal rows", features.shape[0], 64):
+            representatives, group = rows.group_rows(features)
+            return cp.asnumpy(representatives), cp.asnumpy(group)
+
+
+def _floats(values: Array) -> Array:
+    floats: Array = cupy().asarray(values, dtype=np.float32)
+    return floats

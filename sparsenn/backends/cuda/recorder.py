@@ -1,0 +1,76 @@
+"""Launching kernels; and, while somebody records, noting how long each part takes and which kernel it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparsenn.backends.cuda.loader import cupy
+
+__all__ = ["Recording", "launch", "part", "recording"]
+
+
+@dataclass
+class Recording:
+    """What was recorded: events around each part, and the kernels that ran in it."""
+
+    events: list[tuple[str, Any, Any]] = field(default_factory=list)
+    kernels: dict[str, list[Any]] = field(default_factory=dict)
+
+    def seconds(self) -> dict[str, float]:
+        """Return the time of each part, in seconds; a part that ran several times is added up. Waits for the device."""
+        cp = cupy()
+        found: dict[str, float] = {}
+        for name, start, stop in self.events:
+            stop.synchronize()
+            found[name] = found.get(name, 0.0) + cp.cuda.get_elapsed_time(start, stop) / 1e3
+        return found
+
+
+_current: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record what is launched inside."""
+    record = Recording()
+    token = _current.set(record)
+    try:
+        yield record
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Call what is launched inside `name`."""
+    record = _current.get()
+    if record is None:
+        yield
+        return
+    cp = cupy()
+    start, stop = cp.cuda.Event(), cp.cuda.Event()
+    start.record()
+    yield
+    stop.record()
+    record.events.append((name, start, stop))
+
+
+def launch(
+    name: str, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any, shared_bytes: int = 0
+) -> None:
+    """Launch a kernel as part `name`; nothing happens if the grid is empty.
+
+    Arguments are device arrays and NumPy scalars of the very types that the kernel takes; `shared_bytes` of shared
+    memory come on top of what it declares.
+    """
+    if 0 in grid:
+        return
+    with part(name):
+        kernel(grid, block, arguments, shared_mem=shared_bytes)
+    record = _current.get()
+    if record is not None and kernel not in record.kernels.setdefault(name, []):
+        record.kernels[name].append(kernel)

@@ -1,0 +1,292 @@
+"""The engine's kernels on the host side: the whole network resident on the device, run as one graph of launches.
+
+Layers are cut into *stages*. A stage takes its rows through some layers in shared memory, drops those that died, and
+groups those that became equal; counts stay on the device and the host waits for nothing until the end. While rows are
+many they run in tiles (`tile_layers`), when few are left each has a block or a cluster of blocks to itself
+(`row_layers`): both are launched, and each looks at the count to see whether it is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from sparsenn.backends.base import LayerCounts, StepInput, StepOutput
+from sparsenn.backends.cuda.conversion import INDEX_TYPES, index_type
+from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.packed import PackedNetwork, bytes_of, pack_network
+from sparsenn.backends.cuda.stack import Stack
+from sparsenn.backends.cuda.tiling import device_limits
+from sparsenn.formats import CSR, Array
+from sparsenn.network import Network
+
+__all__ = ["ResidentRun", "launch_resident", "stage_lengths", "tile_shape", "why_not"]
+
+SHARED_BYTES = 227 << 10
+"""Shared memory that a block can have on compute capability 9.0."""
+
+KERNEL_BYTES = 1 << 10
+"""Shared memory that the kernels declare themselves, rounded up."""
+
+WIDE = 128
+"""Width from which on a row is shared by a cluster of blocks: 8 of them then take 1 to 6 microseconds a layer, one
+block 3 to 40 (4096 to 65536 neurons, merged)."""
+
+FEW_ROWS = 264
+"""Rows up to which each has a block to itself: two on each of an H200's 132 multiprocessors, all at once."""
+
+FIRST_STAGES = (3, 3, 3, 3, 6, 6)
+"""Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
+microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
+
+DISTINCT_FROM = 4
+"""Layers after which equal rows are looked for."""
+
+_POINTERS = (
+    *("rows_in", "list_in", "count_in", "weights_in", "rows_out", "hashes_out", "weights_out", "next", "count_out"),
+    *("kept", "index", "list", "list_count", "table", "counters"),
+)
+_STAGE = np.dtype(
+    [(name, "u8") for name in _POINTERS] + [(name, "i4") for name in ("mask", "first", "last", "droppable_from")]
+)
+
+_TILES = program("engine/01_tile_layers.cu", THREADS=(256, 512, 1024), INDEX=INDEX_TYPES)
+_ROWS = program("engine/02_row_layers.cu", THREADS=(256, 512), GROUP=(4,), CLUSTER=(1, 8))
+_EQUAL = program("engine/03_equal_rows.cu")
+
+
+def stage_lengths(layers: int) -> list[int]:
+    """Cut the layers into stages: short ones first, then ever longer ones."""
+    lengths: list[int] = []
+    while sum(lengths) < layers:
+        at = len(lengths)
+        wanted = FIRST_STAGES[at] if at < len(FIRST_STAGES) else 2 * lengths[-1]
+        lengths.append(min(wanted, layers - sum(lengths)))
+    return lengths
+
+
+def tile_shape(widths: Sequence[int], inputs: int = 0, room: int = SHARED_BYTES) -> tuple[int, int, int] | None:
+    """Return how a block lays out its shared memory: (log2 of the tile's most rows, floats of a half, of both).
+
+    widths : of all rows that the tile holds in turn.
+    inputs : width of the inputs that come in as bits, which then share the second half.
+    room : shared memory that a block can have, in bytes.
+    None is returned if not even a single row fits.
+    """
+    for log_rows in range(5, -1, -1):
+        stride = (1 << log_rows) + (log_rows > 0)
+        half = (max(widths) + 1) * stride
+        both = half + max(half, ((inputs << log_rows) >> 5) + 1)
+        if 4 * both + KERNEL_BYTES <= room:
+            return log_rows, half, both
+    return None
+
+
+def _threads(half: int) -> int:
+    """Threads of a block for a tile of so many floats: enough of them on a multiprocessor, whatever the tile."""
+    return 256 if half <= 3000 else 512 if half <= 12000 else 1024
+
+
+def _room() -> int:
+    """Shared memory that a block can have on the current device; on an H200 where there is none to ask."""
+    try:
+        device = cupy().cuda.runtime.getDevice()
+    except ImportError:
+        return SHARED_BYTES
+    return device_limits(device).block_bytes
+
+
+def why_not(network: Network, inputs: CSR) -> str | None:
+    """Say why a network (as it is computed) and inputs cannot run resident; None if they can."""
+    if inputs.nnz and not inputs.iso:
+        return "its inputs must all have one value"
+    widths = [layer.outputs for layer in network]
+    if tile_shape(widths, network.inputs, _room()) is None:
+        return f"rows of {max(widths):,} outputs, or {network.inputs:,} inputs, do not fit into shared memory"
+    return None
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """One stage: its layers, the widths of all rows in it, and whether equal rows are looked for at its end."""
+
+    first: int
+    last: int
+    widths: tuple[int, ...]
+    distinct: bool
+
+
+class ResidentRun:
+    """All stages for given inputs, captured as one CUDA graph that can be launched again and again.
+
+    Parameters
+    ----------
+    network : from `pack_network`.
+    inputs : CSR on the device, iso-valued.
+    droppable_from : layer after which rows of zeros may be dropped.
+    deduplicate : whether equal rows are computed once.
+    """
+
+    def __init__(self, network: PackedNetwork, inputs: CSR, droppable_from: int, deduplicate: bool) -> None:
+        cp = cupy()
+        self.network = network
+        self.inputs = inputs
+        self.rows = inputs.shape[0]
+        self._one = np.float32(inputs.values[0].item() if inputs.nnz else 0)
+        self._droppable_from = droppable_from
+        self._room = _room()
+        self._multiprocessors = device_limits(cp.cuda.runtime.getDevice()).multiprocessors
+        ends = list(accumulate(stage_lengths(len(network.widths) - 1)))
+        self._cuts = [
+            _Cut(first, last, network.widths[first : last + 1], deduplicate and last >= DISTINCT_FROM)
+            for first, last in zip([0, *ends], ends, strict=False)
+        ]
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        self._allocate()
+        self._graph = self._capture()
+
+    def _allocate(self) -> None:
+        cp = cupy()
+        rows, count = max(1, self.rows), len(self._cuts)
+        size = rows * max(cut.widths[-1] for cut in self._cuts)
+        places = 1 << (2 * rows - 1).bit_length()
+        self._buffers = [cp.empty(size, np.float32) for _ in range(min(2, count))]
+        self._hashes = cp.empty(rows, np.uint64)
+        self._weights = [cp.empty(rows, np.int32) for _ in range(2)]
+        self._links = cp.empty((count, 4, rows), np.int32)  # next, kept, index, list
+        self._tables = cp.empty((sum(cut.distinct for cut in self._cuts), places), np.int32)
+        self._counters = cp.zeros((len(self.network.widths) - 1, 4), np.uint64)
+        self._counts = cp.zeros((count, 2), np.int32)  # rows left, and distinct ones
+        self._start = cp.asarray([self.rows], np.int32)
+        self._owner = cp.empty(rows, np.int32)
+        self._host_owner = np.frombuffer(cp.cuda.alloc_pinned_memory(4 * rows), np.int32, rows)
+        self._stages = cp.asarray(np.frombuffer(self._records(places).tobytes(), np.uint8))
+
+    def _records(self, places: int) -> Array:
+        """Build the `Stage` records of `kernels/engine/resident.cuh`."""
+        stages = np.zeros(len(self._cuts), _STAGE)
+        tables = iter(self._tables)
+        stages["mask"], stages["droppable_from"] = places - 1, self._droppable_from
+        stages["hashes_out"], stages["counters"] = self._hashes.data.ptr, self._counters.data.ptr
+        stages["count_in"][0] = self._start.data.ptr
+        for number, (stage, cut) in enumerate(zip(stages, self._cuts, strict=True)):
+            stage["first"], stage["last"] = cut.first, cut.last
+            stage["rows_out"] = self._buffers[number % 2].data.ptr
+            stage["weights_out"] = self._weights[number % 2].data.ptr
+            stage["count_out"] = self._counts[number].data.ptr
+            stage["next"] = self._links[number, 0].data.ptr
+            if cut.distinct:
+                stage["list_count"] = self._counts[number, 1:].data.ptr
+                stage["table"] = next(tables).data.ptr
+                for name, column in (("kept", 1), ("index", 2), ("list", 3)):
+                    stage[name] = self._links[number, column].data.ptr
+        for before, after in pairwise(stages):
+            after["rows_in"], after["weights_in"] = before["rows_out"], before["weights_out"]
+            after["list_in"] = before["list"]
+            after["count_in"] = before["list_count"] or before["count_out"]
+        return stages
+
+    def _capture(self) -> Any:
+        """Record one run as a graph."""
+        with self.stream:
+            self._enqueue()  # outside of the capture first: kernels are compiled and shared memory is granted
+            self.stream.synchronize()
+            self.stream.begin_capture()
+            self._enqueue()
+            return self.stream.end_capture()
+
+    def _enqueue(self) -> None:
+        runtime = cupy().cuda.runtime
+        for array, value in ((self._counters, 0), (self._counts, 0), (self._tables, 255)):
+            if array.nbytes:
+                runtime.memsetAsync(array.data.ptr, value, array.nbytes, self.stream.ptr)
+        for number, cut in enumerate(self._cuts):
+            stage = self._stages[number * _STAGE.itemsize :]
+            if number:
+                self._enqueue_rows(stage, cut)
+            else:
+                arrays = (self.inputs.indptr, self.inputs.indices, self._one)
+                shape = tile_shape(cut.widths[1:], cut.widths[0], self._room)
+                self._enqueue_tiles("tile_inputs", (self.network.pointer, stage), shape, arrays)
+            if cut.distinct:
+                blocks = min(-(-max(1, self.rows) // 8), 8 * self._multiprocessors)
+                _EQUAL.kernel("equal_rows")((blocks,), (256,), (stage, np.int32(cut.widths[-1])))
+        follow = (self._stages, np.int32(len(self._cuts)), np.int32(self.rows), self._owner)
+        _EQUAL.kernel("follow_rows")((-(-max(1, self.rows) // 256),), (256,), follow)
+        size, kind = self._owner.nbytes, runtime.memcpyDeviceToHost
+        runtime.memcpyAsync(self._host_owner.ctypes.data, self._owner.data.ptr, size, kind, self.stream.ptr)
+
+    def _enqueue_rows(self, stage: Any, cut: _Cut) -> None:
+        few, common = np.int32(FEW_ROWS), (self.network.pointer, stage)
+        self._enqueue_tiles("tile_rows", (*common, few), tile_shape(cut.widths, 0, self._room), ())
+        length = max(cut.widths) + 1
+        threads, cluster = (512, 8) if length > WIDE else (256, 1)
+        kernel = _ROWS.kernel("few_rows", THREADS=threads, CLUSTER=cluster)
+        kernel.max_dynamic_shared_size_bytes = memory = 8 * length
+        blocks = cluster * max(1, min(self.rows, FEW_ROWS))
+        kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=memory)
+
+    def _enqueue_tiles(
+        self, name: str, first: tuple[Any, ...], shape: tuple[int, int, int] | None, rest: tuple[Any, ...]
+    ) -> None:
+        """Launch as many blocks as the device holds; they take the tiles in turn."""
+        assert shape is not None, "`why_not` refuses what does not fit"
+        log_rows, half, both = shape
+        threads, memory = _threads(half), 4 * both
+        kernel = _TILES.kernel(name, THREADS=threads, INDEX=index_type(self.inputs.indices))
+        kernel.max_dynamic_shared_size_bytes = memory
+        resident = max(1, min(2048 // threads, self._room // (memory + KERNEL_BYTES)))
+        blocks = max(1, min(self.rows, self._multiprocessors * resident))
+        kernel((blocks,), (threads,), (*first, np.int32(log_rows), np.int32(half), *rest), shared_mem=memory)
+
+    def launch(self) -> None:
+        """Start a run on `stream`, from inputs and weights on the device to `owners` on the host; wait for nothing."""
+        self._graph.launch(self.stream)
+
+    def owners(self) -> Array:
+        """Wait for the run; return for each input the row of `features` that it has, -1 if it died: (rows,) int32."""
+        self.stream.synchronize()
+        return self._host_owner[: self.rows].copy()
+
+    def features(self) -> Any:
+        """Return the rows at the end, on the device, (rows left, outputs) float32."""
+        number, cut = len(self._cuts) - 1, self._cuts[-1]
+        left = int(self._counts[number, int(cut.distinct)])
+        width = cut.widths[-1]
+        rows = self._buffers[number % 2][: self.rows * width].reshape(self.rows, width)
+        return rows[self._links[number, 3, :left]] if cut.distinct else rows[:left].copy()
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer."""
+        distinct = {
+            cut.last - 1: int(left[1]) for cut, left in zip(self._cuts, self._counts.get(), strict=True) if cut.distinct
+        }
+        return tuple(
+            LayerCounts("resident", rows, active, nonzeros, edges, distinct.get(layer))
+            for layer, (rows, active, nonzeros, edges) in enumerate(self._counters.get().tolist())
+        )
+
+
+_networks: WeakKeyDictionary[Stack, PackedNetwork] = WeakKeyDictionary()
+
+
+def launch_resident(step: StepInput) -> StepOutput:
+    """Run all layers of a stack at once; rows that die or become equal are dealt with on the device."""
+    stack: Stack = step.stack
+    features = step.features
+    assert isinstance(features, CSR), "`why_not` lets only CSR inputs in"
+    cp = cupy()
+    rows, widest = features.shape[0], max(layer.outputs for layer in stack.layers)
+    with cp.cuda.Device(stack.device), within_memory("the layers", rows, bytes_of(1, widest)):
+        if stack not in _networks:
+            _networks[stack] = pack_network(stack.layers)
+        run = ResidentRun(_networks[stack], features, step.droppable_from, step.deduplicate)
+        run.launch()
+        owner = run.owners().astype(np.int64)
+        return StepOutput(run.features(), np.zeros(0, np.int64), run.counts(), owner)

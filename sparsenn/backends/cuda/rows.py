@@ -1,0 +1,130 @@
+"""Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparsenn.backends.base import Features
+from sparsenn.backends.cuda.conversion import INDEX_TYPES, blocks_for, index_type, scan_two_level
+from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.formats import CSR, Array, index_dtype
+
+__all__ = ["as_csr", "as_dense", "gather_pieces", "group_rows", "take_rows", "weigh_rows"]
+
+THREADS = 256
+ROWS_PER_BLOCK = THREADS // 32
+
+_GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
+_COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
+_FROM_DENSE = program("rows/from_dense.cu", INDEX=INDEX_TYPES)
+_GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
+
+
+def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
+    """Copy pieces of a list of entries to new places.
+
+    Parameters
+    ----------
+    starts : (pieces,) int64, where each piece begins in `indices` and `values`.
+    offsets : (pieces + 1,) int64, where it goes.
+    values : float32, one an entry; or, where `iso`, one for all, which stays as it is.
+    """
+    cp = cupy()
+    total = int(offsets[-1])
+    gathered, moved = cp.empty(total, indices.dtype), values if iso else cp.empty(total, np.float32)
+    if total:
+        kernel = _GATHER.kernel("gather", INDEX=index_type(indices))
+        grid = (blocks_for(starts.size, ROWS_PER_BLOCK),)
+        arguments = (np.int64(starts.size), starts, offsets, indices, values, np.int32(iso), gathered, moved)
+        launch("gather", kernel, grid, (THREADS,), *arguments)
+    return gathered, moved
+
+
+def take_rows(features: Features, rows: Array) -> Features:
+    """Return the given rows, a device array of int64."""
+    if not isinstance(features, CSR):
+        taken: Array = cupy().take(features, rows, axis=0)
+        return taken
+    starts = features.indptr[rows]
+    offsets = scan_two_level(features.indptr[rows + 1] - starts)
+    entries = gather_pieces(starts, offsets, features.indices, features.values, features.iso)
+    return CSR((rows.size, features.shape[1]), offsets, *entries)
+
+
+def weigh_rows(features: Features, weights: Array) -> tuple[Array, Array]:
+    """Add up, for each row, the weights of its non-zeros (of its stored entries, in CSR).
+
+    Parameters
+    ----------
+    weights : (width,) int64.
+
+    Returns
+    -------
+    (sums, nonzeros), both (rows,) int64.
+    """
+    cp = cupy()
+    rows, width = features.shape
+    sums, nonzeros = cp.empty(rows, np.int64), cp.empty(rows, np.int64)
+    grid = (blocks_for(rows, ROWS_PER_BLOCK),)
+    if isinstance(features, CSR):
+        kernel = _COUNT.kernel("count_csr", INDEX=index_type(features.indices))
+        source = features.indptr, features.indices
+        launch("count", kernel, grid, (THREADS,), np.int32(rows), *source, weights, sums, nonzeros)
+    else:
+        kernel, sizes = _COUNT.kernel("count_dense"), (np.int32(rows), np.int32(width))
+        launch("count", kernel, grid, (THREADS,), *sizes, features, weights, sums, nonzeros)
+    return sums, nonzeros
+
+
+def as_csr(features: Features) -> CSR:
+    """Return the features as CSR with sorted rows."""
+    if isinstance(features, CSR):
+        return features
+    cp = cupy()
+    rows, width = features.shape
+    _, nonzeros = weigh_rows(features, cp.zeros(width, np.int64))
+    offsets = scan_two_level(nonzeros)
+    total = int(offsets[-1])
+    indices, values = cp.empty(total, index_dtype(width)), cp.empty(total, np.float32)
+    if total:
+        kernel = _FROM_DENSE.kernel("from_dense", INDEX=index_type(indices))
+        grid = (blocks_for(rows, ROWS_PER_BLOCK),)
+        arguments = (np.int32(rows), np.int32(width), features, offsets, indices, values)
+        launch("from_dense", kernel, grid, (THREADS,), *arguments)
+    return CSR((rows, width), offsets, indices, values)
+
+
+def as_dense(features: Features) -> Array:
+    """Return the features as a dense row-major matrix, float32."""
+    if not isinstance(features, CSR):
+        return features
+    cp = cupy()
+    dense: Array = cp.zeros(features.shape, np.float32)
+    row = cp.searchsorted(features.indptr, cp.arange(features.nnz), side="right") - 1
+    dense[row, features.indices.astype(np.int64)] = features.values[0] if features.iso else features.values
+    return dense
+
+
+def group_rows(features: Features) -> tuple[Array, Array]:
+    """Group rows that are equal bit for bit; see `Backend.equal_rows`. Returns device arrays of int64."""
+    cp = cupy()
+    rows, width = features.shape
+    if not rows:
+        return cp.zeros(0, np.int64), cp.zeros(0, np.int64)
+    size = max(16, 1 << (2 * rows - 1).bit_length())
+    table = cp.full(size, -1, np.int32)
+    smallest = cp.full(size, np.iinfo(np.int32).max, np.int32)
+    place = cp.empty(rows, np.int32)
+    grid, found = (-(-rows // ROWS_PER_BLOCK),), (np.int32(size), table, smallest, place)
+    if isinstance(features, CSR):
+        kernel = _GROUP.kernel("group_csr", INDEX=index_type(features.indices))
+        entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
+        launch("group", kernel, grid, (THREADS,), np.int32(rows), *entries, *found)
+    else:
+        kernel = _GROUP.kernel("group_dense")
+        launch("group", kernel, grid, (THREADS,), np.int32(rows), np.int32(width), features, *found)
+    first = smallest[place]  # each row's representative
+    stands = first == cp.arange(rows, dtype=np.int32)
+    number = scan_two_level(stands.astype(np.int64))
+    return cp.flatnonzero(stands).astype(np.int64), number[first]

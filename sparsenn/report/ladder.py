@@ -1,0 +1,104 @@
+"""Ladders as tables, pictures and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.engine.ladder import LadderResult, RungResult
+from sparsenn.report.plots import save_figure
+from sparsenn.report.quantities import count
+
+__all__ = ["draw_ladder", "ladder_record", "ladder_table"]
+
+
+def ladder_table(result: LadderResult) -> Table:
+    """Return the table of a ladder: a line a rung."""
+    table = Table(title=_title(result), title_justify="left", caption=_caption(result), caption_justify="left")
+    table.add_column("kernel", no_wrap=True)
+    headings = (f"ms a {result.stage}", "ms in all", "spread", "in kernel", "speed-up", "of the floor")
+    for heading in (*headings, "registers", "shared memory", "largest error"):
+        table.add_column(heading, justify="right")
+    for rung in result.rungs:
+        table.add_row(Text(rung.name), *_cells(result, rung))
+    return table
+
+
+def _title(result: LadderResult) -> str:
+    stages = f"{result.stages} {result.stage}{'s' if result.stages > 1 else ''}"
+    return f"{result.operation} on {result.device}: {count(result.rows)} rows, {stages}"
+
+
+def _caption(result: LadderResult) -> str:
+    ceilings = result.ceilings
+    return (
+        f"Medians and interquartile ranges of {result.runs} runs. Floor: {_milliseconds(result.floor_seconds)} ms, for "
+        f"{count(result.bytes)} bytes at {ceilings.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
+        f"multiply-adds at {ceilings.multiply_adds / 1e9:,.0f} billion a second, as measured here."
+    )
+
+
+def _cells(result: LadderResult, rung: RungResult) -> tuple[str, ...]:
+    if rung.seconds is None:
+        return ("wrong", *["–"] * 7, f"{rung.error:.2e}")
+    speedup, share = result.speedup(rung), result.floor_share(rung)
+    return (
+        _milliseconds(rung.seconds / result.stages),
+        _milliseconds(rung.seconds),
+        _milliseconds(rung.spread),
+        _milliseconds(rung.kernel_seconds),
+        "–" if speedup is None else f"{speedup:,.2f}",
+        "–" if share is None else f"{100 * share:.2g} %",
+        "–" if rung.registers is None else count(rung.registers),
+        "–" if rung.shared_bytes is None else f"{count(rung.shared_bytes)} B",
+        f"{rung.error:.2e}",
+    )
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1e3 * seconds:,.4g}"
+
+
+def ladder_record(result: LadderResult) -> dict[str, Any]:
+    """Return a ladder's result as a dictionary of plain Python values, fit for JSON.
+
+    Every rung has its speed-up and its share of the floor besides what `RungResult` holds.
+    """
+    record = asdict(result)
+    for rung, entry in zip(result.rungs, record["rungs"], strict=True):
+        entry["speedup"] = result.speedup(rung)
+        entry["floor_share"] = result.floor_share(rung)
+        entry["error"] = rung.error if rung.error < float("inf") else None
+    return record
+
+
+def draw_ladder(result: LadderResult, path: Path) -> None:
+    """Draw a bar a rung, the time on a logarithmic axis, with the floor.
+
+    Parameters
+    ----------
+    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
+
+    Raises
+    ------
+    UsageError
+        The suffix is another one.
+    """
+    from matplotlib.figure import Figure
+
+    timed = [rung for rung in result.rungs if rung.seconds is not None]
+    figure = Figure(figsize=(8, 1.5 + 0.4 * len(timed)), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.barh([rung.name for rung in timed], [1e3 * (rung.seconds or 0.0) for rung in timed], color="C0")
+    axes.bar_label(bars, [_milliseconds(rung.seconds) for rung in timed], padding=3)
+    axes.axvline(1e3 * result.floor_seconds, color="C3", linestyle="--", label="physical floor")
+    axes.set_xscale("log")
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set(xlabel="time (ms)", title=_title(result))
+    axes.legend()
+    save_figure(figure, path)

@@ -1,0 +1,68 @@
+"""Every kernel compiles, with every set of its defines, without a warning or a spill. No GPU is needed."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+from nvrtc import compile_log, faults
+
+from sparsenn.backends import cuda
+from sparsenn.backends.cuda.loader import COMPILE_OPTIONS, PROGRAMS, define_options, source_text
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs the NVRTC packages of sparsenn[test]", exc_type=ImportError)
+
+KERNELS = Path(cuda.__file__).parent / "kernels"
+SOURCES = sorted(str(path.relative_to(KERNELS)) for path in KERNELS.rglob("*.cu"))
+ARCHITECTURES = ("sm_80", "sm_90")
+
+for found in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
+    importlib.import_module(found.name)  # modules declare the programs that they use
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_kernel_compiles_cleanly(source, arch):
+    programs = [program for program in PROGRAMS if program.source == source]
+    assert programs, f"{source} is not declared: see `sparsenn.backends.cuda.loader.program`"
+    text = source_text(source)
+    for defines in (build for program in programs for build in program.builds()):
+        done, log = compile_log(text, source, arch, [*COMPILE_OPTIONS, *define_options(defines)])
+        assert done, f"{defines}: {log}"
+        assert faults(log) == [], defines
+
+
+def test_declared_programs_have_a_source():
+    assert {program.source for program in PROGRAMS} <= set(SOURCES)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_kernel_begins_with_its_story(source):
+    text = (KERNELS / source).read_text(encoding="utf-8")
+    heading = text[: text.index("#include")]
+    assert all(line.startswith("//") or not line for line in heading.splitlines())
+    assert len(heading.splitlines()) >= 5
+    if not source.startswith("engine/"):
+        rung = Path(source).name[:2].isdigit()
+        assert all(f"// {topic}" in heading for topic in ("Idea", "Layout", "Needs", *(["Before"] if rung else [])))
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("int unused; out[0] = 1;", "declared but never referenced"),
+        ("out[0] = 1 << 40;", "shift count"),
+        ("float a[64]; for (int i = 0; i < 64; ++i) a[i * n % 64] = i; out[n] = a[n % 64];", "stack frame"),
+    ],
+)
+def test_planted_fault_is_found(body, fault):
+    source = f'extern "C" __global__ void planted(int n, float* out) {{ {body} }}'
+    done, log = compile_log(source, "planted.cu", "sm_90", COMPILE_OPTIONS)
+    assert done, log
+    assert any(fault in line for line in faults(log)), log
+
+
+def test_planted_error_is_found():
+    done, log = compile_log("not C++", "planted.cu", "sm_90", COMPILE_OPTIONS)
+    assert not done
+    assert "planted.cu" in faults(log)[0]

@@ -1,0 +1,147 @@
+"""Running ladders: the rungs of the registry, checked, then timed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sparsenn import backends, radixnet
+from sparsenn.backends import ladder as registry
+from sparsenn.backends.ladder import Ladder, Sweep, Work, ladder_for, ladders, register_ladder, rungs_of
+from sparsenn.backends.meter import Ceilings, HostMeter
+from sparsenn.engine.ladder import run_ladder
+from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.formats import from_dense
+
+CEILINGS = Ceilings(copy_bandwidth=1e10, multiply_adds=1e9)
+
+
+@pytest.fixture(autouse=True)
+def quick_ceilings(monkeypatch):
+    monkeypatch.setattr(HostMeter, "ceilings", lambda self: CEILINGS)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return radixnet(64, 4, radices=(2, 2), kronecker=16, bias=-0.3), from_dense(digits(40))
+
+
+def digits(rows):
+    return (np.random.default_rng(3).random((rows, 64)) < 0.4).astype(np.float32)
+
+
+def test_every_rung_is_checked_and_timed_on_every_layer(problem):
+    done = []
+    result = run_ladder("spmspm", *problem, device="cpu", runs=3, progress=lambda *step: done.append(step))
+    assert [rung.name for rung in result.rungs] == [entry.name for entry in backends.variants("spmspm", "cpu")]
+    assert done == [("ladder", number, 4) for number in range(1, 5)]
+    assert (result.stage, result.stages, result.rows, result.runs) == ("layer", 4, 40, 3)
+    assert result.correct
+    for rung in result.rungs:
+        assert rung.error < 1e-5
+        assert len(rung.stage_seconds) == 4
+        assert 0 < min(rung.stage_seconds) <= sum(rung.stage_seconds)
+        assert rung.seconds > 0
+        assert rung.spread >= 0
+        assert rung.kernel_seconds is rung.registers is rung.shared_bytes is None
+        assert result.floor_share(rung) == result.floor_seconds / rung.seconds
+    assert result.speedup(result.rungs[0]) == 1
+
+
+def test_the_floor_is_that_of_the_least_work(problem):
+    network, inputs = problem
+    result = run_ladder("spmspm", network.prefix(1), inputs, device="reference", runs=1)
+    expected = backends.reference.forward(network[0], inputs.to_scipy())
+    degrees = np.bincount(network[0].weights.indices, minlength=64)
+    assert result.multiply_adds == degrees[inputs.indices].sum()
+    values = 4 * (1 if np.ptp(expected.data) == 0 else expected.nnz)
+    assert result.bytes == inputs.nbytes + network[0].weights.nbytes + 8 * 41 + 2 * expected.nnz + values
+    assert result.floor_seconds == max(result.bytes / 1e10, result.multiply_adds / 1e9)
+
+
+def test_a_rung_that_is_wrong_is_found_and_not_timed(problem, monkeypatch):
+    good = backends.variant("spmspm", "scipy", "cpu")
+
+    def off_by_little(step):
+        output = good.launch(step)
+        values = output.features.expanded_values() * np.float32(1 + 1e-3 * (step.stack.layers[0].inputs == 64))
+        return replace(output, features=replace(output.features, values=values))
+
+    def nan(step):
+        output = good.launch(step)
+        return replace(output, features=replace(output.features, values=np.float32([np.nan])))
+
+    for launch in (off_by_little, nan):
+        broken = replace(good, name="broken", launch=launch)
+        monkeypatch.setattr("sparsenn.engine.ladder.rungs_of", lambda *_, broken=broken: (good, broken))
+        result = run_ladder("spmspm", *problem, device="cpu", runs=1)
+        assert [rung.correct for rung in result.rungs] == [True, False]
+        assert not result.correct
+        wrong = result.rungs[1]
+        assert wrong.stage_seconds == ()
+        assert wrong.seconds is wrong.spread is result.speedup(wrong) is result.floor_share(wrong) is None
+
+
+def test_rungs_that_cannot_run_the_problem_are_left_out(problem, monkeypatch):
+    entry = backends.variant("spmspm", "scipy", "cpu")
+    picky = replace(entry, name="picky", why_not=lambda network, inputs: "too small")
+    monkeypatch.setattr("sparsenn.engine.ladder.rungs_of", lambda *_: (entry, picky))
+    assert [rung.name for rung in run_ladder("spmspm", *problem, device="cpu", runs=1).rungs] == ["scipy"]
+
+
+def test_every_operation_has_a_ladder():
+    assert set(ladders()) == set(backends.operations())
+
+
+def test_an_unknown_ladder_lists_the_known_ones():
+    with pytest.raises(UsageError, match=r"unknown ladder 'spmm'.*known: .*spmspm"):
+        ladder_for("spmm")
+
+
+def test_a_ladder_is_registered_once():
+    with pytest.raises(SparseNNError, match="registered twice"):
+        register_ladder(Ladder("spmspm", "layer", lambda *_: ()))
+
+
+def test_a_device_without_rungs_names_those_that_have_some():
+    with pytest.raises(UsageError, match="sort has no kernel for the device cpu; use --device cuda"):
+        rungs_of("sort", "cpu")
+
+
+def test_a_sweep_is_the_first_rung_and_one_for_each_value(monkeypatch):
+    names = [rung.name for rung in rungs_of("spmspm", "cuda", sweep=True)]
+    assert names[0] == "naive"
+    assert "coarsened, rows a thread 100" in names
+    assert "warp_vote_coarsened, rows a thread 25" in names
+    assert "privatized" not in names
+    with pytest.raises(UsageError, match="leave --sweep out"):
+        rungs_of("spmspm", "cpu", sweep=True)
+    entry = backends.variant("spmspm", "scipy", "cpu")
+    monkeypatch.setattr(registry, "_SWEEPS", [Sweep(entry, "speed", (1, 2), lambda value: lambda step: value)])
+    swept = rungs_of("spmspm", "cpu", sweep=True)
+    assert [rung.name for rung in swept] == ["sequential", "scipy, speed 1", "scipy, speed 2"]
+    assert [rung.launch(None) for rung in swept[1:]] == [1, 2]
+
+
+def test_no_runs_are_refused(problem):
+    with pytest.raises(UsageError, match="0 runs measure nothing"):
+        run_ladder("spmspm", *problem, device="cpu", runs=0)
+
+
+def test_a_floor_is_the_longer_of_memory_and_arithmetic():
+    assert CEILINGS.floor(10**10, 1) == 1
+    assert CEILINGS.floor(1, 2 * 10**9) == 2
+    assert Work(1, 2) == Work(bytes=1, multiply_adds=2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ladders())
+def test_every_cuda_rung_climbs_its_ladder(operation, problem):
+    result = run_ladder(operation, *problem, device="cuda", runs=2)
+    assert result.correct, [(rung.name, rung.error) for rung in result.rungs]
+    assert len(result.rungs) >= 2
+    for rung in result.rungs:
+        assert rung.kernel_seconds > 0
+        assert rung.registers > 0
+    if operation == "spmspm":
+        assert run_ladder(operation, *problem, device="cuda", runs=1, sweep=True).correct

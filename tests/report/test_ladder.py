@@ -1,0 +1,71 @@
+"""Ladders as tables, pictures and JSON."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sparsenn.backends.meter import Ceilings
+from sparsenn.engine.ladder import LadderResult, RungResult
+from sparsenn.errors import UsageError
+from sparsenn.report import draw_ladder, ladder_record, ladder_table, to_json
+
+
+@pytest.fixture
+def result() -> LadderResult:
+    """Two stages; one rung timed on a GPU, a faster one, and one that is wrong."""
+    rungs = (
+        RungResult("naive", "plain", True, 1e-6, (0.002, 0.004), 0.006, 0.0001, 0.005, 25, 0),
+        RungResult("quick", "best", True, 2e-6, (0.001, 0.001), 0.002, 0.0002, None, None, 12296),
+        RungResult("broken", "wrong", False, float("inf"), (), None, None, None, None, None),
+    )
+    return LadderResult("spmspm", "cuda:0 (Test)", "layer", 2, 1200, 20, Ceilings(4e12, 3e13), 1e-5, 40, 300, rungs)
+
+
+def shown(result: LadderResult) -> list[list[str]]:
+    console = Console(file=StringIO(), width=200)
+    console.print(ladder_table(result))
+    lines = console.file.getvalue().splitlines()
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+
+
+def test_table_has_a_line_a_rung(result: LadderResult) -> None:
+    assert shown(result) == [
+        ["naive", "3", "6", "0.1", "5", "1.00", "0.17 %", "25", "0 B", "1.00e-06"],
+        ["quick", "1", "2", "0.2", "–", "3.00", "0.5 %", "–", "12,296 B", "2.00e-06"],
+        ["broken", "wrong", "–", "–", "–", "–", "–", "–", "–", "inf"],
+    ]
+
+
+def test_record_is_json_and_holds_what_is_derived(result: LadderResult) -> None:
+    record = json.loads(to_json(ladder_record(result)))
+    naive, quick, broken = record["rungs"]
+    assert (naive["speedup"], quick["speedup"], broken["speedup"]) == (1, pytest.approx(3), None)
+    assert quick["floor_share"] == pytest.approx(0.005)
+    assert broken["error"] is None
+    assert record["ceilings"]["copy_bandwidth"] == 4e12
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_picture_is_of_the_type_asked_for(result: LadderResult, tmp_path: Path, suffix: str, magic: bytes) -> None:
+    path = tmp_path / f"ladder{suffix}"
+    draw_ladder(result, path)
+    assert path.read_bytes().startswith(magic)
+
+
+def test_picture_shows_the_rungs_that_were_timed(result: LadderResult, tmp_path: Path) -> None:
+    path = tmp_path / "ladder.svg"
+    draw_ladder(result, path)
+    text = path.read_text()
+    assert "naive" in text
+    assert "broken" not in text
+
+
+def test_other_suffixes_are_refused(result: LadderResult, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="gif"):
+        draw_ladder(result, tmp_path / "ladder.gif")
+    assert list(tmp_path.iterdir()) == []
