@@ -28,8 +28,8 @@ from sparsenn.datasets import radixnet
 from sparsenn.engine import infer, merge_equal_outputs
 from sparsenn.engine.merging import Merged, unmerged
 from sparsenn.formats import CSR
-from sparsenn.io.official import read_official
 from sparsenn.io.layout import challenge_bias
+from sparsenn.io.official import read_official
 from sparsenn.network import Network
 
 OFFICIAL_COUNTS = {1024: 1812, 4096: 1801, 16384: 1918, 65536: 1994}

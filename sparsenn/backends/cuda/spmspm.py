@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.chunks import chunk_weights, from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.chunks import ChunkedWeights, chunk_weights, from_tiles, gather_chunks, to_tiles
 from sparsenn.backends.cuda.conversion import INDEX_TYPES, compress, index_type, scan_two_level
 from sparsenn.backends.cuda.loader import Program, cupy, program
 from sparsenn.backends.cuda.memory import free_bytes, within_memory
 from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.backends.cuda.rows import as_csr, as_dense, gather_pieces, take_rows, weigh_rows
 from sparsenn.backends.cuda.stack import DeviceLayer
-from sparsenn.backends.cuda.tiling import device_limits, tiling_for
+from sparsenn.backends.cuda.tiling import Tiling, device_limits, tiling_for
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 
@@ -258,12 +259,19 @@ def _multiply_tile(layer: DeviceLayer, features: Features) -> Array:
     return outputs
 
 
+_chunked: WeakKeyDictionary[DeviceLayer, dict[Tiling, ChunkedWeights]] = WeakKeyDictionary()
+"""Weights laid out for `chunks`; a layer keeps those of every tiling it was run with."""
+
+
 def _multiply_chunks(layer: DeviceLayer, features: Features) -> Array:
     """Multiply all rows, CSR or dense, into a dense matrix, inputs streamed through shared memory."""
     rows, dense = features.shape[0], as_dense(features)
     limits = device_limits(cupy().cuda.runtime.getDevice())
     tiling = tiling_for(rows, layer.inputs, layer.outputs, layer.weights.nnz, limits)
-    weights = chunk_weights(layer.weights, layer.bias, tiling, limits)
+    made = _chunked.setdefault(layer, {})
+    if tiling not in made:
+        made[tiling] = chunk_weights(layer.weights, layer.bias, tiling, limits)
+    weights = made[tiling]
     tiles = gather_chunks(weights, layer.activation, layer.clip, to_tiles(dense, tiling.block))
     outputs: Array = from_tiles(tiles, rows, tiling.block)
     return outputs
