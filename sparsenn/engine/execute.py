@@ -67,7 +67,7 @@ class _Rows:
 
 
 def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
-    """Run a plan.
+    """Run a plan. One run at a time: its backend keeps buffers from launch to launch, and from run to run.
 
     Parameters
     ----------

@@ -180,7 +180,7 @@ class Plan:
         elif self.droppable_from == 0:
             dead = "Rows of zeros are dropped from the first layer on"
         else:
-            dead = f"Rows of zeros are dropped after layer {self.droppable_from + 1}: a layer before it revives them"
+            dead = f"Rows of zeros are dropped only after layer {self.droppable_from + 1}, the last that revives them"
         return f"{dead}; equal rows are {'computed once' if self.deduplication else 'not looked for'}."
 
 
