@@ -20,7 +20,7 @@ WIDTH = 8
 def compile_kernels(progress: Progress = silent) -> None:
     """Run a tiny problem through every CPU kernel and conversion, so that all of them are compiled.
 
-    This takes about 15 seconds where nothing is compiled yet, and none where everything is. Matrices wider than
+    This takes up to half a minute where nothing is compiled yet, and none where everything is. Matrices wider than
     65,536 have 32-bit indices, and compile their own code when they first occur.
 
     Parameters

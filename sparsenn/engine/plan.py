@@ -32,7 +32,8 @@ GATHERED_EDGE = 1 / 15
 LOADED_VALUE = 1.0
 CLEARED_VALUE = 1 / 15
 """Relative costs, in scattered multiply-adds, of one multiply-add either way, of bringing one non-zero into a panel
-and of clearing one of its elements; measured on an AVX-512 core (`bench/bench_spmspm.py`)."""
+and of clearing one of its elements. The first two are about as `bench/bench_spmspm.py` shows with AVX-512;
+the last two are estimates."""
 
 SEGMENT_BYTES = 256 << 20
 """Weights packed at a time."""
