@@ -149,10 +149,11 @@ def switched_off(network: Network, merged: Merged, inputs: CSR, expected: Any) -
 
 def prepare(merged: Merged, inputs: CSR, droppable: int = 0, deduplicate: bool = True) -> tuple[ResidentRun, int]:
     backend = CUDABackend()
-    packed = pack_network(backend.prepare(merged.network.layers, merged.copies).layers)
+    layers = backend.prepare(merged.network.layers, merged.copies).layers
+    packed = pack_network(layers)
     placed = backend.place(inputs)
     assert isinstance(placed, CSR)
-    run = ResidentRun(packed, placed, droppable, deduplicate)
+    run = ResidentRun(packed, placed, np.ones(placed.shape[0], np.int64), droppable, deduplicate, layers)
     cupy.cuda.Device().synchronize()
     return run, packed.nbytes
 

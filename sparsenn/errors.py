@@ -10,6 +10,7 @@
     ├── UsageError                an option, kernel, dataset or device that does not exist or cannot be combined
     ├── DeviceError               the device asked for is not there or cannot do it
     └── ResourceError             memory, disk space or permissions do not suffice
+        └── OutOfMemoryError      memory does not suffice for so many rows at a time (fitting)
 
 A message says what was found, where, what is allowed, and what to do about it.
 """
@@ -25,6 +26,7 @@ __all__ = [
     "FileFormatError",
     "InputError",
     "MatrixError",
+    "OutOfMemoryError",
     "ResourceError",
     "ShapeError",
     "SparseNNError",
@@ -80,6 +82,23 @@ class DeviceError(SparseNNError):
 
 class ResourceError(SparseNNError):
     """Memory, disk space or permissions do not suffice."""
+
+
+class OutOfMemoryError(ResourceError):
+    """Memory does not suffice for what is computed at a time; with fewer rows it may.
+
+    Parameters
+    ----------
+    message : what was being done, what is there, what to do.
+    fitting : rows that are estimated to fit; 0 where none does or that is not known.
+    """
+
+    def __init__(self, message: str, fitting: int = 0) -> None:
+        self.fitting = fitting
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[OutOfMemoryError], tuple[str, int]]:
+        return type(self), (str(self), self.fitting)  # so that it crosses to another process
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

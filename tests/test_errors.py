@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparsenn import errors
-from sparsenn.errors import FileFormatError, SparseNNError, UsageError, unknown_name
+from sparsenn.errors import FileFormatError, OutOfMemoryError, SparseNNError, UsageError, unknown_name
 
 CLASSES = [
     value
@@ -59,7 +59,10 @@ def test_unknown_name_without_a_near_one() -> None:
     assert str(unknown_name("kernel", "xyz", iter([]))) == "unknown kernel 'xyz' (known: none)"
 
 
-@pytest.mark.parametrize("error", [FileFormatError("a.tsv", "text", 3), UsageError("text")])
+@pytest.mark.parametrize(
+    "error", [FileFormatError("a.tsv", "text", 3), UsageError("text"), OutOfMemoryError("text", 7)]
+)
 def test_errors_cross_process_borders(error: SparseNNError) -> None:
     there_and_back = pickle.loads(pickle.dumps(error))
     assert (type(there_and_back), str(there_and_back)) == (type(error), str(error))
+    assert vars(there_and_back) == vars(error)

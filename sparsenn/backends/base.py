@@ -14,6 +14,7 @@ from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
 __all__ = [
+    "HOST_WEIGHT_MEMORY",
     "Backend",
     "Features",
     "LayerCounts",
@@ -25,6 +26,9 @@ __all__ = [
     "variant",
     "variants",
 ]
+
+HOST_WEIGHT_MEMORY = 256 << 20
+"""Bytes of weights that backends on the host prepare at a time, unless told otherwise."""
 
 Features: TypeAlias = CSR | Array
 """Rows of features: CSR, or a dense row-major matrix of shape (rows, width)."""
@@ -115,10 +119,13 @@ class Variant:
     name : the variant's idea in a word or two.
     device : `reference`, `cpu` or `cuda`.
     summary : one line for tables.
-    launch : runs one step of `spmspm`; what it takes and gives in other operations, their own modules say.
+    launch : runs one step of `spmspm`, and returns when the device has done with the step's stack; what it takes
+        and gives in other operations, their own modules say.
     needs : what must hold for it, in words; empty if nothing.
     fuses : whether one launch can run several layers.
-    groups_rows : whether it computes equal rows once by itself; it then takes all layers in one launch.
+    groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
+    seconds : estimates what consecutive layers take for so many rows if none of them leaves; None where `auto` has
+        nothing to choose from.
     why_not : given the network to compute and its inputs, says why the variant cannot run them; None if it can.
     """
 
@@ -130,13 +137,22 @@ class Variant:
     needs: tuple[str, ...] = ()
     fuses: bool = False
     groups_rows: bool = False
+    seconds: Callable[[Sequence[SparseLinear], int], float] | None = None
     why_not: Callable[[Network, CSR], str | None] = lambda network, inputs: None
 
 
 class Backend(Protocol):
-    """The operations the engine is written in."""
+    """The operations the engine is written in.
+
+    Attributes
+    ----------
+    device : `reference`, `cpu` or `cuda`.
+    prepares_ahead : whether it pays to prepare weights in another thread while a launch computes. `prepare` may then
+        be called there, by one thread at a time.
+    """
 
     device: str
+    prepares_ahead: bool
 
     @property
     def description(self) -> str:
@@ -147,8 +163,32 @@ class Backend(Protocol):
         """Return the bytes that rows may take, 0 where that cannot be told."""
         ...
 
+    def weight_memory(self) -> int:
+        """Return the bytes that prepared weights may take, unless the user says otherwise."""
+        ...
+
+    def prepared_bytes(self, layer: SparseLinear) -> int:
+        """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top."""
+        ...
+
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Bring layers into the form the kernels read; `copies[k]` (int64) says how many neurons each output is."""
+        """Bring layers into the form the kernels read; `copies[k]` (int64) says how many neurons each output is.
+
+        What is returned can be read by any launch from then on: copies to the device have ended. It may be dropped as
+        soon as its last launch has returned, because a launch returns only when the device has done with it; its
+        memory then serves other weights.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give back memory that is kept for reuse. Nothing that a failed launch left behind is used from then on."""
+        ...
+
+    def compile_seconds(self) -> float:
+        """Return the seconds that this process has spent on compiling and loading kernels: it only ever grows.
+
+        A backend that cannot tell returns 0.
+        """
         ...
 
     def place(self, features: Features) -> Features:

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput, Variant, register
+from sparsenn.backends.base import (
+    HOST_WEIGHT_MEMORY,
+    Features,
+    LayerCounts,
+    StepInput,
+    StepOutput,
+    Variant,
+    register,
+)
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
 from sparsenn.memory import free_host_memory
@@ -50,14 +58,30 @@ class ReferenceBackend:
 
     device = "reference"
     description = "reference (float64, SciPy)"
+    prepares_ahead = False
 
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_host_memory()
 
+    def weight_memory(self) -> int:
+        """Return what backends on the host take."""
+        return HOST_WEIGHT_MEMORY
+
+    def prepared_bytes(self, layer: SparseLinear) -> int:
+        """Return the bytes of the weights, which are used as they are."""
+        return layer.weights.nbytes
+
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Return the layers with the number of neurons that each output stands for."""
         return tuple(zip(layers, copies, strict=True))
+
+    def release(self) -> None:
+        """Do nothing: no memory is kept."""
+
+    def compile_seconds(self) -> float:
+        """Return 0: nothing is compiled."""
+        return 0.0
 
     def place(self, features: Features) -> Features:
         """Return the features as CSR."""

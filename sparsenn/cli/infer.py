@@ -54,6 +54,7 @@ def infer(
     kernel: options.Kernel = "auto",
     batch_size: options.BatchSize = None,
     memory_limit: options.MemoryLimit = None,
+    weight_memory: options.WeightMemory = None,
     no_compaction: options.NoCompaction = False,
     no_dedup: options.NoDedup = False,
     no_merge: options.NoMerge = False,
@@ -85,7 +86,8 @@ def infer(
         "device": device,
         "kernel": kernel,
         "batch_size": batch_size,
-        "memory_limit": _bytes(memory_limit),
+        "memory_limit": _bytes("--memory-limit", memory_limit),
+        "weight_memory": _bytes("--weight-memory", weight_memory),
         "compaction": not no_compaction,
         "deduplication": not no_dedup,
         "merging": not no_merge,
@@ -98,11 +100,11 @@ def infer(
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
 
-def _bytes(gigabytes: float | None) -> int | None:
+def _bytes(option: str, gigabytes: float | None) -> int | None:
     if gigabytes is None:
         return None
     if not (math.isfinite(gigabytes) and gigabytes > 0):
-        raise UsageError(f"--memory-limit {gigabytes:g} is not a positive number of gigabytes")
+        raise UsageError(f"{option} {gigabytes:g} is not a positive number of gigabytes")
     return int(gigabytes * 1e9)
 
 

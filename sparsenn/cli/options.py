@@ -29,6 +29,7 @@ __all__ = [
     "Source",
     "Stats",
     "Verify",
+    "WeightMemory",
     "check_finite",
 ]
 
@@ -86,6 +87,14 @@ BatchSize = Annotated[
 MemoryLimit = Annotated[
     float | None,
     typer.Option(metavar="GB", help="Memory that the computation may take, in 10⁹ bytes.", rich_help_panel=_SPEED),
+]
+WeightMemory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GB",
+        help="Memory that weights may take on the device, in 10⁹ bytes; what takes more is prepared in parts.",
+        rich_help_panel=_SPEED,
+    ),
 ]
 NoCompaction = Annotated[
     bool, typer.Option("--no-compaction", help="Keep computing rows that are all zero.", rich_help_panel=_SPEED)

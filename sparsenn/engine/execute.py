@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, StepInput
+from sparsenn.backends import Features, LayerCounts, StepInput, Variant
+from sparsenn.engine.clock import Clock
 from sparsenn.engine.plan import Plan, plan
-from sparsenn.engine.result import BatchOutput, LayerStatistics, Result, Seconds
-from sparsenn.errors import ShapeError
+from sparsenn.engine.result import BatchOutput, LayerStatistics, Result
+from sparsenn.engine.segments import PreparedSegments
+from sparsenn.errors import OutOfMemoryError, ShapeError
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
@@ -22,7 +24,7 @@ __all__ = ["execute", "infer"]
 
 @dataclass
 class _LayerTotal:
-    """What is added up for one layer over all batches."""
+    """What is added up for one layer, over a batch or over all of them."""
 
     kernel: str = ""
     rows: int = 0
@@ -45,6 +47,10 @@ class _LayerTotal:
         if distinct is not None:
             self.distinct = (self.distinct or 0) + distinct
 
+    def add_batch(self, batch: _LayerTotal) -> None:
+        counted = batch.rows, batch.active_inputs, batch.nonzeros, batch.performed_edges
+        self.add(LayerCounts(batch.kernel, *counted, batch.distinct), batch.seconds)
+
 
 @dataclass
 class _Rows:
@@ -66,38 +72,97 @@ class _Rows:
         self.features = features
 
 
+class _Steps:
+    """Progress over all batches, in layers times batches as planned; it never goes back, whatever is done again."""
+
+    def __init__(self, progress: Progress, plan: Plan) -> None:
+        self._progress = progress
+        self._layers, self._inputs = len(plan.network), plan.inputs
+        self._total = self._layers * len(plan.batches)
+        self._reached = 0
+
+    def report(self, first: int, last: int, layers: int) -> None:
+        """Take note that the inputs before `first` are done, and those from there to `last` up to so many layers."""
+        done = first * self._layers + (last - first) * layers
+        self._reached = max(self._reached, self._total * done // (self._inputs * self._layers))
+        self._progress("layers", self._reached, self._total)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all batches of a run share."""
+
+    plan: Plan
+    weights: PreparedSegments
+    clock: Clock
+    steps: _Steps
+
+
+@dataclass
+class _Batch:
+    """Inputs `first` to `last` on their way through the layers.
+
+    depth, removed : layers of the last launch, and the share of rows that it removed.
+    totals : what has been counted, by layer.
+    """
+
+    first: int
+    last: int
+    rows: _Rows
+    totals: Sequence[_LayerTotal]
+    depth: int = 1
+    removed: float = 1.0
+
+
 def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
     """Run a plan. One run at a time: its backend keeps buffers from launch to launch, and from run to run.
+
+    A batch for which memory does not suffice is done again with fewer rows, as are those after it with no more; the
+    result's notes say so.
 
     Parameters
     ----------
     plan : made by `sparsenn.plan` for inputs of this shape.
     inputs : CSR of shape (rows, network.inputs).
-    progress : told of every layer done; steps are layers times batches.
+    progress : told of every layer done; steps are layers times batches, as planned.
 
     Raises
     ------
     ShapeError
         The inputs are not those the plan was made for.
+    OutOfMemoryError, MemoryError
+        Memory does not suffice for a single row, on the device or on the host.
     """
     if inputs.shape != (plan.inputs, plan.network.inputs):
         raise ShapeError(f"the plan is for inputs of shape {(plan.inputs, plan.network.inputs)}, not {inputs.shape}")
-    start = time.perf_counter()
+    clock = Clock(plan.backend)
     totals = [_LayerTotal() for _ in plan.network]
-    batches, categories, transfer = [], [np.zeros(0, np.int64)], 0.0
-    stacks: dict[tuple[int, int], Any] = {}
-    for number, (first, last) in enumerate(plan.batches):
-        moved = time.perf_counter()
-        features = plan.backend.place(inputs.slice_groups(first, last))
-        transfer += time.perf_counter() - moved
-        rows = _Rows(features, np.ones(last - first, np.int64), np.arange(last - first))
-        _run_batch(plan, rows, totals, stacks, _batch_progress(progress, number, plan))
-        moved = time.perf_counter()
-        batch = BatchOutput(plan.backend.fetch(rows.features), rows.owner)
-        transfer += time.perf_counter() - moved
-        categories.append(first + np.flatnonzero(batch.active()))
-        batches.append(batch)
-    compute = time.perf_counter() - start - transfer
+    batches, categories = [], [np.zeros(0, np.int64)]
+    first, size, too_many = 0, plan.batch_size, 0
+    with PreparedSegments(plan) as weights:
+        run = _Run(plan, weights, clock, _Steps(progress, plan))
+        while first < plan.inputs:
+            last = min(first + size, plan.inputs)
+            counted = [_LayerTotal() for _ in plan.network]
+            fitting = None
+            try:
+                batch = _run_batch(run, inputs.slice_groups(first, last), first, counted)
+            except (OutOfMemoryError, MemoryError) as error:
+                if last - first == 1:
+                    raise
+                fitting = error.fitting if isinstance(error, OutOfMemoryError) else 0
+            if fitting is not None:  # past the handler: only now are the failed batch's arrays let go of
+                too_many = too_many or last - first
+                size = fitting if 0 < fitting < last - first else (last - first) // 2
+                weights.drop()
+                gc.collect()
+                plan.backend.release()
+                continue
+            for total, part in zip(totals, counted, strict=True):
+                total.add_batch(part)
+            categories.append(first + np.flatnonzero(batch.active()))
+            batches.append(batch)
+            first = last
     return Result(
         plan=plan,
         inputs=plan.inputs,
@@ -106,42 +171,56 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
         edges=plan.network.edges,
         categories=np.concatenate(categories),
         statistics=_statistics(plan.network, totals),
-        seconds=Seconds(plan=plan.seconds, transfer=transfer, compute=compute),
+        seconds=clock.seconds(plan.seconds),
         batches=tuple(batches),
+        notes=_notes(too_many, size),
     )
 
 
-def _run_batch(
-    plan: Plan, rows: _Rows, totals: Sequence[_LayerTotal], stacks: dict[tuple[int, int], Any], progress: Progress
-) -> None:
-    """Take one batch of rows through all layers."""
-    depth = plan.depth(1, 1.0)
-    for segment in plan.segments:
-        first, last = segment
-        stack = stacks.get(segment)
-        if stack is None:
-            stack = plan.backend.prepare(plan.merged.network.layers[first:last], plan.merged.copies[first:last])
-            if len(plan.segments) == 1:
-                stacks[segment] = stack
-        layer = first
-        while layer < last:
-            if not rows.count and layer >= plan.droppable_from:
-                _count_nothing(plan, totals, layer, last, progress)
-                rows.features = np.zeros((0, plan.merged.network[last - 1].outputs), np.float32)
-                break
-            stop = min(layer + depth, last)
-            before = rows.count
-            _run_layers(plan, rows, stack, first, layer, stop, totals)
-            depth = plan.depth(depth, 1 - rows.count / max(1, before))
-            layer = stop
-            progress("layers", layer, len(plan.network))
+def _notes(too_many: int, taken: int) -> tuple[str, ...]:
+    if not too_many:
+        return ()
+    return (f"Memory did not suffice for {too_many:,} rows at a time: {taken:,} were taken.",)
 
 
-def _run_layers(
-    plan: Plan, rows: _Rows, stack: Any, origin: int, layer: int, stop: int, totals: Sequence[_LayerTotal]
-) -> None:
+def _run_batch(run: _Run, inputs: CSR, first: int, totals: Sequence[_LayerTotal]) -> BatchOutput:
+    """Take one batch of inputs, the first of them number `first`, through all layers."""
+    plan, count = run.plan, inputs.shape[0]
+    with run.clock.part("transfer"):
+        features = plan.backend.place(inputs)
+    rows = _Rows(features, np.ones(count, np.int64), np.arange(count))
+    del features  # `rows` alone holds them, so that a launch's inputs go once its outputs are there
+    batch = _Batch(first, first + count, rows, totals)
+    for number, (start, stop) in enumerate(plan.segments):
+        if not _finished(run, batch, start, stop):
+            _run_segment(run, batch, number)
+    with run.clock.part("transfer"):
+        return BatchOutput(plan.backend.fetch(rows.features), rows.owner)
+
+
+def _run_segment(run: _Run, batch: _Batch, number: int) -> None:
+    """Take a batch through the layers of one segment; its weights are let go of on return."""
+    plan, rows = run.plan, batch.rows
+    layer, last = first, _ = plan.segments[number]
+    following = number + 1 if number + 1 < len(plan.segments) else 0 if batch.last < plan.inputs else None
+    with run.clock.part("prepare"):
+        stack = run.weights.get(number, following)
+    while layer < last:
+        if _finished(run, batch, layer, last):
+            return
+        kernel, before = plan.kernel_for(layer, last, rows.count), rows.count
+        batch.depth = plan.depth(kernel, layer, batch.depth, batch.removed)
+        stop = min(layer + batch.depth, last)
+        _run_layers(run, batch, kernel, stack, first, layer, stop)
+        batch.removed = 1 - rows.count / max(1, before)
+        layer = stop
+        run.steps.report(batch.first, batch.last, layer)
+
+
+def _run_layers(run: _Run, batch: _Batch, kernel: Variant, stack: Any, origin: int, layer: int, stop: int) -> None:
     """One launch: Y' = act(Y·W + b) for layers `layer` to `stop`; then dead rows go, and equal rows become one."""
-    start = time.perf_counter()
+    plan, rows, totals = run.plan, batch.rows, batch.totals
+    start = run.clock.now()
     step = StepInput(
         stack=stack,
         first=layer - origin,
@@ -152,12 +231,12 @@ def _run_layers(
         scatter=plan.scatters(layer, rows.features),
         deduplicate=plan.deduplication,
     )
-    output = plan.kernel.launch(step)
+    output = kernel.launch(step)
     rows.replace(output.features, output.owners(rows.count))
-    if plan.deduplication and not plan.kernel.groups_rows:
+    if plan.deduplication and not kernel.groups_rows:
         _deduplicate(plan, rows)
         totals[stop - 1].add_distinct(rows.count)
-    seconds = time.perf_counter() - start
+    seconds = run.clock.now() - start
     edges = sum(counts.performed_edges for counts in output.counts)
     for number, counts in enumerate(output.counts, start=layer):
         share = counts.performed_edges / edges if edges else 1 / len(output.counts)
@@ -177,22 +256,16 @@ def _deduplicate(plan: Plan, rows: _Rows) -> None:
     rows.replace(plan.backend.take_rows(rows.features, representatives), group)
 
 
-def _count_nothing(plan: Plan, totals: Sequence[_LayerTotal], first: int, last: int, progress: Progress) -> None:
-    """Record layers that had no row left to compute."""
-    for number in range(first, last):
-        totals[number].add(LayerCounts(plan.kernel.name, 0, 0, 0, 0), 0.0)
-        if plan.deduplication:
-            totals[number].add_distinct(0)
-    progress("layers", last, len(plan.network))
-
-
-def _batch_progress(progress: Progress, batch: int, plan: Plan) -> Progress:
-    """Count layers over all batches."""
-
-    def report(task: str, done: int, total: int) -> None:
-        progress(task, batch * total + done, total * len(plan.batches))
-
-    return report
+def _finished(run: _Run, batch: _Batch, first: int, last: int) -> bool:
+    """Whether no row is left to compute in layers `first` to `last`, nor will be revived there; then count that."""
+    plan, rows = run.plan, batch.rows
+    if rows.count or first < plan.droppable_from:
+        return False
+    for total in batch.totals[first:last]:
+        total.add(LayerCounts(plan.kernel.name, 0, 0, 0, 0, 0 if plan.deduplication else None), 0.0)
+    rows.features = np.zeros((0, plan.merged.network[last - 1].outputs), np.float32)
+    run.steps.report(batch.first, batch.last, last)
+    return True
 
 
 def _statistics(network: Network, totals: Sequence[_LayerTotal]) -> tuple[LayerStatistics, ...]:

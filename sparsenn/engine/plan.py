@@ -21,7 +21,10 @@ __all__ = ["Plan", "choices", "plan"]
 OPERATION = "spmspm"
 
 AUTO = {"cpu": ("panel",), "cuda": ("resident", "chunks"), "reference": ("reference",)}
-"""The kernels that `auto` takes by device: the first that can run the problem."""
+"""The kernels that `auto` takes by device, of those that can run the problem: the first to begin with."""
+
+FIRST_LOOK = 24
+"""Layers after which it is first looked how many rows are left, where the kernel for the rest depends on that."""
 
 DEPTH = 6
 """Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
@@ -34,9 +37,6 @@ CLEARED_VALUE = 1 / 15
 """Relative costs, in scattered multiply-adds, of one multiply-add either way, of bringing one non-zero into a panel
 and of clearing one of its elements. The first two are about as `bench/bench_spmspm.py` shows with AVX-512;
 the last two are estimates."""
-
-SEGMENT_BYTES = 256 << 20
-"""Weights packed at a time."""
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
@@ -51,10 +51,11 @@ class Plan:
     merged : the network that is computed: without repeated outputs, if merging is on.
     inputs, density : number of input rows, and the fraction of their elements that is non-zero.
     backend : what computes.
-    kernel : the variant that runs the layers.
+    kernels : the variants that may run the layers: one, or several that `auto` chooses from, launch by launch.
     adaptive : whether a launch may choose to multiply only non-zeros in its first layer (`auto`).
     batch_size : inputs taken through the network together.
     memory_limit : bytes the batch size was made for.
+    weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
     compaction, deduplication, merging : drop dead rows; compute equal rows once; compute equal outputs once.
     droppable_from : layers (counted from 0) after which rows of zeros can be dropped, because all later layers
         keep them at zero; the number of layers minus 1 is always among them.
@@ -66,15 +67,21 @@ class Plan:
     inputs: int
     density: float
     backend: Backend
-    kernel: Variant
+    kernels: tuple[Variant, ...]
     adaptive: bool
     batch_size: int
     memory_limit: int
+    weight_memory: int
     compaction: bool
     deduplication: bool
     merging: bool
     droppable_from: int
     seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def kernel(self) -> Variant:
+        """The variant that runs the first layers."""
+        return self.kernels[0]
 
     @property
     def device(self) -> str:
@@ -89,26 +96,43 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """The (first, last) ranges of layers whose weights are packed together."""
-        if self.kernel.groups_rows:
-            return ((0, len(self.merged.network)),)
+        """The (first, last) ranges of layers whose weights are prepared together: one if memory holds them all.
+
+        Otherwise each takes what weights may take, or half of it where the next one is prepared meanwhile; a layer
+        that takes more than that by itself is a range of its own.
+        """
+        sizes = [self.backend.prepared_bytes(layer) for layer in self.merged.network]
+        if sum(sizes) <= self.weight_memory:
+            return ((0, len(sizes)),)
+        room = self.weight_memory // 2 if self.backend.prepares_ahead else self.weight_memory
         segments, first, held = [], 0, 0
-        for number, layer in enumerate(self.merged.network):
-            if held and held + layer.weights.nbytes > SEGMENT_BYTES:
+        for number, size in enumerate(sizes):
+            if number > first and held + size > room:
                 segments.append((first, number))
                 first, held = number, 0
-            held += layer.weights.nbytes
-        return (*segments, (first, len(self.merged.network)))
+            held += size
+        return (*segments, (first, len(sizes)))
 
-    def depth(self, previous: int, removed: float) -> int:
-        """Return how many layers the next launch runs, given the last one's depth and the share of rows it removed.
+    def kernel_for(self, layer: int, last: int, rows: int) -> Variant:
+        """Return the kernel of a launch that begins at `layer`, of those up to `last`, with so many rows.
+
+        Where there is a choice, the first launch is the first kernel's. Then it is known how fast rows go, and that
+        kernel is taken whose estimate is least if no more of them leave.
+        """
+        if layer == 0 or len(self.kernels) == 1:
+            return self.kernel
+        rest = self.merged.network.layers[layer:last]
+        return min(self.kernels, key=lambda kernel: kernel.seconds(rest, rows) if kernel.seconds else 0.0)
+
+    def depth(self, kernel: Variant, layer: int, previous: int, removed: float) -> int:
+        """Return how many layers a launch runs, given the last one's depth and the share of rows it removed.
 
         While rows go, it looks for dead and equal ones every few layers; once none do, less and less often.
         """
-        if not self.kernel.fuses:
+        if not kernel.fuses:
             return 1
-        if self.kernel.groups_rows:
-            return len(self.network)
+        if kernel.groups_rows:
+            return FIRST_LOOK if layer == 0 and len(self.kernels) > 1 else len(self.network)
         if not (self.compaction or self.deduplication):
             return len(self.network)
         return DEPTH if removed > 1 / 8 else 2 * previous
@@ -132,10 +156,13 @@ class Plan:
             "text": str(self),
             "device": self.device,
             "kernel": self.kernel.name,
+            "kernels": [kernel.name for kernel in self.kernels],
             "adaptive": self.adaptive,
             "batch_size": self.batch_size,
             "batches": len(self.batches),
             "memory_limit": self.memory_limit,
+            "weight_memory": self.weight_memory,
+            "segments": len(self.segments),
             "compaction": self.compaction,
             "deduplication": self.deduplication,
             "merging": self.merging,
@@ -144,7 +171,8 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        return " ".join((self._problem(), self._kernels(), self._merging(), self._rows()))
+        parts = (self._problem(), self._kernels(), self._merging(), self._weights(), self._rows())
+        return " ".join(part for part in parts if part)
 
     def _problem(self) -> str:
         count = len(self.batches)
@@ -161,7 +189,11 @@ class Plan:
                 f"Kernel {self.kernel.name}: {self.kernel.summary}; each launch's first layer multiplies only "
                 "non-zeros (scatter) where its rows are sparse enough."
             )
-        return f"Kernel {self.kernel.name}: {self.kernel.summary}."
+        first = f"Kernel {self.kernel.name}: {self.kernel.summary}"
+        if len(self.kernels) == 1 or len(self.network) <= FIRST_LOOK:
+            return f"{first}."
+        others = ", ".join(f"{kernel.name} ({kernel.summary})" for kernel in self.kernels[1:])
+        return f"{first}; from layer {FIRST_LOOK + 1} on that or {others}, whichever is faster for the rows left."
 
     def _merging(self) -> str:
         if not self.merging:
@@ -174,6 +206,12 @@ class Plan:
             f"Equal outputs merged: {computed:,} of {neurons:,} neurons and {self.merged.network.edges:,} of "
             f"{self.network.edges:,} edges are left to compute."
         )
+
+    def _weights(self) -> str:
+        if len(self.segments) == 1:
+            return ""
+        how = "the next while one is computed" if self.backend.prepares_ahead else "one after the other"
+        return f"Weights are prepared in {len(self.segments):,} parts, {how}."
 
     def _rows(self) -> str:
         if not self.compaction:
@@ -193,6 +231,7 @@ def plan(
     kernel: str = "auto",
     batch_size: int | None = None,
     memory_limit: int | None = None,
+    weight_memory: int | None = None,
     compaction: bool = True,
     deduplication: bool = True,
     merging: bool = True,
@@ -207,6 +246,8 @@ def plan(
     kernel : `auto`, or a variant of `spmspm` by name: it is obeyed or refused, never replaced.
     batch_size : inputs taken through the network together; by default as many as the memory limit allows.
     memory_limit : bytes for the rows in flight; by default half of the memory that is free.
+    weight_memory : bytes that prepared weights may take on the device; by default half of what is free on a GPU,
+        256 MiB on the host. Weights that take more are prepared in parts, again for each batch of rows.
     compaction : drop rows that have become all zero, where later layers keep them so.
     deduplication : compute rows that are equal bit for bit once.
     merging : compute outputs of a layer whose weights and bias are equal once.
@@ -225,12 +266,13 @@ def plan(
     start = time.perf_counter()
     if inputs.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {inputs.shape[1]} columns; layer 1 takes {network.inputs}")
-    for name, size in (("batch size", batch_size), ("memory limit", memory_limit)):
+    sizes = (("batch size", batch_size), ("memory limit", memory_limit), ("weight memory", weight_memory))
+    for name, size in sizes:
         if size is not None and size < 1:
             raise UsageError(f"a {name} of {size} is not positive")
     backend, candidates = choices(device, kernel)
     merged = merge_equal_outputs(network) if merging else unmerged(network)
-    chosen = _first_that_can(candidates, merged.network, inputs)
+    kernels = _those_that_can(candidates, merged.network, inputs)
     limit = memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
     return Plan(
         network=network,
@@ -238,10 +280,11 @@ def plan(
         inputs=inputs.shape[0],
         density=inputs.density,
         backend=backend,
-        kernel=chosen,
-        adaptive=kernel == "auto" and chosen.name == "panel",
+        kernels=kernels,
+        adaptive=kernel == "auto" and kernels[0].name == "panel",
         batch_size=batch_size or _largest_batch(merged.network, inputs.shape[0], limit),
         memory_limit=limit,
+        weight_memory=weight_memory or backend.weight_memory(),
         compaction=compaction,
         deduplication=deduplication,
         merging=merging,
@@ -268,15 +311,14 @@ def choices(device: str, kernel: str) -> tuple[Backend, list[Variant]]:
     return backend, [variant(OPERATION, name, backend.device) for name in names]
 
 
-def _first_that_can(candidates: Sequence[Variant], network: Network, inputs: CSR) -> Variant:
-    """Return the first variant that can run the problem, or say why none can."""
-    reasons = []
-    for candidate in candidates:
-        reason = candidate.why_not(network, inputs)
-        if reason is None:
-            return candidate
-        reasons.append(f"the kernel {candidate.name!r} cannot run this: {reason}")
-    raise UsageError("; ".join(reasons))
+def _those_that_can(candidates: Sequence[Variant], network: Network, inputs: CSR) -> tuple[Variant, ...]:
+    """Return the variants that can run the problem, or say why none can."""
+    reasons = [(candidate, candidate.why_not(network, inputs)) for candidate in candidates]
+    able = tuple(candidate for candidate, reason in reasons if reason is None)
+    if not able:
+        texts = (f"the kernel {candidate.name!r} cannot run this: {reason}" for candidate, reason in reasons)
+        raise UsageError("; ".join(texts))
+    return able
 
 
 def _droppable_from(network: Network) -> int:

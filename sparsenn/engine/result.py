@@ -21,25 +21,36 @@ _EXPANDED_FLOATS = 1 << 24
 
 @dataclass(frozen=True)
 class Seconds:
-    """Where the time went, in seconds of wall time.
+    """Where the time went, in seconds of wall time. No part overlaps another.
 
     Parameters
     ----------
     read : reading or generating the dataset; 0 if it was in memory already.
     plan : merging equal outputs and choosing kernels.
+    prepare : waiting for the weights to be on the device and in the form the kernels read; what is done while layers
+        are computed is not waited for.
     transfer : moving inputs to the device and results back.
+    compile : making the project's CUDA kernels, or loading them where they were compiled before. On the CPU it is 0:
+        what numba takes is part of the work that calls a function first, as is what CuPy takes for its own kernels.
     compute : the layers, dropping and grouping of rows included, to the categories.
     """
 
     read: float = 0.0
     plan: float = 0.0
+    prepare: float = 0.0
     transfer: float = 0.0
+    compile: float = 0.0
     compute: float = 0.0
 
     @property
     def total(self) -> float:
         """The sum of all parts."""
-        return self.read + self.plan + self.transfer + self.compute
+        return self.read + self.inference
+
+    @property
+    def inference(self) -> float:
+        """The sum of all parts but `read`: from a network and inputs in the host's memory to the categories there."""
+        return self.plan + self.prepare + self.transfer + self.compile + self.compute
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,7 @@ class Result:
     statistics : one record a layer.
     seconds : where the time went.
     batches : the outputs in compact form; `outputs` expands them.
+    notes : sentences on what did not go as planned, such as a batch that was cut because memory did not suffice.
     """
 
     plan: Plan
@@ -112,11 +124,15 @@ class Result:
     statistics: tuple[LayerStatistics, ...]
     seconds: Seconds
     batches: tuple[BatchOutput, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def edges_per_second(self) -> float:
-        """The challenge's rate: inputs × edges / seconds, over plan, transfer and compute; dead rows count too."""
-        seconds = self.seconds.plan + self.seconds.transfer + self.seconds.compute
+        """The challenge's rate: inputs × edges / seconds, dead rows included.
+
+        The seconds are all but those for reading: plan, prepare, transfer, compile and compute.
+        """
+        seconds = self.seconds.inference
         return self.inputs * self.edges / seconds if seconds else 0.0
 
     @property

@@ -22,12 +22,13 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
 
     Returns
     -------
-    The keys are inputs, neurons, layers, edges, device, plan, categories (counted from 1, as in the challenge's
-    files), verified, seconds (read, plan, transfer, compute, total), edges_per_second (None where no time was
-    measured), performed_edges and per_layer, in this order.
+    The keys are inputs, neurons, layers, edges, device, plan, notes (sentences on what did not go as planned),
+    categories (counted from 1, as in the challenge's files), verified, seconds (read, plan, prepare, transfer,
+    compile, compute, total), edges_per_second (None where no time was measured), performed_edges and per_layer, in
+    this order.
     """
     seconds = result.seconds
-    parts = {name: getattr(seconds, name) for name in ("read", "plan", "transfer", "compute", "total")}
+    parts = {**asdict(seconds), "total": seconds.total}
     record = {
         "inputs": result.inputs,
         "neurons": result.neurons,
@@ -35,6 +36,7 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
         "edges": result.edges,
         "device": result.plan.device,
         "plan": result.plan.to_dict(),
+        "notes": result.notes,
         "categories": (result.categories + 1).tolist(),
         "verified": verified,
         "seconds": parts,

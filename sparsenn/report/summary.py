@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.engine import Result
+from sparsenn.engine import Result, Seconds
 from sparsenn.report.quantities import count, duration, percentage, rate
 from sparsenn.report.verification import Verification
 
@@ -14,11 +16,11 @@ __all__ = ["summary"]
 TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
 
-_PARTS = ("read", "plan", "transfer", "compute")
+_PARTS = tuple(part.name for part in fields(Seconds))
 
 
 def summary(name: str, result: Result, verdict: Verification | str) -> Table:
-    """Return the summary: problem, plan, time, the challenge's rate, performed edges, categories and verdict.
+    """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict.
 
     Parameters
     ----------
@@ -33,8 +35,9 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
         ("dataset", Text(name)),
         ("problem", _problem(result)),
         ("plan", Text(str(result.plan))),
+        *(("note", Text(note)) for note in result.notes),
         ("time", _time(result)),
-        ("rate", Text(f"{rate(result.edges_per_second)} (inputs × edges / (plan + transfer + compute))")),
+        ("rate", Text(f"{rate(result.edges_per_second)} (inputs × edges / (all time but read))")),
         ("performed", _performed(result)),
         ("categories", Text(f"{count(result.categories.size)} of {count(result.inputs)} inputs")),
         ("verification", _verdict(verdict)),

@@ -9,6 +9,7 @@ from strategies import csr_matrices, inputs_for, layers
 from sparsenn import backends
 from sparsenn.backends import StepInput
 from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import ReLU, SparseLinear
 
 DEVICES = {"reference": (), "cpu": (), "cuda": (pytest.mark.gpu,)}
 VARIANTS = [
@@ -92,3 +93,21 @@ def test_placing_keeps_the_values(device, rng):
     matrix = rng.integers(0, 3, (5, 7)).astype(np.float64)
     for features in (matrix, np.asfortranarray(matrix), from_dense(matrix, np.float64)):
         assert np.array_equal(dense(backend.fetch(backend.place(features))), matrix)
+
+
+@devices
+def test_prepared_weights_are_weighed(device, rng):
+    backend = backends.backend_for(device)
+    dense = rng.normal(size=(60, 50)) * (rng.random((60, 50)) < 0.3)
+    layer = SparseLinear.from_scipy(from_dense(dense.astype(np.float32)).to_scipy(), -0.1, ReLU())
+    assert backend.prepared_bytes(layer) >= layer.weights.nbytes
+    assert backend.weight_memory() >= 1
+
+
+@devices
+def test_memory_can_be_given_back_between_launches(device, rng):
+    backend = backends.backend_for(device)
+    matrix = rng.normal(size=(5, 7)).astype(np.float32)
+    placed = backend.place(matrix)
+    backend.release()
+    assert np.array_equal(dense(backend.fetch(placed)), matrix)

@@ -7,7 +7,7 @@ import pytest
 
 from sparsenn import backends
 from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.errors import DeviceError, ResourceError
+from sparsenn.errors import DeviceError, OutOfMemoryError
 
 
 class CUDARuntimeError(RuntimeError):
@@ -16,7 +16,7 @@ class CUDARuntimeError(RuntimeError):
         super().__init__(text)
 
 
-class OutOfMemoryError(MemoryError):
+class CuPyOutOfMemoryError(MemoryError):
     pass
 
 
@@ -38,7 +38,7 @@ def fake_cupy(count=1, capability="90", free=10**9):
         cuda=SimpleNamespace(
             runtime=runtime,
             Device=lambda index: SimpleNamespace(compute_capability=capability),
-            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            memory=SimpleNamespace(OutOfMemoryError=CuPyOutOfMemoryError),
         ),
         get_default_memory_pool=lambda: pool,
     )
@@ -73,15 +73,26 @@ def test_a_device_that_can_be_used_is_described(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("free", "rows", "remedy"),
+    ("free", "rows", "fitting", "remedy"),
     [
-        (100_000, 1000, "about 50 rows fit: use --batch-size 50"),
-        (10**9, 1000, "about 999 rows fit: use --batch-size 999"),
-        (1000, 1000, "not a single row fits: free memory on the device"),
-        (1000, 0, "the device has 1,000 bytes left; free some"),
+        (100_000, 1000, 50, "about 50 rows fit: use --batch-size 50"),
+        (10**9, 1000, 999, "about 999 rows fit: use --batch-size 999"),
+        (1000, 1000, 0, "not a single row fits: free memory on the device"),
+        (1000, 0, 0, "the device has 1,000 bytes left; free some"),
     ],
 )
-def test_memory_that_does_not_suffice_names_the_batch_that_fits(monkeypatch, free, rows, remedy):
+@pytest.mark.parametrize("error", [CuPyOutOfMemoryError(), CUDARuntimeError(2, "cudaErrorMemoryAllocation")], ids=repr)
+def test_memory_that_does_not_suffice_names_the_batch_that_fits(monkeypatch, free, rows, fitting, remedy, error):
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(free=free))
-    with pytest.raises(ResourceError, match=rf"the inputs: .*{remedy}"), within_memory("the inputs", rows, 1000):
-        raise OutOfMemoryError
+    with (
+        pytest.raises(OutOfMemoryError, match=rf"the inputs: .*{remedy}") as caught,
+        within_memory("the inputs", rows, 1000),
+    ):
+        raise error
+    assert caught.value.fitting == fitting
+
+
+def test_other_errors_of_the_device_pass(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
+    with pytest.raises(CUDARuntimeError, match="illegal address"), within_memory("the inputs", 5, 1000):
+        raise CUDARuntimeError(700, "illegal address")

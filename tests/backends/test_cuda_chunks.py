@@ -5,9 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import EPSILON
-from strategies import csc_matrices, shapes
+from strategies import csc_matrices, csr_matrices, shapes
 
-from sparsenn.backends.cuda.chunks import chunk_weights, from_tiles, gather_chunks, to_tiles
+from sparsenn import backends
+from sparsenn.backends.cuda.chunks import (
+    TILE_ROWS,
+    chunk_weights,
+    from_tiles,
+    gather_chunks,
+    shared_tilings,
+    to_tiles,
+)
+from sparsenn.backends.cuda.rows import count_tiles, take_from_tiles, tiles_from_csr
 from sparsenn.backends.cuda.tiling import (
     BLOCKS,
     BlockShape,
@@ -149,6 +158,39 @@ def test_layers_of_a_network_can_share_their_tiles(tile_rows):
         assert found.block.rows == tile_rows
 
 
+layer_shapes = st.tuples(st.integers(0, 5000), st.integers(0, 5000), st.floats(0, 1)).map(
+    lambda drawn: (drawn[0], drawn[1], int(drawn[0] * drawn[1] * drawn[2]))
+)
+
+
+@given(st.integers(0, 100_000), st.lists(layer_shapes, min_size=1, max_size=5))
+def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_shapes):
+    chosen = shared_tilings(rows, found_shapes, LIMITS)
+    assert len({tiling.block.rows for tiling in chosen}) == 1
+
+    def clocks(tilings_of_all):
+        pairs = zip(tilings_of_all, found_shapes, strict=True)
+        return sum(estimated_clocks(tiling, rows, n, max(1, m), edges, LIMITS) for tiling, (n, m, edges) in pairs)
+
+    for tile_rows in (32, 64, 128, 256):
+        others = [tiling_for(rows, *shape, LIMITS, tile_rows) for shape in found_shapes]
+        assert clocks(chosen) <= clocks(others)
+    if len(found_shapes) == 1:
+        assert clocks(chosen) == clocks([tiling_for(rows, *found_shapes[0], LIMITS)])
+
+
+def test_a_layer_alone_may_take_other_tiles_than_among_others():
+    narrow, wide = (16384, 16384, 2_684_000), (16384, 16384, 53_690_000)
+    alone = [shared_tilings(60_000, [shape], LIMITS)[0].block.rows for shape in (narrow, wide)]
+    together = shared_tilings(60_000, [narrow, *[wide] * 9], LIMITS)
+    assert alone[0] != alone[1]
+    assert {tiling.block.rows for tiling in together} == {alone[1]}
+
+
+def test_the_rung_fuses_layers():
+    assert backends.variant("spmspm", "chunks", "cuda").fuses
+
+
 def test_room_is_what_the_device_leaves():
     assert LIMITS.room(BLOCKS[0]) == 227 * 1024 - 128
     assert LIMITS.room(BLOCKS[4]) == 113 * 1024 - 128
@@ -249,3 +291,57 @@ def test_tiles_and_back(shape, rng):
         assert np.array_equal(whole[: shape[0]], matrix)
         assert not whole[shape[0] :].any()
         assert np.array_equal(cp.asnumpy(from_tiles(tiles, shape[0], block)), matrix)
+
+
+@pytest.mark.gpu
+@given(matrix=csr_matrices(), chosen=st.data(), side=st.sampled_from(TILE_ROWS))
+def test_sparse_rows_into_tiles_and_chosen_ones_out(matrix, chosen, side):
+    import cupy as cp
+
+    rows = matrix.shape[0]
+    placed = backends.backend_for("cuda").place(matrix)
+    tiles = tiles_from_csr(placed, side)
+    whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, matrix.shape[1])
+    full = matrix.to_scipy().toarray()
+    assert np.array_equal(whole[:rows], full)
+    assert not whole[rows:].any()
+    kept = np.flatnonzero(chosen.draw(st.lists(st.booleans(), min_size=rows, max_size=rows)))
+    assert np.array_equal(cp.asnumpy(take_from_tiles(tiles, cp.asarray(kept, dtype=np.int64))), full[kept])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 1), (700, 70), (1025, 33), (300, 1000)])
+def test_rows_far_apart_are_taken_out_of_tiles(shape, rng):
+    import cupy as cp
+
+    full = rng.normal(size=shape).astype(np.float32)
+    kept = np.flatnonzero(rng.random(shape[0]) < 0.2)
+    for block in BLOCKS:
+        found = take_from_tiles(to_tiles(cp.asarray(full), block), cp.asarray(kept, dtype=np.int64))
+        assert np.array_equal(cp.asnumpy(found), full[kept])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", TILE_ROWS)
+@pytest.mark.parametrize("shape", [(1, 1), (31, 600), (256, 3), (700, 1500)])
+def test_what_is_counted_in_tiles(shape, side, rng):
+    import cupy as cp
+
+    rows, width = shape
+    count = -(-rows // side)
+    tiles = rng.normal(size=(count, width, side)).astype(np.float32)  # rows that only fill up are not zero, either
+    tiles[rng.random(tiles.shape) < 0.6] = 0
+    tiles[:, :, ::5] = 0
+    tiles[rng.random(tiles.shape) < 0.01] = np.nan
+    there = tiles.transpose(0, 2, 1).reshape(count * side, width) != 0
+    copies, degrees = rng.integers(1, 1 << 33, width), rng.integers(0, 1 << 33, width)
+    multiplicity = rng.integers(1, 1000, rows)
+    placed = (cp.asarray(item) for item in (tiles, there.any(axis=1).astype(np.uint8), multiplicity, copies))
+    arguments = tuple(placed)
+    counters = cp.ones((3, 3), np.int64)
+    count_tiles(*arguments, cp.asarray(degrees), counters)
+    count_tiles(*arguments, None, counters[2:])
+    inside = there[:rows]
+    active, nonzeros = multiplicity[inside.any(axis=1)].sum(), multiplicity @ (inside @ copies)
+    expected = [[active, nonzeros, 0], [0, 0, (inside @ degrees).sum()], [active, nonzeros, 0]]
+    assert np.array_equal(counters.get() - 1, expected)

@@ -86,6 +86,20 @@ def test_a_source_that_does_not_compile_is_a_device_error(fake):
         module(SOURCE, {"A": 1})
 
 
+def test_only_making_a_module_counts_as_compiling(fake, monkeypatch):
+    cupy = fake(FakeCuPy(poison="naive"))
+    moments = iter(range(0, 100, 7))
+    monkeypatch.setattr(loader.time, "perf_counter", lambda: next(moments))
+    before = loader.compile_seconds()
+    with pytest.raises(DeviceError):
+        module(SOURCE, {"A": 1})
+    assert loader.compile_seconds() == before + 7
+    cupy.poison = "\0"
+    for _ in range(3):
+        module(SOURCE, {"A": 1})
+    assert loader.compile_seconds() == before + 14
+
+
 def test_a_program_takes_its_first_choices_unless_told(fake):
     fake(FakeCuPy())
     program = Program(SOURCE, {"A": (7, 8), "B": ("x",)})

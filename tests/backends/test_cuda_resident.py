@@ -53,9 +53,12 @@ def test_what_cannot_run_resident_is_told():
     network = Network((layer(np.eye(4)),))
     ones = CSR((1, 4), np.array([0, 2]), np.uint16([0, 3]), np.float32([1]))
     assert why_not(network, ones) is None
-    assert why_not(network, from_dense(np.arange(4)[None])) == "its inputs must all have one value"
+    assert why_not(network, from_dense(np.arange(4)[None])) is None
     wide = Network((layer(np.ones((1, 60_000))),))
     assert "60,000 outputs" in why_not(wide, from_dense(np.ones((1, 1))))
+    many = Network((layer(np.ones((60_000, 1))),))
+    assert why_not(many, from_dense(np.ones((1, 60_000)))) is None  # a bit each
+    assert "60,000 inputs" in why_not(many, from_dense(np.arange(60_000.0)[None]))
 
 
 @pytest.mark.gpu
@@ -63,8 +66,6 @@ def test_what_cannot_run_resident_is_told():
 @given(networks_with_inputs(), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([None, 7]))
 def test_any_network_equals_the_reference(problem, compaction, deduplication, merging, batch_size):
     network, inputs = problem
-    if not inputs.iso:
-        inputs = CSR(inputs.shape, inputs.indptr, inputs.indices, np.float32([0.75]))
     result = infer(
         network,
         inputs,
@@ -85,14 +86,15 @@ def test_any_network_equals_the_reference(problem, compaction, deduplication, me
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", [1, 31, 64, 127, 128, 129, 300, 1100, 5000])
 @pytest.mark.parametrize("rows", [1, 200, 3000])
-def test_every_shape_of_tile_and_cluster(rng, width, rows):
+@pytest.mark.parametrize("valued", [False, True])
+def test_every_shape_of_tile_and_cluster(rng, width, rows, valued):
     """Few rows and many, narrow layers and wide; sums are exact, so every bit and every count must agree."""
     weights = [
         (rng.integers(-8, 9, (width, width)) / 16 * (rng.random((width, width)) < min(1.0, 12 / width)))
         for _ in range(5)
     ]
     network = Network(tuple(layer(matrix, np.round(rng.normal(size=width) * 4) / 16) for matrix in weights))
-    inputs = from_dense(rng.random((rows, width)) < 0.3)
+    inputs = from_dense((rng.random((rows, width)) < 0.3) * (rng.integers(1, 3, (rows, width)) if valued else 1.0))
     on_gpu = infer(network, inputs, device="cuda", kernel="resident")
     on_cpu = infer(network, inputs, device="cpu")
     assert np.array_equal(on_gpu.outputs.to_scipy().toarray(), on_cpu.outputs.to_scipy().toarray())
@@ -123,7 +125,7 @@ def test_the_official_images_give_their_categories(official_folder):
 def test_auto_takes_it_where_it_can(rng):
     network = Network((layer(rng.random((5, 5))),))
     assert plan(network, from_dense(np.ones((2, 5))), device="cuda").kernel.name == "resident"
-    other = plan(network, from_dense(rng.random((2, 5))), device="cuda")
-    assert other.kernel.name != "resident"
-    with pytest.raises(UsageError, match="inputs must all have one value"):
-        plan(network, from_dense(rng.random((2, 5))), device="cuda", kernel="resident")
+    wide = Network((layer(np.ones((5, 60_000))),))
+    assert plan(wide, from_dense(np.ones((2, 5))), device="cuda", merging=False).kernel.name == "chunks"
+    with pytest.raises(UsageError, match="60,000 outputs"):
+        plan(wide, from_dense(np.ones((2, 5))), device="cuda", kernel="resident", merging=False)

@@ -40,6 +40,9 @@ def refused(done: Result, *fragments: str) -> None:
         (("--memory-limit", "inf"), ["--memory-limit inf"]),
         (("--memory-limit", "0.0000001"), ["memory limit of 100 bytes does not hold one row"]),
         (("--memory-limit", "1e-12"), ["not positive"]),
+        (("--weight-memory", "0"), ["--weight-memory 0 is not a positive number of gigabytes"]),
+        (("--weight-memory", "inf"), ["--weight-memory inf"]),
+        (("--weight-memory", "1e-12"), ["weight memory of 0 is not positive"]),
         (("--limit-inputs", "0"), ["--limit-inputs"]),
         (("--layers", "0"), ["--layers"]),
         (("--layers", "7"), ["7", "6"]),
@@ -70,7 +73,7 @@ def test_options_of_infer(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", ["--batch-size", "--limit-inputs", "--memory-limit"])
+@pytest.mark.parametrize("option", ["--batch-size", "--limit-inputs", "--memory-limit", "--weight-memory"])
 def test_more_than_there_is_is_no_error(run: Run, problem: Path, option: str) -> None:
     assert run("infer", problem, option, 10**30).exit_code == 0
 

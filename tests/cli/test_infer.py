@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from sparsenn.backends import variants
+from sparsenn.backends import Features, variants
+from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import infer
 from sparsenn.io import Dataset, read_result, replacing, write_dataset
 from sparsenn.io.tsv import read_categories
@@ -25,6 +26,7 @@ KEYS = [
     "edges",
     "device",
     "plan",
+    "notes",
     "categories",
     "verified",
     "seconds",
@@ -87,7 +89,7 @@ def test_json_on_stdout_is_all_there_is(run: Run, problem: Path, dataset: Datase
     assert list(record) == KEYS
     assert record["verified"] is True
     assert record["categories"] == (dataset.truth + 1).tolist()
-    assert list(record["seconds"]) == ["read", "plan", "transfer", "compute", "total"]
+    assert list(record["seconds"]) == [*("read", "plan", "prepare", "transfer", "compile", "compute", "total")]
     assert record["seconds"]["read"] > 0
     assert len(record["per_layer"]) == 6
     assert "PASSED" in done.stderr
@@ -148,6 +150,29 @@ def test_batches(run: Run, problem: Path) -> None:
     assert limited["plan"]["memory_limit"] == 100_000
     assert limited["plan"]["batches"] > 1
     assert limited["verified"] is True
+
+
+def test_weights_in_parts(run: Run, problem: Path) -> None:
+    done = run("infer", problem, "--weight-memory", 0.000001, "--json", "-")
+    record = json.loads(done.stdout)
+    assert (record["plan"]["weight_memory"], record["plan"]["segments"], record["verified"]) == (1000, 6, True)
+    assert "Weights are prepared in 6 parts" in " ".join(done.stderr.split())
+
+
+def test_a_batch_cut_for_want_of_memory_is_told(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = CPUBackend.place
+
+    def small(self: CPUBackend, features: Features) -> Features:
+        if features.shape[0] > 60:
+            raise MemoryError
+        return place(self, features)
+
+    monkeypatch.setattr(CPUBackend, "place", small)
+    done = run("infer", problem, "--json", "-")
+    record = json.loads(done.stdout)
+    assert record["notes"] == ["Memory did not suffice for 200 rows at a time: 50 were taken."]
+    assert record["verified"] is True
+    assert record["notes"][0] in done.stderr
 
 
 def test_layers_inputs_and_bias_are_taken_as_asked(run: Run, problem: Path, dataset: Dataset) -> None:

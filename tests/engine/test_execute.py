@@ -1,6 +1,8 @@
 """The engine's answers: every kernel and every switch against the float64 reference."""
 
 import itertools
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from oracle import assert_close
 from strategies import networks_with_inputs
 
 from sparsenn import backends
+from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import execute, infer, plan
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
@@ -168,8 +171,34 @@ def test_inputs_must_be_those_of_the_plan(rng):
 def test_seconds_and_rate_add_up(rng):
     network = Network(tuple(layer(rng.random((30, 30))) for _ in range(4)))
     result = infer(network, from_dense(rng.random((200, 30))))
-    parts = result.seconds.plan + result.seconds.transfer + result.seconds.compute
+    seconds = result.seconds
+    parts = seconds.plan + seconds.prepare + seconds.transfer + seconds.compile + seconds.compute
+    assert min(seconds.plan, seconds.prepare, seconds.transfer, seconds.compute) > 0
     assert result.seconds.total == pytest.approx(parts)
     assert result.edges_per_second == pytest.approx(200 * network.edges / parts)
     assert result.performed_edges == sum(entry.performed_edges for entry in result.statistics)
     assert sum(entry.seconds for entry in result.statistics) <= result.seconds.compute
+
+
+def test_compiling_is_kept_apart_from_computing(rng):
+    class Compiling(CPUBackend):
+        spent = 100.0  # before the run
+
+        def compile_seconds(self):
+            return self.spent
+
+    network = Network((layer(rng.random((30, 30))),))
+    inputs = from_dense(rng.random((20, 30)))
+    chosen, backend = plan(network, inputs), Compiling()
+
+    def launch(step):
+        start = time.perf_counter()
+        time.sleep(0.2)
+        backend.spent += time.perf_counter() - start
+        return chosen.kernel.launch(step)
+
+    execute(chosen, inputs)  # compiles what is really compiled
+    result = execute(replace(chosen, backend=backend, kernels=(replace(chosen.kernel, launch=launch),)), inputs)
+    assert result.seconds.compile == pytest.approx(backend.spent - 100)
+    assert result.seconds.compile >= 0.2
+    assert 0 < result.statistics[0].seconds <= result.seconds.compute < 0.2

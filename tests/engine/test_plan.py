@@ -1,16 +1,23 @@
 """Planning: decisions that are obeyed, printed and refused."""
 
 import json
-from importlib import import_module
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from sparsenn.backends import Variant
+from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import execute, infer, plan
+from sparsenn.engine.plan import FIRST_LOOK
 from sparsenn.errors import DeviceError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
+
+
+class Ahead(CPUBackend):
+    prepares_ahead = True
 
 
 def layer(dense, bias=None):
@@ -78,6 +85,7 @@ def test_auto_scatters_sparse_inputs_and_gathers_dense_ones(rng):
         ({"batch_size": -3}, UsageError, "a batch size of -3"),
         ({"memory_limit": 0}, UsageError, "a memory limit of 0"),
         ({"memory_limit": 100}, ResourceError, "does not hold one row"),
+        ({"weight_memory": 0}, UsageError, "a weight memory of 0"),
     ],
     ids=str,
 )
@@ -91,6 +99,21 @@ def test_inputs_of_another_width_are_refused(network):
         plan(network, from_dense(np.eye(7)))
 
 
+def test_weights_in_parts_are_said(network, inputs):
+    chosen = plan(network, inputs, weight_memory=1)
+    assert "Weights are prepared in 12 parts, one after the other. Rows of zeros" in str(chosen)
+    assert "the next while one is computed" in str(replace(chosen, backend=Ahead()))
+    assert (chosen.to_dict()["weight_memory"], chosen.to_dict()["segments"]) == (1, 12)
+
+
+def test_two_segments_share_the_memory_where_one_is_prepared_ahead(network, inputs):
+    size = CPUBackend().prepared_bytes(network[0])
+    ahead = replace(plan(network, inputs, weight_memory=6 * size), backend=Ahead())
+    assert ahead.segments == ((0, 3), (3, 6), (6, 9), (9, 12))
+    whole = replace(plan(network, inputs, weight_memory=12 * size), backend=Ahead())
+    assert whole.segments == ((0, 12),)
+
+
 def test_the_memory_limit_sets_the_batch(network, inputs):
     small = plan(network, inputs, memory_limit=10_000)
     assert 1 < small.batch_size < 100
@@ -102,19 +125,36 @@ def test_the_memory_limit_sets_the_batch(network, inputs):
 
 
 def test_depth_grows_while_no_row_goes(network, inputs):
-    chosen = plan(network, inputs)
-    assert chosen.depth(6, 0.5) == 6
-    assert chosen.depth(6, 0.0) == 12
-    assert plan(network, inputs, kernel="scipy").depth(1, 0.0) == 1
-    assert plan(network, inputs, compaction=False, deduplication=False).depth(1, 1.0) == 12
+    def depth(chosen, previous, removed):
+        return chosen.depth(chosen.kernel, 6, previous, removed)
+
+    assert depth(plan(network, inputs, device="cpu"), 6, 0.5) == 6
+    assert depth(plan(network, inputs, device="cpu"), 6, 0.0) == 12
+    assert depth(plan(network, inputs, kernel="scipy"), 1, 0.0) == 1
+    assert depth(plan(network, inputs, device="cpu", compaction=False, deduplication=False), 1, 1.0) == 12
+
+
+def test_the_kernel_for_the_rest_is_the_one_with_the_least_estimate(network, inputs):
+    def takes(name, groups_rows, seconds):
+        return Variant("spmspm", name, "cuda", name, print, fuses=True, groups_rows=groups_rows, seconds=seconds)
+
+    whole = takes("whole", True, lambda layers, rows: rows * len(layers))
+    parts = takes("parts", False, lambda layers, rows: 50 + rows * len(layers) / 2)
+    chosen = replace(plan(network, inputs, device="cpu"), kernels=(whole, parts))
+    assert chosen.kernel_for(0, 12, 10**6) is whole
+    assert chosen.kernel_for(6, 12, 10) is whole
+    assert chosen.kernel_for(6, 12, 100) is parts
+    assert chosen.depth(whole, 0, 1, 1.0) == FIRST_LOOK
+    assert chosen.depth(whole, 6, 1, 1.0) == 12
+    assert replace(chosen, kernels=(whole,)).depth(whole, 0, 1, 1.0) == 12
 
 
 @pytest.mark.parametrize("batch_size", [None, 40])
-def test_weights_packed_in_segments_give_the_same(network, inputs, monkeypatch, batch_size):
+def test_weights_packed_in_segments_give_the_same(network, inputs, batch_size):
     whole = infer(network, inputs, batch_size=batch_size)
-    module = import_module("sparsenn.engine.plan")  # the attribute of that name is the function
-    monkeypatch.setattr(module, "SEGMENT_BYTES", 3 * network[0].weights.nbytes)
-    chosen = plan(network, inputs, batch_size=batch_size)
+    assert whole.plan.segments == ((0, 12),)
+    size = whole.plan.backend.prepared_bytes(network[0])
+    chosen = plan(network, inputs, batch_size=batch_size, weight_memory=3 * size)
     assert chosen.segments == ((0, 3), (3, 6), (6, 9), (9, 12))
     parts = execute(chosen, inputs)
     assert np.array_equal(parts.outputs.to_scipy().toarray(), whole.outputs.to_scipy().toarray())

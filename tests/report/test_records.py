@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from sparsenn.engine import LayerStatistics, Result
+from sparsenn.engine import LayerStatistics, Result, Seconds
 from sparsenn.report import to_json, to_record
 
 KEYS = [
@@ -19,6 +19,7 @@ KEYS = [
     "edges",
     "device",
     "plan",
+    "notes",
     "categories",
     "verified",
     "seconds",
@@ -44,12 +45,24 @@ def test_keys_and_values_are_those_of_the_result(result: Result) -> None:
     assert record["edges_per_second"] == pytest.approx(result.edges_per_second)
 
 
+def test_notes_are_passed_on(result: Result) -> None:
+    assert to_record(result)["notes"] == []
+    assert to_record(replace(result, notes=("Rows were few.",)))["notes"] == ["Rows were few."]
+
+
+def test_the_rate_counts_everything_but_reading(result: Result) -> None:
+    seconds = Seconds(read=100.0, plan=1.0, prepare=2.0, transfer=4.0, compile=8.0, compute=16.0)
+    timed = replace(result, seconds=seconds)
+    assert (seconds.inference, seconds.total) == (31.0, 131.0)
+    assert timed.edges_per_second == result.inputs * result.edges / 31.0
+
+
 def test_seconds_add_up(result: Result) -> None:
     timed = replace(result, seconds=replace(result.seconds, read=2.5))
     seconds = to_record(timed)["seconds"]
-    assert list(seconds) == ["read", "plan", "transfer", "compute", "total"]
+    assert list(seconds) == ["read", "plan", "prepare", "transfer", "compile", "compute", "total"]
     assert seconds["read"] == 2.5
-    assert seconds["total"] == pytest.approx(sum(seconds[part] for part in ("read", "plan", "transfer", "compute")))
+    assert seconds["total"] == pytest.approx(sum(seconds[part] for part in seconds if part != "total"))
     assert to_record(timed)["edges_per_second"] == to_record(result)["edges_per_second"]
 
 

@@ -34,11 +34,20 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
     assert max(map(len, text.splitlines())) < 120
     time = line_of(text, "time")
     assert time.startswith(duration(timed.seconds.total))
-    assert all(part in time for part in ("read 2.50 s", "plan ", "transfer ", "compute "))
+    assert all(part in time for part in ("read 2.50 s", "plan ", "prepare ", "transfer ", "compile ", "compute "))
+    assert not any(line.startswith("note") for line in text.splitlines())
     assert line_of(text, "rate").startswith(rate(result.edges_per_second))
     assert line_of(text, "performed").startswith(f"{count(result.performed_edges)} edges")
     assert line_of(text, "categories") == f"{result.categories.size} of 40 inputs"
     assert line_of(text, "verification").startswith("PASSED")
+
+
+def test_summary_shows_every_note(result: Result) -> None:
+    text = shown(summary("x", replace(result, notes=("First.", "Second.")), "none"))
+    assert [line.split(maxsplit=1)[1].strip() for line in text.splitlines() if line.startswith("note")] == [
+        "First.",
+        "Second.",
+    ]
 
 
 def test_summary_of_a_wrong_answer(result: Result) -> None:

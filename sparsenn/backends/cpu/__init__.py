@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparsenn.backends.base import Features, Variant, register
+from sparsenn.backends.base import HOST_WEIGHT_MEMORY, Features, Variant, register
 from sparsenn.backends.cpu import rows
 from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
 from sparsenn.backends.cpu.scipy_product import launch_scipy
@@ -24,6 +24,7 @@ class CPUBackend:
     """Computes on all cores this process may use."""
 
     device = "cpu"
+    prepares_ahead = False  # preparing takes the cores that compute
 
     def __init__(self) -> None:
         self._workspace = Workspace()
@@ -38,9 +39,25 @@ class CPUBackend:
         """Return the host's free memory."""
         return free_host_memory()
 
+    def weight_memory(self) -> int:
+        """Return what backends on the host take."""
+        return HOST_WEIGHT_MEMORY
+
+    def prepared_bytes(self, layer: SparseLinear) -> int:
+        """Return the bytes of a packed layer, 12 an output for bias and copies; a layer by rows comes on top."""
+        return layer.weights.nbytes + 12 * layer.outputs
+
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Pack layers end to end."""
         return Stack(layers, copies, self._workspace)
+
+    def release(self) -> None:
+        """Drop the buffers for rows; threads of a failed launch may still write to them."""
+        self._workspace.release()
+
+    def compile_seconds(self) -> float:
+        """Return 0: what numba takes to compile or load a function is part of the work that calls it first."""
+        return 0.0
 
     def place(self, features: Features) -> Features:
         """Return the features in float32, dense ones in row-major order."""

@@ -63,6 +63,10 @@ class Workspace:
             self._buffers[0] = np.empty(rows * width, np.float32)
         return self._buffers[0][: rows * width].reshape(rows, width)
 
+    def release(self) -> None:
+        """Let go of both buffers."""
+        self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
+
 
 class Stack:
     """Layers in packed form; a layer also by rows once a kernel asks for it.

@@ -9,9 +9,9 @@ import numpy as np
 from sparsenn.backends.base import Features
 from sparsenn.backends.cuda import conversion, ladders, rows, rungs
 from sparsenn.backends.cuda.availability import check_device, describe_device
-from sparsenn.backends.cuda.loader import cupy
-from sparsenn.backends.cuda.memory import free_bytes, within_memory
-from sparsenn.backends.cuda.stack import Stack, upload
+from sparsenn.backends.cuda.loader import compile_seconds, cupy
+from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
+from sparsenn.backends.cuda.stack import Stack, prepared_bytes, upload
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.layers import SparseLinear
 
@@ -35,6 +35,7 @@ class CUDABackend:
     """
 
     device = "cuda"
+    prepares_ahead = True
 
     def __init__(self, index: int = 0) -> None:
         check_device(index)
@@ -50,11 +51,32 @@ class CUDABackend:
         with cupy().cuda.Device(self.index):
             return free_bytes()
 
+    def weight_memory(self) -> int:
+        """Return half of the device's free memory; the other half is left for rows."""
+        return max(1, self.free_memory() // 2)
+
+    def prepared_bytes(self, layer: SparseLinear) -> int:
+        """Estimate the device memory that a layer takes in all the forms that kernels read."""
+        return prepared_bytes(layer)
+
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
-        """Copy layers to the device."""
+        """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""
         size = sum(layer.weights.nbytes for layer in layers)
-        with cupy().cuda.Device(self.index), within_memory(f"{size:,} bytes of weights", 0, 0):
-            return upload(self.index, layers, copies)
+        with (
+            cupy().cuda.Device(self.index),
+            within_memory(f"{size:,} bytes of weights", 0, 0),
+            staging(self.index).copying() as to_device,
+        ):
+            return upload(self.index, layers, copies, to_device)
+
+    def release(self) -> None:
+        """Give the memory that CuPy keeps for later back to the device."""
+        with cupy().cuda.Device(self.index):
+            release_unused()
+
+    def compile_seconds(self) -> float:
+        """Return the seconds spent on making modules of kernels; CuPy's own kernels are part of what calls them."""
+        return compile_seconds()
 
     def place(self, features: Features | COO) -> Features:
         """Copy features to the device, in float32; COO becomes CSR there, dense ones row-major."""

@@ -6,8 +6,9 @@ The kernel, `kernels/engine/04_gather_chunks.cu`, takes any sparse layer. Its fe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,52 @@ from sparsenn.backends.cuda.tiling import (
     Limits,
     Tiling,
     device_limits,
+    estimated_clocks,
     stage_bytes,
+    tiling_for,
 )
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
 
-__all__ = ["ChunkedWeights", "chunk_weights", "from_tiles", "gather_chunks", "to_tiles"]
+__all__ = ["ChunkedWeights", "chunk_weights", "from_tiles", "gather_chunks", "shared_tilings", "to_tiles"]
 
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
 
+TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
+"""Rows that a tile can have."""
 
 _PROGRAMS = {
     block: program("engine/04_gather_chunks.cu", **{name: (value,) for name, value in block.defines.items()})
     for block in BLOCKS
 }
+
+
+# ---- Choosing tilings -------------------------------------------------------------------------------------------
+
+
+def shared_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], limits: Limits) -> tuple[Tiling, ...]:
+    """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
+
+    Of all numbers of rows, that with the least sum of estimated times is taken.
+
+    Parameters
+    ----------
+    rows : rows that all layers are computed on.
+    shapes : (inputs, outputs, edges) of each layer.
+    """
+    ways = [[_timed_tiling(rows, *shape, limits, tile_rows) for shape in shapes] for tile_rows in TILE_ROWS]
+    best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
+    return tuple(tiling for tiling, _ in best)
+
+
+@lru_cache(maxsize=1 << 14)
+def _timed_tiling(
+    rows: int, inputs: int, outputs: int, edges: int, limits: Limits, tile_rows: int
+) -> tuple[Tiling, float]:
+    """Return the best tiling for tiles of so many rows, and its estimated clocks."""
+    tiling = tiling_for(rows, inputs, outputs, edges, limits, tile_rows)
+    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, limits)
 
 
 # ---- Laying out the weights -------------------------------------------------------------------------------------

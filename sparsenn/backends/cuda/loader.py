@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,17 @@ from typing import Any
 
 from sparsenn.errors import DeviceError
 
-__all__ = ["COMPILE_OPTIONS", "PROGRAMS", "Program", "cupy", "define_options", "module", "program", "source_text"]
+__all__ = [
+    "COMPILE_OPTIONS",
+    "PROGRAMS",
+    "Program",
+    "compile_seconds",
+    "cupy",
+    "define_options",
+    "module",
+    "program",
+    "source_text",
+]
 
 COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
 """What every kernel is compiled with, besides its defines; line numbers let profilers and sanitizers name them."""
@@ -83,9 +94,22 @@ def module(source_path: str, defines: Mapping[str, int | str] | None = None) -> 
     return _module(source_path, tuple(sorted((defines or {}).items())), device)
 
 
+_spent: list[float] = []
+"""Seconds that each module took to make."""
+
+
+def compile_seconds() -> float:
+    """Return the seconds that this process has spent on compiling kernels, or on loading them from CuPy's cache.
+
+    Kernels that CuPy makes for its own functions are not counted.
+    """
+    return sum(_spent)
+
+
 @cache
 def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
     cp = cupy()
+    start = time.perf_counter()
     options = (*COMPILE_OPTIONS, *define_options(dict(defines)))
     built = cp.RawModule(code=source_text(source_path), options=options)
     try:
@@ -97,6 +121,8 @@ def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device
             "check that the CuPy package is the one for the driver's CUDA version (sparsenn[cuda12] or "
             "sparsenn[cuda13]), or use --device cpu"
         ) from error
+    finally:
+        _spent.append(time.perf_counter() - start)
     return built
 
 

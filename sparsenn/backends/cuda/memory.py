@@ -1,14 +1,26 @@
-"""Device memory: how much may be taken, and what to say when it does not suffice."""
+"""Device memory: how much may be taken, how to fill it, and what to say when it does not suffice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from sparsenn.backends.cuda.loader import cupy
-from sparsenn.errors import ResourceError
+from sparsenn.errors import OutOfMemoryError
+from sparsenn.formats import Array
 
-__all__ = ["free_bytes", "release_unused", "within_memory"]
+__all__ = ["Staging", "free_bytes", "release_unused", "staging", "within_memory"]
+
+STAGED_BYTES = 8 << 20
+"""Half of the pinned memory that copies go through: large enough that starting a copy costs little beside it."""
+
+_ALLOCATION_FAILED = 2
+"""cudaErrorMemoryAllocation."""
 
 
 def free_bytes() -> int:
@@ -22,34 +34,100 @@ def release_unused() -> None:
     cupy().get_default_memory_pool().free_all_blocks()
 
 
+class Staging:
+    """Copies host arrays to the current device through pinned memory, on a stream that waits for no other.
+
+    Arrays are written into two pieces of pinned memory in turn, end to end, and copied on from there, so that one
+    piece is filled while the other travels. Threads take turns. Make it while its device is current.
+    """
+
+    def __init__(self) -> None:
+        cuda = cupy().cuda
+        self._stream = cuda.Stream(non_blocking=True)
+        self._pieces = [np.frombuffer(cuda.alloc_pinned_memory(STAGED_BYTES), np.uint8, STAGED_BYTES) for _ in range(2)]
+        self._copied = [cuda.Event(disable_timing=True) for _ in range(2)]
+        self._filled = 0
+        self._turns = threading.Lock()
+
+    @contextmanager
+    def copying(self) -> Iterator[Callable[[Array], Array]]:
+        """Yield a function from host arrays to device arrays; on leaving, their copies have ended.
+
+        Until then the device arrays may only be used on the current stream.
+        """
+        with self._turns:
+            try:
+                with self._stream:
+                    yield self._copy
+            finally:
+                self._stream.synchronize()
+                self._filled = 0
+
+    def _copy(self, array: Array) -> Array:
+        runtime = cupy().cuda.runtime
+        target: Any = cupy().empty(array.shape, array.dtype)
+        source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        at = 0
+        while at < source.size:
+            if self._filled == STAGED_BYTES:
+                self._turn()
+            count = min(source.size - at, STAGED_BYTES - self._filled)
+            piece = self._pieces[0][self._filled : self._filled + count]
+            piece[:] = source[at : at + count]
+            pointers = target.data.ptr + at, piece.ctypes.data
+            runtime.memcpyAsync(*pointers, count, runtime.memcpyHostToDevice, self._stream.ptr)
+            self._filled += count
+            at += count
+        filled: Array = target
+        return filled
+
+    def _turn(self) -> None:
+        """Go on with the other piece, once what was copied from it has arrived."""
+        self._copied[0].record(self._stream)
+        self._pieces.reverse()
+        self._copied.reverse()
+        self._copied[0].synchronize()
+        self._filled = 0
+
+
+@cache
+def staging(device: int) -> Staging:
+    """Return the staging of a device, which must be the current one; there is one a process."""
+    return Staging()
+
+
 @contextmanager
 def within_memory(what: str, rows: int, bytes_per_row: int) -> Iterator[None]:
-    """Turn CuPy's error about memory into one that names the batch size that fits.
+    """Turn errors about the device's memory into one that names the batch size that fits.
 
     Parameters
     ----------
     what : what is being done, for the message.
-    rows : rows that it is done for; 0 where their number does not matter.
+    rows : rows that it is done for; 0 where that is not for rows, which may yet leave too little memory.
     bytes_per_row : memory that a row takes, at most.
 
     Raises
     ------
-    ResourceError
+    OutOfMemoryError
         The device's memory does not suffice.
     """
     cp = cupy()
     try:
         yield
-    except cp.cuda.memory.OutOfMemoryError as error:
+    except (cp.cuda.memory.OutOfMemoryError, cp.cuda.runtime.CUDARuntimeError) as error:
+        if getattr(error, "status", _ALLOCATION_FAILED) != _ALLOCATION_FAILED:
+            raise
         release_unused()
         free = free_bytes()
         if not rows:
-            raise ResourceError(
-                f"{what}: the device has {free:,} bytes left; free some, or use --device cpu"
+            raise OutOfMemoryError(
+                f"{what}: the device has {free:,} bytes left; free some, lower --weight-memory, or use --device cpu"
             ) from error
         fitting = min(max(0, rows - 1), free // max(1, 2 * bytes_per_row))  # half is left for what comes on top
         if fitting > 0:
             remedy = f"about {fitting:,} rows fit: use --batch-size {fitting}"
         else:
             remedy = "not a single row fits: free memory on the device, or use --device cpu"
-        raise ResourceError(f"{what}: the device's memory does not suffice for {rows:,} rows; {remedy}") from error
+        raise OutOfMemoryError(
+            f"{what}: the device's memory does not suffice for {rows:,} rows; {remedy}", fitting
+        ) from error

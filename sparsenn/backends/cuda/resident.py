@@ -16,12 +16,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.base import LayerCounts, StepInput, StepOutput
+from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
+from sparsenn.backends.cuda.chunk_stages import ChunkStages, lay_out
 from sparsenn.backends.cuda.conversion import INDEX_TYPES, index_type
 from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.packed import PackedNetwork, bytes_of, pack_network
-from sparsenn.backends.cuda.stack import Stack
+from sparsenn.backends.cuda.rows import as_dense
+from sparsenn.backends.cuda.stack import DeviceLayer, Stack
 from sparsenn.backends.cuda.tiling import device_limits
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
@@ -44,6 +46,9 @@ FEW_ROWS = 264
 FIRST_STAGES = (3, 3, 3, 3, 6, 6)
 """Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
 microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
+
+CHUNKED_WIDTH = 256
+CHUNKED_LAYERS = 30
 
 DISTINCT_FROM = 4
 """Layers after which equal rows are looked for."""
@@ -104,12 +109,17 @@ def _room() -> int:
 
 def why_not(network: Network, inputs: CSR) -> str | None:
     """Say why a network (as it is computed) and inputs cannot run resident; None if they can."""
-    if inputs.nnz and not inputs.iso:
-        return "its inputs must all have one value"
     widths = [layer.outputs for layer in network]
-    if tile_shape(widths, network.inputs, _room()) is None:
+    as_bits = inputs.iso or not inputs.nnz
+    fits = _first_shape(as_bits, network.inputs, widths, _room()) and tile_shape(widths, 0, _room())
+    if not fits:
         return f"rows of {max(widths):,} outputs, or {network.inputs:,} inputs, do not fit into shared memory"
     return None
+
+
+def _first_shape(as_bits: bool, inputs: int, widths: Sequence[int], room: int) -> tuple[int, int, int] | None:
+    """As `tile_shape`, for the stage that reads the inputs: as bits, or as rows like any other."""
+    return tile_shape(widths, inputs, room) if as_bits else tile_shape([inputs, *widths], 0, room)
 
 
 @dataclass(frozen=True)
@@ -128,17 +138,27 @@ class ResidentRun:
     Parameters
     ----------
     network : from `pack_network`.
-    inputs : CSR on the device, iso-valued.
+    inputs : on the device; CSR whose entries all have one value, which come in as bits, or dense float32 rows.
+    multiplicity : (rows,) int64 on the host, how many inputs each row stands for; used for counting only.
     droppable_from : layer after which rows of zeros may be dropped.
     deduplicate : whether equal rows are computed once.
     """
 
-    def __init__(self, network: PackedNetwork, inputs: CSR, droppable_from: int, deduplicate: bool) -> None:
+    def __init__(
+        self,
+        network: PackedNetwork,
+        inputs: Features,
+        multiplicity: Array,
+        droppable_from: int,
+        deduplicate: bool,
+        layers: Sequence[DeviceLayer] = (),
+    ) -> None:
         cp = cupy()
         self.network = network
-        self.inputs = inputs
+        self.inputs: Any = inputs
         self.rows = inputs.shape[0]
-        self._one = np.float32(inputs.values[0].item() if inputs.nnz else 0)
+        self._multiplicity = cp.asarray(multiplicity, np.int32)
+        self._one = np.float32(inputs.values[0].item() if isinstance(inputs, CSR) and inputs.nnz else 0)
         self._droppable_from = droppable_from
         self._room = _room()
         self._multiprocessors = device_limits(cp.cuda.runtime.getDevice()).multiprocessors
@@ -147,9 +167,22 @@ class ResidentRun:
             _Cut(first, last, network.widths[first : last + 1], deduplicate and last >= DISTINCT_FROM)
             for first, last in zip([0, *ends], ends, strict=False)
         ]
+        limits = device_limits(cp.cuda.runtime.getDevice())
+        laid_out = {
+            number: lay_out(layers[cut.first : cut.last], self.rows, limits)
+            for number, cut in enumerate(self._cuts)
+            if layers and self._chunkable(number, cut)
+        }
+        self._number_of = {number: place for place, number in enumerate(laid_out)}
+        self._chunks = ChunkStages(tuple(laid_out.values()), self.rows) if laid_out else None
         self.stream = cp.cuda.Stream(non_blocking=True)
         self._allocate()
         self._graph = self._capture()
+
+    def _chunkable(self, number: int, cut: _Cut) -> bool:
+        reads_bits = number == 0 and isinstance(self.inputs, CSR)
+        wide = max(cut.widths) >= CHUNKED_WIDTH
+        return wide and not reads_bits and cut.last <= CHUNKED_LAYERS and self.rows > FEW_ROWS
 
     def _allocate(self) -> None:
         cp = cupy()
@@ -174,7 +207,9 @@ class ResidentRun:
         tables = iter(self._tables)
         stages["mask"], stages["droppable_from"] = places - 1, self._droppable_from
         stages["hashes_out"], stages["counters"] = self._hashes.data.ptr, self._counters.data.ptr
-        stages["count_in"][0] = self._start.data.ptr
+        stages["count_in"][0], stages["weights_in"][0] = self._start.data.ptr, self._multiplicity.data.ptr
+        if not isinstance(self.inputs, CSR):
+            stages["rows_in"][0] = self.inputs.data.ptr
         for number, (stage, cut) in enumerate(zip(stages, self._cuts, strict=True)):
             stage["first"], stage["last"] = cut.first, cut.last
             stage["rows_out"] = self._buffers[number % 2].data.ptr
@@ -194,6 +229,7 @@ class ResidentRun:
 
     def _capture(self) -> Any:
         """Record one run as a graph."""
+        cupy().cuda.get_current_stream().synchronize()  # what was copied and cleared there is read on `stream`
         with self.stream:
             self._enqueue()  # outside of the capture first: kernels are compiled and shared memory is granted
             self.stream.synchronize()
@@ -206,14 +242,14 @@ class ResidentRun:
         for array, value in ((self._counters, 0), (self._counts, 0), (self._tables, 255)):
             if array.nbytes:
                 runtime.memsetAsync(array.data.ptr, value, array.nbytes, self.stream.ptr)
+        if self._chunks:
+            self._chunks.clear(self.stream)
         for number, cut in enumerate(self._cuts):
             stage = self._stages[number * _STAGE.itemsize :]
-            if number:
-                self._enqueue_rows(stage, cut)
+            if number or not isinstance(self.inputs, CSR):
+                self._enqueue_rows(stage, cut, self._number_of.get(number))
             else:
-                arrays = (self.inputs.indptr, self.inputs.indices, self._one)
-                shape = tile_shape(cut.widths[1:], cut.widths[0], self._room)
-                self._enqueue_tiles("tile_inputs", (self.network.pointer, stage), shape, arrays)
+                self._enqueue_inputs(stage, cut, self.inputs)
             if cut.distinct:
                 blocks = min(-(-max(1, self.rows) // 8), 8 * self._multiprocessors)
                 _EQUAL.kernel("equal_rows")((blocks,), (256,), (stage, np.int32(cut.widths[-1])))
@@ -222,9 +258,17 @@ class ResidentRun:
         size, kind = self._owner.nbytes, runtime.memcpyDeviceToHost
         runtime.memcpyAsync(self._host_owner.ctypes.data, self._owner.data.ptr, size, kind, self.stream.ptr)
 
-    def _enqueue_rows(self, stage: Any, cut: _Cut) -> None:
+    def _enqueue_inputs(self, stage: Any, cut: _Cut, inputs: CSR) -> None:
+        shape = tile_shape(cut.widths[1:], cut.widths[0], self._room)
+        arrays = (inputs.indptr, inputs.indices, self._one)
+        self._enqueue_tiles("tile_inputs", (self.network.pointer, stage), shape, arrays, index_type(inputs.indices))
+
+    def _enqueue_rows(self, stage: Any, cut: _Cut, chunked: int | None) -> None:
         few, common = np.int32(FEW_ROWS), (self.network.pointer, stage)
-        self._enqueue_tiles("tile_rows", (*common, few), tile_shape(cut.widths, 0, self._room), ())
+        if chunked is not None and self._chunks:
+            self._chunks.enqueue(chunked, *common, FEW_ROWS)
+        else:
+            self._enqueue_tiles("tile_rows", (*common, few), tile_shape(cut.widths, 0, self._room), ())
         length = max(cut.widths) + 1
         threads, cluster = (512, 8) if length > WIDE else (256, 1)
         kernel = _ROWS.kernel("few_rows", THREADS=threads, CLUSTER=cluster)
@@ -233,13 +277,18 @@ class ResidentRun:
         kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=memory)
 
     def _enqueue_tiles(
-        self, name: str, first: tuple[Any, ...], shape: tuple[int, int, int] | None, rest: tuple[Any, ...]
+        self,
+        name: str,
+        first: tuple[Any, ...],
+        shape: tuple[int, int, int] | None,
+        rest: tuple[Any, ...],
+        index: str = INDEX_TYPES[0],
     ) -> None:
         """Launch as many blocks as the device holds; they take the tiles in turn."""
         assert shape is not None, "`why_not` refuses what does not fit"
         log_rows, half, both = shape
         threads, memory = _threads(half), 4 * both
-        kernel = _TILES.kernel(name, THREADS=threads, INDEX=index_type(self.inputs.indices))
+        kernel = _TILES.kernel(name, THREADS=threads, INDEX=index)
         kernel.max_dynamic_shared_size_bytes = memory
         resident = max(1, min(2048 // threads, self._room // (memory + KERNEL_BYTES)))
         blocks = max(1, min(self.rows, self._multiprocessors * resident))
@@ -273,20 +322,32 @@ class ResidentRun:
         )
 
 
-_networks: WeakKeyDictionary[Stack, PackedNetwork] = WeakKeyDictionary()
+def _as_bits(features: Features) -> bool:
+    return isinstance(features, CSR) and (features.iso or not features.nnz)
+
+
+_networks: WeakKeyDictionary[Stack, dict[tuple[int, int], PackedNetwork]] = WeakKeyDictionary()
+"""Layers packed so far, by the first and last of their stack."""
+
+
+def _packed(stack: Stack, first: int, last: int) -> PackedNetwork:
+    networks = _networks.setdefault(stack, {})
+    if (first, last) not in networks:
+        networks[first, last] = pack_network(stack.layers[first:last])
+    return networks[first, last]
 
 
 def launch_resident(step: StepInput) -> StepOutput:
-    """Run all layers of a stack at once; rows that die or become equal are dealt with on the device."""
+    """Run layers at once, to the stack's last; rows that die or become equal are dealt with on the device."""
     stack: Stack = step.stack
-    features = step.features
-    assert isinstance(features, CSR), "`why_not` lets only CSR inputs in"
     cp = cupy()
-    rows, widest = features.shape[0], max(layer.outputs for layer in stack.layers)
+    layers = stack.layers[step.first : step.last]
+    rows, widest = step.features.shape[0], max(layer.outputs for layer in layers)
     with cp.cuda.Device(stack.device), within_memory("the layers", rows, bytes_of(1, widest)):
-        if stack not in _networks:
-            _networks[stack] = pack_network(stack.layers)
-        run = ResidentRun(_networks[stack], features, step.droppable_from, step.deduplicate)
+        packed = _packed(stack, step.first, step.last)
+        features = step.features if _as_bits(step.features) else cp.ascontiguousarray(as_dense(step.features))
+        droppable_from = max(0, step.droppable_from - step.first)
+        run = ResidentRun(packed, features, step.multiplicity, droppable_from, step.deduplicate, layers)
         run.launch()
         owner = run.owners().astype(np.int64)
         return StepOutput(run.features(), np.zeros(0, np.int64), run.counts(), owner)

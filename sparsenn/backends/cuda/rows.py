@@ -1,6 +1,11 @@
-"""Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros."""
+"""Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros.
+
+Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): see `kernels/rows/tiles.cu`.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -10,15 +15,29 @@ from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.formats import CSR, Array, index_dtype
 
-__all__ = ["as_csr", "as_dense", "gather_pieces", "group_rows", "take_rows", "weigh_rows"]
+__all__ = [
+    "as_csr",
+    "as_dense",
+    "count_tiles",
+    "gather_pieces",
+    "group_rows",
+    "take_from_tiles",
+    "take_rows",
+    "tiles_from_csr",
+    "weigh_rows",
+]
 
 THREADS = 256
 ROWS_PER_BLOCK = THREADS // 32
+
+COUNTED_BYTES = 1 << 16
+"""What a block of `count_tiles` reads: sixteen times 16 bytes a thread."""
 
 _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
 _FROM_DENSE = program("rows/from_dense.cu", INDEX=INDEX_TYPES)
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
+_TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
 
 
 def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
@@ -128,3 +147,53 @@ def group_rows(features: Features) -> tuple[Array, Array]:
     stands = first == cp.arange(rows, dtype=np.int32)
     number = scan_two_level(stands.astype(np.int64))
     return cp.flatnonzero(stands).astype(np.int64), number[first]
+
+
+# ---- In tiles ---------------------------------------------------------------------------------------------------
+
+
+def tiles_from_csr(features: CSR, side: int) -> Any:
+    """Lay sparse rows out in tiles of `side` rows, a multiple of 32; rows that fill the last one up are zeros.
+
+    Returns (tiles, width, side) float32.
+    """
+    rows, width = features.shape
+    tiles = cupy().zeros((-(-rows // side), width, side), np.float32)
+    kernel = _TILES.kernel("scatter_rows", INDEX=index_type(features.indices))
+    entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
+    sizes = (np.int32(rows), np.int32(width), np.int32(side))
+    launch("tiles_from_csr", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), *sizes, *entries, tiles)
+    return tiles
+
+
+def take_from_tiles(tiles: Any, rows: Array) -> Array:
+    """Return the given rows, a device array of int64, as a row-major matrix."""
+    _, width, side = tiles.shape
+    matrix: Array = cupy().empty((rows.size, width), np.float32)
+    grid = (-(-rows.size // 32), -(-width // 32))
+    sizes = (np.int32(rows.size), np.int32(width), np.int32(side))
+    launch("take_from_tiles", _TILES.kernel("take_from_tiles"), grid, (32, 8), tiles, rows, *sizes, matrix)
+    return matrix
+
+
+def count_tiles(
+    tiles: Any, alive: Any, multiplicity: Array, copies: Array, degrees: Array | None, counters: Array
+) -> None:
+    """Count a layer's outputs, and the multiply-adds that the next layer has to do with them.
+
+    Parameters
+    ----------
+    tiles : (tiles, width, side) float32, side 32 to 1024 and a power of two.
+    alive : uint8, a row of the tiles each: whether it has a non-zero.
+    multiplicity : (rows,) int64, how many inputs each row stands for; further rows of the tiles are not counted.
+    copies : (width,) int64, how many neurons each output stands for.
+    degrees : (width,) int64, how many weights of the next layer read each output; None if there is no next layer.
+    counters : int64, this layer's (active inputs, non-zeros, multiply-adds), then the next layer's. The first two of
+        this layer's and the last of the next layer's are added to.
+    """
+    count, width, side = tiles.shape
+    lines = COUNTED_BYTES // (4 * side)
+    sizes = (np.int32(multiplicity.size), np.int32(width), np.int32(side), np.int32(lines))
+    following = np.uintp(0) if degrees is None else degrees
+    arguments = (tiles, *sizes, copies, following, multiplicity, alive, counters)
+    launch("count", _TILES.kernel("count_tiles"), (count, -(-width // lines)), (THREADS,), *arguments)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparsenn.backends.base import Variant, register
 from sparsenn.backends.cuda import conversion, resident, spmspm
+from sparsenn.backends.cuda.estimates import chunks_seconds, resident_seconds
 
 __all__ = ["register_all"]
 
@@ -24,11 +25,6 @@ _SPMSPM: tuple[Rung, ...] = (
     ("warp_vote_privatized", spmspm.launch_warp_vote_privatized, "warp_vote and privatized together"),
     ("row_per_warp", spmspm.launch_row_per_warp, "a warp a row: only non-zeros, scattered into sums in shared memory"),
     ("tile", spmspm.launch_tile, "32 rows along the lanes, gathering from a dense tile in shared memory"),
-    (
-        "chunks",
-        spmspm.launch_chunks,
-        "inputs streamed through shared memory in chunks, many outputs' sums in registers",
-    ),
 )
 _CONVERSION: dict[str, tuple[Rung, ...]] = {
     "histogram": (
@@ -56,14 +52,27 @@ def register_all() -> None:
     register(
         Variant(
             operation="spmspm",
+            name="chunks",
+            device="cuda",
+            summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
+            launch=spmspm.launch_chunks,
+            needs=(_GPU,),
+            fuses=True,
+            seconds=chunks_seconds,
+        )
+    )
+    register(
+        Variant(
+            operation="spmspm",
             name="resident",
             device="cuda",
             summary="all layers in one graph, rows kept in shared memory, dropped and grouped on the device",
             launch=resident.launch_resident,
-            needs=(_GPU, "inputs of one value", "rows that fit into shared memory"),
+            needs=(_GPU, "rows that fit into shared memory"),
             fuses=True,
             groups_rows=True,
             why_not=resident.why_not,
+            seconds=resident_seconds,
         )
     )
 

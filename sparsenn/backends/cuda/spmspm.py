@@ -6,22 +6,38 @@ COO in any order, which the fastest conversion kernels make CSR of, so that rung
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.chunks import ChunkedWeights, chunk_weights, from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.chunks import (
+    ChunkedWeights,
+    chunk_weights,
+    from_tiles,
+    gather_chunks,
+    shared_tilings,
+    to_tiles,
+)
 from sparsenn.backends.cuda.conversion import INDEX_TYPES, compress, index_type, scan_two_level
 from sparsenn.backends.cuda.loader import Program, cupy, program
 from sparsenn.backends.cuda.memory import free_bytes, within_memory
 from sparsenn.backends.cuda.recorder import launch, part
-from sparsenn.backends.cuda.rows import as_csr, as_dense, gather_pieces, take_rows, weigh_rows
+from sparsenn.backends.cuda.rows import (
+    as_csr,
+    count_tiles,
+    gather_pieces,
+    take_from_tiles,
+    take_rows,
+    tiles_from_csr,
+    weigh_rows,
+)
 from sparsenn.backends.cuda.stack import DeviceLayer
-from sparsenn.backends.cuda.tiling import Tiling, device_limits, tiling_for
+from sparsenn.backends.cuda.tiling import Tiling, device_limits
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 
@@ -125,13 +141,37 @@ def launch_tile(step: StepInput) -> StepOutput:
 
 
 def launch_chunks(step: StepInput) -> StepOutput:
-    """Run one layer; inputs streamed through shared memory, the sums of many outputs in registers. Dense output."""
-    layer: DeviceLayer = step.stack.layers[step.first]
-    row = 8 * (layer.inputs + layer.outputs)  # row-major, and in tiles
-    with cupy().cuda.Device(step.stack.device), _memory(step, layer, row):
+    """Run all layers of the step; inputs streamed through shared memory, the sums of many outputs in registers.
+
+    Rows lie in tiles from the first layer to the last. All are computed in every layer, whether they have died or not;
+    once weights are laid out, the host waits for nothing until the last layer has been queued. Dense output.
+    """
+    cp = cupy()
+    layers: Sequence[DeviceLayer] = step.stack.layers[step.first : step.last]
+    rows = step.features.shape[0]
+    with cp.cuda.Device(step.stack.device), within_memory(_named(layers), rows, _tiled_bytes(layers)):
+        multiplicity = cp.asarray(step.multiplicity, dtype=np.int64)
+        counters = cp.zeros((len(layers), 3), np.int64)  # as in `kernels/rows/tiles.cu`
+        counters[0, 2] = weigh_rows(step.features, layers[0].degrees)[0].sum()
         with part("total"):
-            outputs = _multiply_chunks(layer, step.features)
-        return _finish(step, layer, "chunks", outputs)
+            weights = _laid_out(layers, rows)
+            block = weights[0].tiling.block
+            tiles = _in_tiles(step.features, weights[0])
+        for number, layer in enumerate(layers):
+            alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
+            with part("total"):
+                tiles = gather_chunks(weights[number], layer.activation, layer.clip, tiles, alive)
+            following = layers[number + 1].degrees if number + 1 < len(layers) else None
+            count_tiles(tiles, alive, multiplicity, layer.copies, following, counters[number:])
+        kept, outputs = np.arange(rows), None
+        if step.last - 1 >= step.droppable_from:
+            living = cp.flatnonzero(alive[:rows]).astype(np.int64)
+            if living.size < rows:
+                kept, outputs = cp.asnumpy(living), take_from_tiles(tiles, living)
+        if outputs is None:
+            with part("total"):
+                outputs = from_tiles(tiles, rows, weights[-1].tiling.block)
+        return StepOutput(outputs, kept, tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist()))
 
 
 def _by_chunks(step: StepInput, kernel: str, multiply: Multiply, rows_per_block: int = BLOCK) -> StepOutput:
@@ -263,18 +303,36 @@ _chunked: WeakKeyDictionary[DeviceLayer, dict[Tiling, ChunkedWeights]] = WeakKey
 """Weights laid out for `chunks`; a layer keeps those of every tiling it was run with."""
 
 
-def _multiply_chunks(layer: DeviceLayer, features: Features) -> Array:
-    """Multiply all rows, CSR or dense, into a dense matrix, inputs streamed through shared memory."""
-    rows, dense = features.shape[0], as_dense(features)
+def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
+    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
     limits = device_limits(cupy().cuda.runtime.getDevice())
-    tiling = tiling_for(rows, layer.inputs, layer.outputs, layer.weights.nnz, limits)
-    made = _chunked.setdefault(layer, {})
-    if tiling not in made:
-        made[tiling] = chunk_weights(layer.weights, layer.bias, tiling, limits)
-    weights = made[tiling]
-    tiles = gather_chunks(weights, layer.activation, layer.clip, to_tiles(dense, tiling.block))
-    outputs: Array = from_tiles(tiles, rows, tiling.block)
-    return outputs
+    shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+    found = []
+    for layer, tiling in zip(layers, shared_tilings(rows, shapes, limits), strict=True):
+        made = _chunked.setdefault(layer, {})
+        if tiling not in made:
+            made[tiling] = chunk_weights(layer.weights, layer.bias, tiling, limits)
+        found.append(made[tiling])
+    return found
+
+
+def _in_tiles(features: Features, weights: ChunkedWeights) -> Any:
+    """Lay rows of either form out in tiles for a layer."""
+    block = weights.tiling.block
+    return tiles_from_csr(features, block.rows) if isinstance(features, CSR) else to_tiles(features, block)
+
+
+def _named(layers: Sequence[DeviceLayer]) -> str:
+    """Say in words which layers a launch takes."""
+    if len(layers) == 1:
+        return f"a layer of {layers[0].inputs:,} x {layers[0].outputs:,}"
+    return f"{len(layers):,} layers of up to {max(layer.outputs for layer in layers):,} outputs"
+
+
+def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
+    """Return what a row takes: the widest two neighbours among its layers in tiles, and the result row-major."""
+    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
+    return 4 * (max(before + after for before, after in pairwise(widths)) + widths[-1])
 
 
 def _finish(step: StepInput, layer: DeviceLayer, kernel: str, outputs: Features) -> StepOutput:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sparsenn.backends.cuda import conversion
-from sparsenn.backends.cuda.loader import cupy
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, CSR, Array
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 
-__all__ = ["DeviceLayer", "Stack", "upload"]
+__all__ = ["DeviceLayer", "Stack", "activation_code", "prepared_bytes", "upload"]
 
 _CODES: dict[type, int] = {ReLU: 0, Sigmoid: 1, Tanh: 2, Identity: 3}
 """As `enum Activation` in `kernels/common.cuh`."""
@@ -29,7 +28,6 @@ class DeviceLayer:
     bias : (outputs,) float32.
     activation, clip : its code in `common.cuh`; infinity where there is no clip.
     copies : (outputs,) int64, how many neurons each output stands for.
-    degrees : (inputs,) int64, how many weights each input has.
     """
 
     weights: CSC
@@ -37,8 +35,8 @@ class DeviceLayer:
     activation: np.int32
     clip: np.float32
     copies: Array
-    degrees: Array
     _by_row: CSR | None = field(default=None, repr=False)
+    _degrees: Array | None = field(default=None, repr=False)
 
     @property
     def inputs(self) -> int:
@@ -58,6 +56,13 @@ class DeviceLayer:
         return self._by_row
 
     @property
+    def degrees(self) -> Array:
+        """How many weights each input has, (inputs,) int64, counted on the device on first use."""
+        if self._degrees is None:
+            self._degrees = conversion.histogram_warp_match(self.weights.indices, self.inputs)
+        return self._degrees
+
+    @property
     def epilogue(self) -> tuple[Array, np.int32, np.float32]:
         """The kernels' arguments for bias and activation."""
         return self.bias, self.activation, self.clip
@@ -71,38 +76,69 @@ class Stack:
     layers: tuple[DeviceLayer, ...]
 
 
-def upload(device: int, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
+def prepared_bytes(layer: SparseLinear) -> int:
+    """Estimate the device memory that a layer takes once a kernel has made of it what it reads.
+
+    That is the weights by column and by row, with 64-bit offsets and values unless they are all one; bias, copies and
+    degrees; and edges packed for the resident kernel, 8 bytes each and padded to an even number an output, which are
+    there twice while layers are joined.
+    """
+    entry = layer.weights.indices.itemsize + (0 if layer.weights.iso else 4)
+    by_column = layer.edges * entry + 8 * (layer.outputs + 1)
+    by_row = layer.edges * entry + 8 * (layer.inputs + 1)
+    vectors = (4 + 8) * layer.outputs + 8 * layer.inputs
+    packed = 2 * (8 * (layer.edges + layer.outputs) + 8 * (layer.outputs + 1))
+    return by_column + by_row + vectors + packed
+
+
+def upload(
+    device: int, layers: Sequence[SparseLinear], copies: Sequence[Array], to_device: Callable[[Array], Array]
+) -> Stack:
     """Copy layers to the device `device`, which must be the current one.
+
+    Parameters
+    ----------
+    layers : consecutive layers.
+    copies : for each layer, (outputs,) int64: how many neurons each output stands for.
+    to_device : returns a device array of a host array's values.
 
     Raises
     ------
     UsageError
         A layer has an activation that the kernels do not know.
     """
-    for number, layer in enumerate(layers, start=1):
-        if type(layer.activation) not in _CODES:
-            raise UsageError(f"layer {number}: the CUDA kernels do not know the activation {layer.activation}")
-    return Stack(device, tuple(_upload(layer, count) for layer, count in zip(layers, copies, strict=True)))
+    codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
+    return Stack(device, tuple(_upload(*given, to_device) for given in zip(layers, copies, codes, strict=True)))
 
 
-def _upload(layer: SparseLinear, copies: Array) -> DeviceLayer:
-    cp = cupy()
+def activation_code(layer: SparseLinear | Linear, number: int) -> tuple[np.int32, np.float32]:
+    """Return a layer's activation and clip as the kernels take them.
+
+    Raises
+    ------
+    UsageError
+        The kernels do not know the activation; the message calls the layer by its number.
+    """
+    activation = layer.activation
+    if type(activation) not in _CODES:
+        raise UsageError(f"layer {number}: the CUDA kernels do not know the activation {activation}")
+    clip = activation.clip if isinstance(activation, ReLU) else None
+    return np.int32(_CODES[type(activation)]), np.float32(np.inf if clip is None else clip)
+
+
+def _upload(
+    layer: SparseLinear, copies: Array, code: tuple[np.int32, np.float32], to_device: Callable[[Array], Array]
+) -> DeviceLayer:
     weights = layer.weights
     return DeviceLayer(
         weights=CSC(
             weights.shape,
-            cp.asarray(weights.indptr),
-            cp.asarray(weights.indices),
-            cp.asarray(weights.values, dtype=np.float32),
+            to_device(weights.indptr),
+            to_device(weights.indices),
+            to_device(weights.values.astype(np.float32, copy=False)),
         ),
-        bias=cp.asarray(layer.bias_vector()),
-        activation=np.int32(_CODES[type(layer.activation)]),
-        clip=np.float32(_clip(layer.activation)),
-        copies=cp.asarray(copies, dtype=np.int64),
-        degrees=cp.asarray(np.bincount(weights.indices, minlength=layer.inputs).astype(np.int64)),
+        bias=to_device(layer.bias_vector()),
+        activation=code[0],
+        clip=code[1],
+        copies=to_device(copies.astype(np.int64, copy=False)),
     )
-
-
-def _clip(activation: Activation) -> float:
-    clip = activation.clip if isinstance(activation, ReLU) else None
-    return np.inf if clip is None else clip

@@ -1,0 +1,184 @@
+"""Stages of the resident engine whose rows are many: all their layers in one launch, as `gather_chunks` computes one.
+
+The kernels are in `kernels/engine/06_chunk_layers.cu`. Features lie in tiles while a stage lasts, and are rows again
+between stages, so that rows can be dropped and grouped there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.chunks import ChunkedWeights, chunk_weights
+from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.stack import DeviceLayer
+from sparsenn.backends.cuda.tiling import (
+    BLOCKS,
+    MOST_STAGES,
+    WARP,
+    BlockShape,
+    Limits,
+    Tiling,
+    device_limits,
+    estimated_clocks,
+    tilings,
+)
+
+__all__ = ["ChunkStages", "StageTiles", "lay_out"]
+
+WAVE_BYTES = 24 << 20
+"""Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
+
+_SHAPES = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64)
+"""Counting takes registers, too: more sums would spill before compute capability 9.0."""
+
+_PROGRAMS = {
+    block: program("engine/06_chunk_layers.cu", **{name: (value,) for name, value in block.defines.items()})
+    for block in _SHAPES
+}
+
+_CHUNKED = np.dtype([("records", "u8"), ("starts", "u8"), ("slots", "u8"), ("groups", "i4"), ("unused", "i4")])
+_BUFFERS = np.dtype(
+    [(name, "u8") for name in ("even", "odd", "nonzeros", "done", "tile_bytes")]
+    + [(name, "i4") for name in ("capacity", "wave", "chunk", "stages", "stage_bytes", "unused")]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StageTiles:
+    """The layers of one stage, laid out alike.
+
+    Parameters
+    ----------
+    block : shape of the blocks.
+    chunk, stages, stage_bytes : inputs at a time, chunks in shared memory, and room for each; of all layers.
+    weights : of each layer.
+    width : the widest that rows are in the stage.
+    """
+
+    block: BlockShape
+    chunk: int
+    stages: int
+    stage_bytes: int
+    weights: tuple[ChunkedWeights, ...]
+    width: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights in this layout."""
+        return sum(weights.nbytes for weights in self.weights)
+
+
+def lay_out(layers: Sequence[DeviceLayer], rows: int, limits: Limits) -> StageTiles:
+    """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
+    block, groups, chunk = min(
+        (_shape_for(layers, rows, block, limits) for block in _SHAPES), key=lambda found: found[0]
+    )[1:]
+    while True:  # records that turn out too long are cut shorter, and then those of all layers
+        weights = [
+            chunk_weights(layer.weights, layer.bias, Tiling(block, count, chunk), limits)
+            for layer, count in zip(layers, groups, strict=True)
+        ]
+        shortest = min(found.tiling.chunk for found in weights)
+        if shortest == chunk:
+            break
+        chunk = shortest
+    stage_bytes = max(found.stage_bytes for found in weights)
+    stages = min(MOST_STAGES, limits.room(block) // stage_bytes)
+    width = max(max(layer.inputs, layer.outputs) for layer in layers)
+    return StageTiles(block, chunk, stages, stage_bytes, tuple(weights), width)
+
+
+def _shape_for(
+    layers: Sequence[DeviceLayer], rows: int, block: BlockShape, limits: Limits
+) -> tuple[float, BlockShape, list[int], int]:
+    """Return the estimated clocks of all layers in blocks of a shape, the shape, their groups, and the chunk."""
+    clocks, groups, chunk = 0.0, [], 1 << 30
+    for layer in layers:
+        size = (rows, layer.inputs, max(1, layer.outputs), layer.weights.nnz)
+        found = min(
+            (tiling for tiling in tilings(*size, limits, tile_rows=block.rows) if tiling.block == block),
+            key=lambda tiling: estimated_clocks(tiling, *size, limits),
+        )
+        clocks += estimated_clocks(found, *size, limits)
+        groups.append(found.groups)
+        chunk = min(chunk, found.chunk)
+    return clocks, block, groups, chunk
+
+
+class ChunkStages:
+    """Buffers and launches for stages that are computed in tiles.
+
+    Parameters
+    ----------
+    stages : from `lay_out`.
+    rows : at most, of any stage.
+    """
+
+    def __init__(self, stages: Sequence[StageTiles], rows: int) -> None:
+        cp = cupy()
+        self._stages = tuple(stages)
+        self._limits = device_limits(cp.cuda.runtime.getDevice())
+        most_rows = max(stage.block.rows for stage in stages)
+        capacity = -(-max(1, rows) // most_rows) * most_rows
+        size = capacity * max(stage.width for stage in stages)
+        self._tiles = [cp.empty(size, np.float32) for _ in range(2)]
+        self._nonzeros = [cp.empty((len(stage.weights), capacity), np.int32) for stage in stages]
+        self._done = [cp.empty((len(stage.weights), capacity // stage.block.rows), np.int32) for stage in stages]
+        self._chunked = [cp.asarray(np.frombuffer(_records(stage).tobytes(), np.uint8)) for stage in stages]
+        records = np.concatenate([self._record(number, capacity) for number in range(len(stages))])
+        self._buffers = cp.asarray(np.frombuffer(records.tobytes(), np.uint8))
+
+    def _record(self, number: int, capacity: int) -> Any:
+        stage = self._stages[number]
+        line = stage.block.line
+        record = np.zeros(1, _BUFFERS)
+        record["even"], record["odd"] = (tiles.data.ptr for tiles in self._tiles)
+        record["nonzeros"], record["done"] = self._nonzeros[number].data.ptr, self._done[number].data.ptr
+        record["tile_bytes"], record["capacity"] = line * stage.width, capacity
+        groups = max(weights.tiling.groups for weights in stage.weights)
+        blocks = self._limits.multiprocessors * stage.block.blocks
+        record["wave"] = max(-(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
+        record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
+        return record
+
+    def clear(self, stream: Any) -> None:
+        """Enqueue what has to be zero before a run."""
+        for array in (*self._nonzeros, *self._done):
+            cupy().cuda.runtime.memsetAsync(array.data.ptr, 0, array.nbytes, stream.ptr)
+
+    def enqueue(self, number: int, network: Any, stage: Any, few: int) -> None:
+        """Enqueue stage `number` of `stages` on the current stream.
+
+        Parameters
+        ----------
+        network, stage : device arrays that hold a `Network` and this stage's `Stage` record.
+        few : rows up to which the kernels leave the stage to another.
+        """
+        tiles, multiprocessors = self._stages[number], self._limits.multiprocessors
+        block, buffers = tiles.block, self._buffers[number * _BUFFERS.itemsize :]
+        source, common = _PROGRAMS[block], (network, stage)
+        threads, few_rows = (512,), np.int32(few)
+        source.kernel("stage_to_tiles")((4 * multiprocessors,), threads, (*common, few_rows, buffers))
+        kernel = source.kernel("chunk_layers")
+        kernel.max_dynamic_shared_size_bytes = self._limits.room(block)
+        kernel(
+            (multiprocessors * block.blocks,),
+            (WARP * (block.warps + 1),),
+            (*common, self._chunked[number], few_rows, buffers),
+            shared_mem=tiles.stages * tiles.stage_bytes,
+        )
+        source.kernel("tiles_to_stage")((2 * multiprocessors,), threads, (*common, few_rows, buffers))
+
+
+def _records(stage: StageTiles) -> Any:
+    """Build the `ChunkedLayer` records of the kernel."""
+    records = np.zeros(len(stage.weights), _CHUNKED)
+    for record, weights in zip(records, stage.weights, strict=True):
+        for name in ("records", "starts", "slots"):
+            record[name] = getattr(weights, name).data.ptr
+        record["groups"] = weights.tiling.groups
+    return records

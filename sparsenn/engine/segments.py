@@ -1,0 +1,85 @@
+"""Prepared weights, segment by segment: at most two at a time, the next one made while one is computed with."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from sparsenn.engine.plan import Plan
+
+__all__ = ["PreparedSegments"]
+
+
+class PreparedSegments:
+    """Prepares a plan's segments and keeps the one in use, so that a plan of one segment prepares it once.
+
+    Where the backend says that it pays, one thread prepares the next segment meanwhile. It lives no longer than the
+    `with` block.
+
+    Parameters
+    ----------
+    plan : its segments and its backend.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._current: tuple[int, Any] | None = None
+        self._ahead: tuple[int, Future[Any]] | None = None
+        threaded = len(plan.segments) > 1 and plan.backend.prepares_ahead
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare") if threaded else None
+
+    def __enter__(self) -> PreparedSegments:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+        self._current = self._ahead = None
+
+    def get(self, number: int, following: int | None) -> Any:
+        """Return the stack of segment `number`, and begin to prepare segment `following`, if there is one.
+
+        The stack returned before is dropped first: whoever asked for it must have let go of it, and its last launch
+        must have returned.
+
+        Raises
+        ------
+        SparseNNError
+            As the backend's `prepare`, for segment `number`.
+        """
+        if self._current is None or self._current[0] != number:
+            self._current = None
+            self._current = number, self._taken(number)
+        if self._worker is not None and self._ahead is None and following is not None and following != number:
+            self._ahead = following, self._worker.submit(self._prepare, following)
+        return self._current[1]
+
+    def drop(self) -> None:
+        """Let go of all stacks, the one that is being prepared too, unless there is but one segment."""
+        if len(self._plan.segments) > 1:
+            self._current = None
+            self._forget_ahead()
+
+    def _taken(self, number: int) -> Any:
+        """Return a segment: the one made ahead if it is that, else made here."""
+        if self._ahead is not None and self._ahead[0] == number:
+            (_, future), self._ahead = self._ahead, None
+            try:
+                return future.result()
+            finally:
+                del future  # it holds the error, whose traceback holds this frame
+        self._forget_ahead()
+        return self._prepare(number)
+
+    def _forget_ahead(self) -> None:
+        """Wait for the segment made ahead, and drop it; it raises again when it is asked for."""
+        if self._ahead is not None:
+            (_, future), self._ahead = self._ahead, None
+            if not future.cancel():
+                future.exception()
+
+    def _prepare(self, number: int) -> Any:
+        first, last = self._plan.segments[number]
+        merged = self._plan.merged
+        return self._plan.backend.prepare(merged.network.layers[first:last], merged.copies[first:last])

@@ -1,0 +1,92 @@
+"""The dense fully connected layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sparsenn.errors import InputError, ShapeError
+from sparsenn.formats import Array
+from sparsenn.layers.activation import Activation, ReLU
+
+__all__ = ["Linear"]
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Y' = activation(Y · W + b) with dense W.
+
+    Parameters
+    ----------
+    weights : float32 of shape (inputs, outputs), row-major; anything that becomes that without loss of shape is taken.
+    bias : None, one number for all outputs, or a float32 vector of shape (outputs,).
+    activation : applied to each element; `ReLU()` unless given.
+
+    Raises
+    ------
+    ShapeError
+        The weights are not a matrix with at least one row and one column, or the bias does not fit them.
+    InputError
+        A weight or a bias is not a finite float32 number.
+    """
+
+    weights: Array
+    bias: float | Array | None = None
+    activation: Activation = field(default_factory=ReLU)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _float32(self.weights, "weights"))
+        if self.weights.ndim != 2 or 0 in self.weights.shape:
+            raise ShapeError(f"the weights have shape {self.weights.shape}; a layer takes (inputs, outputs)")
+        if self.bias is None:
+            return
+        bias = _float32(self.bias, "bias")
+        if bias.ndim and bias.shape != (self.outputs,):
+            raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
+        object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
+
+    @property
+    def inputs(self) -> int:
+        """Width of Y."""
+        return int(self.weights.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        """Width of Y'."""
+        return int(self.weights.shape[1])
+
+    @property
+    def edges(self) -> int:
+        """Weights, zero or not."""
+        return int(self.weights.size)
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """Whether an input row of zeros gives an output row of zeros: act(b) = 0 for every output."""
+        bias = np.asarray(0.0 if self.bias is None else self.bias, dtype=np.float32)
+        return not bool(self.activation(bias).any())
+
+    def bias_vector(self) -> Array:
+        """Return the bias as float32 of shape (outputs,); zeros where there is none."""
+        return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.outputs,)).astype(np.float32)
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y' for a Y of shape (rows, inputs).
+
+        Raises
+        ------
+        ShapeError
+            Y is not two-dimensional with `inputs` columns.
+        """
+        if len(input_shape) != 2 or input_shape[1] != self.inputs:
+            raise ShapeError(f"the layer takes (rows, {self.inputs}); its input has shape {input_shape}")
+        return input_shape[0], self.outputs
+
+
+def _float32(values: float | Array, what: str) -> Array:
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(values, dtype=np.float32) if np.ndim(values) else np.asarray(values, np.float32)
+    if not np.isfinite(array).all():
+        raise InputError(f"the {what} hold NaN, infinity, or a number beyond float32")
+    return array
