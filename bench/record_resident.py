@@ -153,7 +153,7 @@ def prepare(merged: Merged, inputs: CSR, droppable: int = 0, deduplicate: bool =
     packed = pack_network(layers)
     placed = backend.place(inputs)
     assert isinstance(placed, CSR)
-    run = ResidentRun(packed, placed, np.ones(placed.shape[0], np.int64), droppable, deduplicate, layers)
+    run = ResidentRun(packed, placed, np.ones(placed.shape[0], np.int64), droppable, deduplicate)
     cupy.cuda.Device().synchronize()
     return run, packed.nbytes
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sparsenn.backends.cuda.chunks import ChunkedWeights, chunk_weights
 from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.packed import PackedNetwork
 from sparsenn.backends.cuda.stack import DeviceLayer
 from sparsenn.backends.cuda.tiling import (
     BLOCKS,
@@ -27,7 +29,7 @@ from sparsenn.backends.cuda.tiling import (
     tilings,
 )
 
-__all__ = ["ChunkStages", "StageTiles", "lay_out"]
+__all__ = ["ChunkStages", "StageTiles", "laid_out"]
 
 WAVE_BYTES = 24 << 20
 """Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
@@ -72,7 +74,27 @@ class StageTiles:
         return sum(weights.nbytes for weights in self.weights)
 
 
-def lay_out(layers: Sequence[DeviceLayer], rows: int, limits: Limits) -> StageTiles:
+_laid_out: WeakKeyDictionary[PackedNetwork, dict[tuple[int, int, int], StageTiles]] = WeakKeyDictionary()
+
+
+def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: int) -> tuple[StageTiles, ...]:
+    """Return stages laid out for the current device, kept for later calls with about as many rows.
+
+    Parameters
+    ----------
+    ranges : first and last layer of each stage.
+    rows : at most, of any stage.
+    """
+    limits = device_limits(cupy().cuda.runtime.getDevice())
+    kept = _laid_out.setdefault(network, {})
+    magnitude = max(1, rows).bit_length()
+    for first, last in ranges:
+        if (first, last, magnitude) not in kept:
+            kept[first, last, magnitude] = _lay_out(network.layers[first:last], rows, limits)
+    return tuple(kept[first, last, magnitude] for first, last in ranges)
+
+
+def _lay_out(layers: Sequence[DeviceLayer], rows: int, limits: Limits) -> StageTiles:
     """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
     block, groups, chunk = min(
         (_shape_for(layers, rows, block, limits) for block in _SHAPES), key=lambda found: found[0]
@@ -114,7 +136,7 @@ class ChunkStages:
 
     Parameters
     ----------
-    stages : from `lay_out`.
+    stages : from `laid_out`.
     rows : at most, of any stage.
     """
 
@@ -171,7 +193,8 @@ class ChunkStages:
             (*common, self._chunked[number], few_rows, buffers),
             shared_mem=tiles.stages * tiles.stage_bytes,
         )
-        source.kernel("tiles_to_stage")((2 * multiprocessors,), threads, (*common, few_rows, buffers))
+        source.kernel("leave_tiles")((2 * multiprocessors,), (256,), (*common, few_rows, buffers))
+        source.kernel("tiles_to_stage")((4 * multiprocessors,), threads, (*common, few_rows, buffers))
 
 
 def _records(stage: StageTiles) -> Any:

@@ -26,11 +26,13 @@ class PackedNetwork:
 
     Parameters
     ----------
+    layers : as they were uploaded.
     widths : inputs of the first layer, then outputs of each.
     arrays : the device arrays that `pointer` refers to: layers, columns, edges, bias, copies.
     pointer : device array that holds one `Network` record.
     """
 
+    layers: tuple[DeviceLayer, ...]
     widths: tuple[int, ...]
     arrays: tuple[Any, ...]
     pointer: Any
@@ -69,7 +71,7 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
         cp.concatenate([layer.copies for layer in layers]).astype(np.int32),
     )
     pointers = cp.asarray(np.array([array.data.ptr for array in arrays], np.uint64))
-    return PackedNetwork((layers[0].inputs, *(layer.outputs for layer in layers)), arrays, pointers)
+    return PackedNetwork(tuple(layers), (layers[0].inputs, *(layer.outputs for layer in layers)), arrays, pointers)
 
 
 def _padded_edges(layer: DeviceLayer) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,13 +18,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.chunk_stages import ChunkStages, lay_out
+from sparsenn.backends.cuda.chunk_stages import ChunkStages, laid_out
 from sparsenn.backends.cuda.conversion import INDEX_TYPES, index_type
+from sparsenn.backends.cuda.counted import count_inputs, counted_first, has_finite_products, rows_for
 from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.packed import PackedNetwork, bytes_of, pack_network
 from sparsenn.backends.cuda.rows import as_dense
-from sparsenn.backends.cuda.stack import DeviceLayer, Stack
+from sparsenn.backends.cuda.stack import Stack
 from sparsenn.backends.cuda.tiling import device_limits
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
@@ -47,8 +49,16 @@ FIRST_STAGES = (3, 3, 3, 3, 6, 6)
 """Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
 microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
 
-CHUNKED_WIDTH = 256
-CHUNKED_LAYERS = 30
+COUNTED_WIDTH = 128
+"""Outputs of the first layer from which on the inputs are counted in a stage of their own; fewer are computed with the
+layers behind them, by testing bits. 64 outputs took 8 % longer in all by counting (1024 x 120), 256 took 23 % less."""
+
+TILED_WIDTH = 1024
+"""Width from which on stages with many rows are computed in tiles that pass through the L2 cache. Rows of 64, 256, 1024
+and 4096 (the challenge's networks, merged) took 0.35, 0.20 more, 0.09 and 0.37 less of the time that way."""
+
+TILED_LAYERS = 30
+"""Layers up to which that is done: laying weights out for it takes milliseconds a layer."""
 
 DISTINCT_FROM = 4
 """Layers after which equal rows are looked for."""
@@ -110,16 +120,25 @@ def _room() -> int:
 def why_not(network: Network, inputs: CSR) -> str | None:
     """Say why a network (as it is computed) and inputs cannot run resident; None if they can."""
     widths = [layer.outputs for layer in network]
-    as_bits = inputs.iso or not inputs.nnz
-    fits = _first_shape(as_bits, network.inputs, widths, _room()) and tile_shape(widths, 0, _room())
+    room = _room()
+    if inputs.iso or not inputs.nnz:
+        one = np.float32(inputs.values[0] if inputs.nnz else 0)
+        weights = network[0].weights
+        counted = rows_for(network.inputs, room) is not None and has_finite_products(weights, one)
+        fits = tile_shape(widths, 0 if counted else network.inputs, room)
+    else:
+        fits = tile_shape([network.inputs, *widths], 0, room)
     if not fits:
         return f"rows of {max(widths):,} outputs, or {network.inputs:,} inputs, do not fit into shared memory"
     return None
 
 
-def _first_shape(as_bits: bool, inputs: int, widths: Sequence[int], room: int) -> tuple[int, int, int] | None:
-    """As `tile_shape`, for the stage that reads the inputs: as bits, or as rows like any other."""
-    return tile_shape(widths, inputs, room) if as_bits else tile_shape([inputs, *widths], 0, room)
+class _Reads(Enum):
+    """What a stage reads: the inputs' bits, counted or tested one by one, or rows."""
+
+    COUNTS = "counts"
+    BITS = "bits"
+    ROWS = "rows"
 
 
 @dataclass(frozen=True)
@@ -130,6 +149,29 @@ class _Cut:
     last: int
     widths: tuple[int, ...]
     distinct: bool
+    reads: _Reads
+
+    @property
+    def lists(self) -> bool:
+        """Whether a list says which of the rows it leaves are meant."""
+        return self.distinct or self.reads is _Reads.COUNTS
+
+
+def _cuts(widths: tuple[int, ...], reads: _Reads, deduplicate: bool) -> list[_Cut]:
+    """Cut a network of these widths into stages, of which the first reads the inputs."""
+    layers = len(widths) - 1
+    lengths = [1, *stage_lengths(layers - 1)] if reads is _Reads.COUNTS else stage_lengths(layers)
+    ends = list(accumulate(lengths))
+    return [
+        _Cut(
+            first,
+            last,
+            widths[first : last + 1],
+            deduplicate and last >= DISTINCT_FROM,
+            _Reads.ROWS if first else reads,
+        )
+        for first, last in zip([0, *ends], ends, strict=False)
+    ]
 
 
 class ResidentRun:
@@ -151,7 +193,6 @@ class ResidentRun:
         multiplicity: Array,
         droppable_from: int,
         deduplicate: bool,
-        layers: Sequence[DeviceLayer] = (),
     ) -> None:
         cp = cupy()
         self.network = network
@@ -162,27 +203,23 @@ class ResidentRun:
         self._droppable_from = droppable_from
         self._room = _room()
         self._multiprocessors = device_limits(cp.cuda.runtime.getDevice()).multiprocessors
-        ends = list(accumulate(stage_lengths(len(network.widths) - 1)))
-        self._cuts = [
-            _Cut(first, last, network.widths[first : last + 1], deduplicate and last >= DISTINCT_FROM)
-            for first, last in zip([0, *ends], ends, strict=False)
-        ]
-        limits = device_limits(cp.cuda.runtime.getDevice())
-        laid_out = {
-            number: lay_out(layers[cut.first : cut.last], self.rows, limits)
-            for number, cut in enumerate(self._cuts)
-            if layers and self._chunkable(number, cut)
-        }
-        self._number_of = {number: place for place, number in enumerate(laid_out)}
-        self._chunks = ChunkStages(tuple(laid_out.values()), self.rows) if laid_out else None
+        bits_fit = tile_shape(network.widths[1:], network.widths[0], self._room) is not None
+        counts = isinstance(inputs, CSR) and (network.widths[1] >= COUNTED_WIDTH or not bits_fit)
+        self._counted = counted_first(network, self._one, self._room) if counts else None
+        reads = _Reads.ROWS if not isinstance(inputs, CSR) else _Reads.COUNTS if self._counted else _Reads.BITS
+        self._cuts = _cuts(network.widths, reads, deduplicate)
+        in_tiles = [number for number, cut in enumerate(self._cuts) if self._takes_tiles(cut)]
+        ranges = [(self._cuts[number].first, self._cuts[number].last) for number in in_tiles]
+        self._place_of = {number: place for place, number in enumerate(in_tiles)}
+        self._chunks = ChunkStages(laid_out(network, ranges, self.rows), self.rows) if in_tiles else None
         self.stream = cp.cuda.Stream(non_blocking=True)
         self._allocate()
         self._graph = self._capture()
 
-    def _chunkable(self, number: int, cut: _Cut) -> bool:
-        reads_bits = number == 0 and isinstance(self.inputs, CSR)
-        wide = max(cut.widths) >= CHUNKED_WIDTH
-        return wide and not reads_bits and cut.last <= CHUNKED_LAYERS and self.rows > FEW_ROWS
+    def _takes_tiles(self, cut: _Cut) -> bool:
+        """Whether a stage is computed by `ChunkStages` while rows are many."""
+        wide = max(cut.widths) >= TILED_WIDTH
+        return cut.reads is _Reads.ROWS and wide and cut.last <= TILED_LAYERS and self.rows > FEW_ROWS
 
     def _allocate(self) -> None:
         cp = cupy()
@@ -216,11 +253,12 @@ class ResidentRun:
             stage["weights_out"] = self._weights[number % 2].data.ptr
             stage["count_out"] = self._counts[number].data.ptr
             stage["next"] = self._links[number, 0].data.ptr
-            if cut.distinct:
+            if cut.lists:
                 stage["list_count"] = self._counts[number, 1:].data.ptr
+                stage["list"] = self._links[number, 3].data.ptr
+            if cut.distinct:
                 stage["table"] = next(tables).data.ptr
-                for name, column in (("kept", 1), ("index", 2), ("list", 3)):
-                    stage[name] = self._links[number, column].data.ptr
+                stage["kept"], stage["index"] = (self._links[number, column].data.ptr for column in (1, 2))
         for before, after in pairwise(stages):
             after["rows_in"], after["weights_in"] = before["rows_out"], before["weights_out"]
             after["list_in"] = before["list"]
@@ -246,8 +284,8 @@ class ResidentRun:
             self._chunks.clear(self.stream)
         for number, cut in enumerate(self._cuts):
             stage = self._stages[number * _STAGE.itemsize :]
-            if number or not isinstance(self.inputs, CSR):
-                self._enqueue_rows(stage, cut, self._number_of.get(number))
+            if cut.reads is _Reads.ROWS:
+                self._enqueue_rows(stage, cut, self._place_of.get(number))
             else:
                 self._enqueue_inputs(stage, cut, self.inputs)
             if cut.distinct:
@@ -259,9 +297,14 @@ class ResidentRun:
         runtime.memcpyAsync(self._host_owner.ctypes.data, self._owner.data.ptr, size, kind, self.stream.ptr)
 
     def _enqueue_inputs(self, stage: Any, cut: _Cut, inputs: CSR) -> None:
-        shape = tile_shape(cut.widths[1:], cut.widths[0], self._room)
-        arrays = (inputs.indptr, inputs.indices, self._one)
-        self._enqueue_tiles("tile_inputs", (self.network.pointer, stage), shape, arrays, index_type(inputs.indices))
+        entries = (inputs.indptr, inputs.indices, self._one)
+        if self._counted:
+            count_inputs(self.network.pointer, stage, self._counted, *entries, self._room)
+        else:
+            shape = tile_shape(cut.widths[1:], cut.widths[0], self._room)
+            self._enqueue_tiles(
+                "tile_inputs", (self.network.pointer, stage), shape, entries, index_type(inputs.indices)
+            )
 
     def _enqueue_rows(self, stage: Any, cut: _Cut, chunked: int | None) -> None:
         few, common = np.int32(FEW_ROWS), (self.network.pointer, stage)
@@ -306,10 +349,10 @@ class ResidentRun:
     def features(self) -> Any:
         """Return the rows at the end, on the device, (rows left, outputs) float32."""
         number, cut = len(self._cuts) - 1, self._cuts[-1]
-        left = int(self._counts[number, int(cut.distinct)])
+        left = int(self._counts[number, int(cut.lists)])
         width = cut.widths[-1]
         rows = self._buffers[number % 2][: self.rows * width].reshape(self.rows, width)
-        return rows[self._links[number, 3, :left]] if cut.distinct else rows[:left].copy()
+        return rows[self._links[number, 3, :left]] if cut.lists else rows[:left].copy()
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer."""
@@ -347,7 +390,7 @@ def launch_resident(step: StepInput) -> StepOutput:
         packed = _packed(stack, step.first, step.last)
         features = step.features if _as_bits(step.features) else cp.ascontiguousarray(as_dense(step.features))
         droppable_from = max(0, step.droppable_from - step.first)
-        run = ResidentRun(packed, features, step.multiplicity, droppable_from, step.deduplicate, layers)
+        run = ResidentRun(packed, features, step.multiplicity, droppable_from, step.deduplicate)
         run.launch()
         owner = run.owners().astype(np.int64)
         return StepOutput(run.features(), np.zeros(0, np.int64), run.counts(), owner)

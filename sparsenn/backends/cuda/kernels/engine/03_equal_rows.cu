@@ -9,11 +9,17 @@
 // Came before: tile_layers and row_layers, which leave rows with their hashes.
 #include "resident.cuh"
 
+constexpr int AT_ONCE = 8;  // elements of a lane that are on their way together
+
 __device__ __forceinline__ bool same_row(const float* one, const float* other, int width) {
-    for (int base = 0; base < width; base += 32) {
-        const int place = base + threadIdx.x % 32;
-        const bool differs = place < width && __float_as_uint(one[place]) != __float_as_uint(other[place]);
-        if (__any_sync(0xffffffffu, differs)) return false;
+    for (int base = 0; base < width; base += 32 * AT_ONCE) {
+        unsigned difference = 0;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int place = base + 32 * k + threadIdx.x % 32;
+            if (place < width) difference |= __float_as_uint(one[place]) ^ __float_as_uint(other[place]);
+        }
+        if (__any_sync(0xffffffffu, difference != 0)) return false;
     }
     return true;
 }

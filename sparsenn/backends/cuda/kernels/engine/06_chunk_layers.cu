@@ -227,124 +227,132 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
 
 // ---- Into tiles and out of them ---------------------------------------------------------------------------------
 
-constexpr int SIDE = 32;      // columns that a block takes at a time
-constexpr int THREADS = 512;  // of the two kernels below
+constexpr int SIDE = 32;      // columns that a block takes at a time: a strip
+constexpr int STRIPS = 4;     // strips that it takes one after the other
+constexpr int THREADS = 512;  // of the two kernels that move rows
+constexpr int WARP_ROWS = ROWS / (THREADS / WARP);
 static_assert(THREADS % ROWS == 0, "a thread keeps to one row");
 
 // The stage's input rows, by its list, to tiles; what fills the last tile up is zeros.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     stage_to_tiles(const Network* network, const Stage* stages, int few, const Buffers* where) {
     __shared__ float block[SIDE][ROWS + 1];
+    __shared__ int from[ROWS];
     const Stage& stage = *stages;
     const int rows = *stage.count_in;
     if (rows <= few) return;
     const Buffers buffers = *where;
     const int width = network->layers[stage.first].inputs, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int strips = (width + SIDE - 1) / SIDE, tiles = (rows + ROWS - 1) / ROWS;
-    for (int number = blockIdx.x; number < tiles * strips; number += gridDim.x) {
-        const int tile = number / strips, first = number % strips * SIDE, column = first + lane;
-        for (int row = warp; row < ROWS; row += THREADS / WARP) {
-            const int position = tile * ROWS + row;
-            float value = 0.0f;
-            if (position < rows && column < width) {
-                const int from = stage.list_in ? stage.list_in[position] : position;
-                value = stage.rows_in[static_cast<int64>(from) * width + column];
-            }
-            block[lane][row] = value;
+    const int pieces = (width + SIDE * STRIPS - 1) / (SIDE * STRIPS), tiles = (rows + ROWS - 1) / ROWS;
+    for (int number = blockIdx.x; number < tiles * pieces; number += gridDim.x) {
+        const int tile = number / pieces, begin = number % pieces * SIDE * STRIPS, own = threadIdx.x % ROWS;
+        if (threadIdx.x < ROWS) {
+            const int position = tile * ROWS + threadIdx.x;
+            from[threadIdx.x] = position >= rows ? -1 : stage.list_in ? stage.list_in[position] : position;
         }
         __syncthreads();
         float* target = reinterpret_cast<float*>(buffers.tile(tile, 0));
-        for (int line = threadIdx.x / ROWS; line < SIDE && first + line < width; line += THREADS / ROWS)
-            target[static_cast<int64>(first + line) * ROWS + threadIdx.x % ROWS] = block[line][threadIdx.x % ROWS];
-        __syncthreads();
+        for (int first = begin; first < min(begin + SIDE * STRIPS, width); first += SIDE) {
+            float values[WARP_ROWS];
+#pragma unroll
+            for (int k = 0; k < WARP_ROWS; k++) {
+                const int row = from[warp * WARP_ROWS + k];
+                const bool inside = row >= 0 && first + lane < width;
+                values[k] = inside ? stage.rows_in[static_cast<int64>(row) * width + first + lane] : 0.0f;
+            }
+#pragma unroll
+            for (int k = 0; k < WARP_ROWS; k++) block[lane][warp * WARP_ROWS + k] = values[k];
+            __syncthreads();
+            for (int line = threadIdx.x / ROWS; line < SIDE && first + line < width; line += THREADS / ROWS)
+                target[static_cast<int64>(first + line) * ROWS + own] = block[line][own];
+            __syncthreads();
+        }
     }
 }
 
-struct Departure {
-    int slots[ROWS];     // where each row of the tile goes, -1 if it is dropped
-    uint64 hashes[ROWS];
-    int left;            // rows that are not dropped
-};
-
-// Gives the tile's rows that are left a place in the output, and accounts for all layers of the stage.
-__device__ __forceinline__ void depart(const Problem& problem, const Stage& stage, const Buffers& buffers, int tile, int rows,
-                       Departure& departure) {
-    const int row = threadIdx.x, position = tile * ROWS + row, lane = threadIdx.x % WARP;
-    if (threadIdx.x == 0) departure.left = 0;
-    __syncthreads();
-    if (row < ROWS) {
+// Gives the rows that are left a place in the output, and accounts for all layers of the stage. A warp takes 32 rows.
+extern "C" __global__ void __launch_bounds__(256)
+    leave_tiles(const Network* network, const Stage* stages, int few, const Buffers* where) {
+    const Stage& stage = *stages;
+    const int rows = *stage.count_in, lane = threadIdx.x % WARP;
+    if (rows <= few) return;
+    const Buffers buffers = *where;
+    for (int base = blockIdx.x * blockDim.x + threadIdx.x - lane; base < rows; base += gridDim.x * blockDim.x) {
+        const int position = base + lane;
         const bool present = position < rows;
         const int from = !present ? -1 : stage.list_in ? stage.list_in[position] : position;
         const int weight = !present ? 0 : stage.weights_in ? stage.weights_in[from] : 1;
         int nonzeros = 0;
-        for (int layer = 0; layer < problem.count; layer++) {
-            nonzeros = present ? buffers.nonzeros[static_cast<int64>(layer) * buffers.capacity + position] : 0;
+        for (int number = stage.first; number < stage.last; number++) {
+            const int64 layer = number - stage.first;
+            nonzeros = present ? buffers.nonzeros[layer * buffers.capacity + position] : 0;
             const uint64 active = warp_sum(nonzeros ? static_cast<uint64>(weight) : 0ull);
             const uint64 sum = warp_sum(static_cast<uint64>(weight) * nonzeros);
-            uint64* counters = stage.counters + 4 * (stage.first + layer);
-            if (lane == 0 && sum) {
-                atomicAdd(&counters[1], active);
-                atomicAdd(&counters[2], sum);
-            }
-            if (row == 0) {
-                const uint64 here = min(ROWS, rows - tile * ROWS);
+            if (lane == 0) {
+                const uint64 here = min(WARP, rows - base);
+                uint64* counters = stage.counters + 4 * number;
                 atomicAdd(&counters[0], here);
-                atomicAdd(&counters[3], here * problem.layers[layer].edges);
+                if (sum) {
+                    atomicAdd(&counters[1], active);
+                    atomicAdd(&counters[2], sum);
+                }
+                atomicAdd(&counters[3], here * network->layers[number].edges);
             }
         }
         const bool keep = present && (nonzeros || stage.last - 1 < stage.droppable_from);
         const unsigned kept = __ballot_sync(ALL_LANES, keep);
         int start = 0;
-        if (lane == 0 && kept) {
-            start = atomicAdd(stage.count_out, __popc(kept));
-            atomicAdd(&departure.left, __popc(kept));
-        }
+        if (lane == 0 && kept) start = atomicAdd(stage.count_out, __popc(kept));
         start = __shfl_sync(ALL_LANES, start, 0);
         const int slot = keep ? start + __popc(kept & lanes_below(lane)) : -1;
-        departure.slots[row] = slot;
-        departure.hashes[row] = 0;
         if (present) stage.next[position] = slot;
-        if (keep) stage.weights_out[slot] = weight;
+        if (keep) {
+            stage.weights_out[slot] = weight;
+            stage.hashes_out[slot] = 0;
+        }
     }
-    __syncthreads();
 }
 
-// The stage's outputs back to rows, without those that died, each with its hash.
+// The stage's outputs back to rows, where `leave_tiles` has put them, each with its hash.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     tiles_to_stage(const Network* network, const Stage* stages, int few, const Buffers* where) {
     __shared__ float block[SIDE][ROWS + 1];
-    __shared__ Departure departure;
+    __shared__ int slots[ROWS];
     const Stage& stage = *stages;
     const int rows = *stage.count_in;
     if (rows <= few) return;
     const Buffers buffers = *where;
-    const Problem problem = {network->layers + stage.first, nullptr, nullptr, nullptr, stage.last - stage.first, 0};
     const int width = network->layers[stage.last - 1].outputs, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int own = threadIdx.x % ROWS;
-    for (int tile = blockIdx.x; tile * ROWS < rows; tile += gridDim.x) {
-        depart(problem, stage, buffers, tile, rows, departure);
-        if (departure.left > 0) {
-            const float* source = reinterpret_cast<const float*>(buffers.tile(tile, problem.count));
-            uint64 hash = 0;
-            for (int first = 0; first < width; first += SIDE) {
-                for (int line = threadIdx.x / ROWS; line < SIDE && first + line < width; line += THREADS / ROWS) {
-                    const float value = source[static_cast<int64>(first + line) * ROWS + own];
-                    block[line][own] = value;
-                    hash += hash_element(value, first + line);
-                }
-                __syncthreads();
-                for (int row = warp; row < ROWS; row += THREADS / WARP) {
-                    const int slot = departure.slots[row];
-                    if (slot >= 0 && first + lane < width)
-                        stage.rows_out[static_cast<int64>(slot) * width + first + lane] = block[lane][row];
-                }
-                __syncthreads();
-            }
-            atomicAdd(&departure.hashes[own], hash);
-            __syncthreads();
-            if (threadIdx.x < ROWS && departure.slots[own] >= 0)
-                stage.hashes_out[departure.slots[own]] = departure.hashes[own];
+    const int pieces = (width + SIDE * STRIPS - 1) / (SIDE * STRIPS), tiles = (rows + ROWS - 1) / ROWS;
+    for (int number = blockIdx.x; number < tiles * pieces; number += gridDim.x) {
+        const int tile = number / pieces, begin = number % pieces * SIDE * STRIPS, own = threadIdx.x % ROWS;
+        bool left = false;
+        if (threadIdx.x < ROWS) {
+            const int position = tile * ROWS + threadIdx.x;
+            slots[threadIdx.x] = position < rows ? stage.next[position] : -1;
+            left = slots[threadIdx.x] >= 0;
         }
+        if (!__syncthreads_or(left)) continue;
+        const float* source = reinterpret_cast<const float*>(buffers.tile(tile, stage.last - stage.first));
+        uint64 hash = 0;
+        for (int first = begin; first < min(begin + SIDE * STRIPS, width); first += SIDE) {
+#pragma unroll 4
+            for (int line = threadIdx.x / ROWS; line < SIDE; line += THREADS / ROWS) {
+                if (first + line >= width) break;
+                const float value = source[static_cast<int64>(first + line) * ROWS + own];
+                block[line][own] = value;
+                hash += hash_element(value, first + line);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < WARP_ROWS; k++) {
+                const int slot = slots[warp * WARP_ROWS + k];
+                if (slot >= 0 && first + lane < width)
+                    stage.rows_out[static_cast<int64>(slot) * width + first + lane] = block[lane][warp * WARP_ROWS + k];
+            }
+            __syncthreads();
+        }
+        if (slots[own] >= 0) atomicAdd(&stage.hashes_out[slots[own]], hash);
         __syncthreads();
     }
 }
