@@ -256,11 +256,13 @@ def _versions() -> dict[str, str]:
 def _commit() -> str:
     """Return the commit; results and the README that is made from them do not make a tree dirty.
 
-    Where the tree is a copy without its repository, the environment variable SPARSENN_COMMIT tells.
+    Where the tree is a copy away from its repository, the environment variable SPARSENN_COMMIT tells.
     """
+    if told := os.environ.get("SPARSENN_COMMIT"):
+        return told
     commit = _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
     if commit is None:
-        return os.environ.get("SPARSENN_COMMIT", "unknown")
+        return "unknown"
     changes = _output("git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!bench/results", ":!README.md")
     return commit + ("-dirty" if changes else "")
 
