@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from sparsenn.engine import LayerStatistics, Plan, Result, execute, infer, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR, ELL
-    from sparsenn.io import Dataset
-    from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
+    from sparsenn.io import Dataset, Model, read_model, write_model
+    from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
     from sparsenn.network import Network
+    from sparsenn.training import TrainingData, evaluate, read_data, train
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,8 @@ __all__ = [
     "Dataset",
     "Identity",
     "LayerStatistics",
+    "Linear",
+    "Model",
     "Network",
     "Plan",
     "ReLU",
@@ -45,13 +48,19 @@ __all__ = [
     "SparseLinear",
     "SparseNNError",
     "Tanh",
+    "TrainingData",
     "Variant",
+    "evaluate",
     "execute",
     "infer",
     "load",
     "plan",
     "radixnet",
+    "read_data",
+    "read_model",
+    "train",
     "variants",
+    "write_model",
 ]
 
 _HOMES = {
@@ -60,9 +69,10 @@ _HOMES = {
     "sparsenn.engine": ("LayerStatistics", "Plan", "Result", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR", "ELL"),
-    "sparsenn.io": ("Dataset",),
-    "sparsenn.layers": ("Identity", "ReLU", "Sigmoid", "SparseLinear", "Tanh"),
+    "sparsenn.io": ("Dataset", "Model", "read_model", "write_model"),
+    "sparsenn.layers": ("Identity", "Linear", "ReLU", "Sigmoid", "SparseLinear", "Tanh"),
     "sparsenn.network": ("Network",),
+    "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

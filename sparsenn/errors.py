@@ -9,6 +9,7 @@
     │   └── ShapeError            shapes that do not fit together (layer)
     ├── UsageError                an option, kernel, dataset or device that does not exist or cannot be combined
     ├── DeviceError               the device asked for is not there or cannot do it
+    ├── NumericError              a computation that left the finite numbers, such as a training that diverged
     └── ResourceError             memory, disk space or permissions do not suffice
         └── OutOfMemoryError      memory does not suffice for so many rows at a time (fitting)
 
@@ -26,6 +27,7 @@ __all__ = [
     "FileFormatError",
     "InputError",
     "MatrixError",
+    "NumericError",
     "OutOfMemoryError",
     "ResourceError",
     "ShapeError",
@@ -78,6 +80,10 @@ class UsageError(SparseNNError):
 
 class DeviceError(SparseNNError):
     """The device asked for is not there, or cannot do what was asked."""
+
+
+class NumericError(SparseNNError):
+    """A computation left the finite numbers."""
 
 
 class ResourceError(SparseNNError):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, SparseLinear
+from sparsenn.layers import Activation, Linear, SparseLinear
 
-__all__ = ["Network"]
+__all__ = ["Layer", "Network"]
+
+Layer: TypeAlias = SparseLinear | Linear
+"""Any layer that a network can hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +27,7 @@ class Network:
         There is no layer, or two neighbours' widths differ; the message names the layer (1-based).
     """
 
-    layers: tuple[SparseLinear, ...]
+    layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -38,10 +42,10 @@ class Network:
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __iter__(self) -> Iterator[SparseLinear]:
+    def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
 
-    def __getitem__(self, index: int) -> SparseLinear:
+    def __getitem__(self, index: int) -> Layer:
         return self.layers[index]
 
     @property
@@ -64,6 +68,42 @@ class Network:
         """The largest width of any input or output."""
         return max(self.inputs, *(layer.outputs for layer in self.layers))
 
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Return the (first, last) ranges of consecutive layers of one kind, counted from 0, `last` excluded."""
+        kinds = [isinstance(layer, Linear) for layer in self.layers]
+        starts = [0, *(number for number in range(1, len(kinds)) if kinds[number] != kinds[number - 1])]
+        return tuple(pairwise((*starts, len(kinds))))
+
+    def sparse_layers(self, first: int = 0, last: int | None = None) -> tuple[SparseLinear, ...]:
+        """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be sparse.
+
+        Raises
+        ------
+        UsageError
+            A layer is dense; the message names it (1-based).
+        """
+        found = []
+        for number, layer in enumerate(self.layers[first:last], start=first + 1):
+            if not isinstance(layer, SparseLinear):
+                raise UsageError(f"layer {number} is dense; this takes sparse layers only")
+            found.append(layer)
+        return tuple(found)
+
+    def dense_layers(self, first: int = 0, last: int | None = None) -> tuple[Linear, ...]:
+        """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be dense.
+
+        Raises
+        ------
+        UsageError
+            A layer is sparse; the message names it (1-based).
+        """
+        found = []
+        for number, layer in enumerate(self.layers[first:last], start=first + 1):
+            if not isinstance(layer, Linear):
+                raise UsageError(f"layer {number} is sparse; this takes dense layers only")
+            found.append(layer)
+        return tuple(found)
+
     def prefix(self, layers: int) -> Network:
         """Return the network of the first `layers` layers.
 
@@ -78,7 +118,7 @@ class Network:
 
     def with_bias(self, bias: float) -> Network:
         """Return the same network with one bias for all layers and outputs."""
-        return Network(tuple(SparseLinear(layer.weights, bias, layer.activation) for layer in self.layers))
+        return Network(tuple(replace(layer, bias=bias) for layer in self.layers))
 
     @classmethod
     def from_scipy(
@@ -97,7 +137,7 @@ class Network:
         InputError
             A bias is not finite.
         """
-        layers = []
+        layers: list[Layer] = []
         for number, matrix in enumerate(weights, start=1):
             try:
                 layers.append(SparseLinear.from_scipy(matrix, bias, activation))

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Activation, Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
     "csr_matrices",
     "inputs_for",
     "layers",
+    "linear_layers",
+    "mixed_networks",
     "networks",
     "networks_with_inputs",
     "seeds",
@@ -95,6 +97,22 @@ def layers(draw: st.DrawFn, inputs: int, outputs: int) -> SparseLinear:
     """Layers of one width to another, with any weights, bias and activation."""
     weights = draw(csc_matrices((inputs, outputs)))
     return SparseLinear(weights, draw(biases(outputs)), draw(activations()))
+
+
+@st.composite
+def linear_layers(draw: st.DrawFn, inputs: int, outputs: int) -> Linear:
+    """Dense layers of one width to another, with any weights, bias and activation."""
+    weights = draw(csc_matrices((inputs, outputs))).to_scipy().toarray()
+    return Linear(weights, draw(biases(outputs)), draw(activations()))
+
+
+@st.composite
+def mixed_networks(draw: st.DrawFn, max_layers: int = MAX_LAYERS, max_width: int = MAX_WIDTH) -> Network:
+    """Networks of 1 to `max_layers` layers, each of either kind, at least one of them dense."""
+    widths = draw(st.lists(st.integers(1, max_width), min_size=2, max_size=max_layers + 1))
+    dense = draw(st.lists(st.booleans(), min_size=len(widths) - 1, max_size=len(widths) - 1).filter(any))
+    kinds = [linear_layers if chosen else layers for chosen in dense]
+    return Network(tuple(draw(kind(*pair)) for kind, pair in zip(kinds, pairwise(widths), strict=True)))
 
 
 @st.composite

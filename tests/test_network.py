@@ -9,7 +9,7 @@ from hypothesis import given
 from strategies import networks
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
-from sparsenn.layers import ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
 
@@ -133,3 +133,37 @@ def test_from_scipy_of_nothing() -> None:
 def test_a_network_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Network((ones(1, 1),)).layers = ()  # type: ignore[misc]
+
+
+def test_dense_and_sparse_layers_in_one_network() -> None:
+    mixed = Network((ones(3, 2), Linear(np.ones((2, 4)))))
+    assert (mixed.inputs, mixed.outputs, mixed.edges, mixed.widest) == (3, 4, 6 + 8, 4)
+    with pytest.raises(UsageError, match="layer 2 is dense"):
+        mixed.sparse_layers()
+    with pytest.raises(UsageError, match="layer 1 is sparse"):
+        mixed.dense_layers()
+    assert mixed.prefix(1).sparse_layers() == mixed.layers[:1]
+    dense = Network(mixed.layers[1:])
+    assert dense.dense_layers() == mixed.layers[1:]
+    biased = mixed.with_bias(0.5)
+    assert [type(layer) for layer in biased] == [SparseLinear, Linear]
+    assert [layer.bias for layer in biased] == [0.5, 0.5]
+
+
+def test_runs_are_the_longest_stretches_of_one_kind() -> None:
+    sparse, dense = ones(2, 2), Linear(np.ones((2, 2)))
+    assert Network((sparse,)).runs() == ((0, 1),)
+    assert Network((dense, dense)).runs() == ((0, 2),)
+    mixed = Network((sparse, sparse, dense, sparse))
+    assert mixed.runs() == ((0, 2), (2, 3), (3, 4))
+    assert mixed.sparse_layers(0, 2) == (sparse, sparse)
+    assert mixed.dense_layers(2, 3) == (dense,)
+    with pytest.raises(UsageError, match="layer 3 is dense"):
+        mixed.sparse_layers(1, 4)
+    with pytest.raises(UsageError, match="layer 4 is sparse"):
+        mixed.dense_layers(2)
+
+
+def test_widths_are_checked_across_kinds() -> None:
+    with pytest.raises(ShapeError, match="layer 2 takes 3 inputs, but layer 1 gives 2"):
+        Network((ones(3, 2), Linear(np.ones((3, 4)))))

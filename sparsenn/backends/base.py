@@ -10,8 +10,8 @@ import numpy as np
 
 from sparsenn.errors import SparseNNError, unknown_name
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import SparseLinear
-from sparsenn.network import Network
+from sparsenn.layers import Linear, SparseLinear
+from sparsenn.network import Layer
 
 __all__ = [
     "HOST_WEIGHT_MEMORY",
@@ -21,6 +21,7 @@ __all__ = [
     "StepInput",
     "StepOutput",
     "Variant",
+    "launch_dense",
     "operations",
     "register",
     "variant",
@@ -42,16 +43,17 @@ class LayerCounts:
     ----------
     kernel : name of the variant that computed the layer.
     rows : rows it computed.
-    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero.
-    nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer.
+    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the kernel
+        does not give the layer's outputs away.
+    nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer; None likewise.
     performed_edges : multiply-adds done.
     distinct : rows that differ after this layer, where the kernel groups equal rows itself and did so here.
     """
 
     kernel: str
     rows: int
-    active_inputs: int
-    nonzeros: int
+    active_inputs: int | None
+    nonzeros: int | None
     performed_edges: int
     distinct: int | None = None
 
@@ -62,7 +64,7 @@ class StepInput:
 
     Parameters
     ----------
-    stack : what `Backend.prepare` returned.
+    stack : what `Backend.prepare` or `Backend.prepare_dense` returned.
     first, last : the layers to run, counted from 0 within the stack, `last` excluded.
     features : rows of width `inputs` of layer `first`.
     multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
@@ -126,7 +128,9 @@ class Variant:
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     seconds : estimates what consecutive layers take for so many rows if none of them leaves; None where `auto` has
         nothing to choose from.
-    why_not : given the network to compute and its inputs, says why the variant cannot run them; None if it can.
+    why_not : given the network to compute and its inputs, says why the variant cannot run them; None if it can. A
+        variant of `mlp` takes the layers in place of the network, and looks at no inputs.
+    precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
     """
 
     operation: str
@@ -138,7 +142,8 @@ class Variant:
     fuses: bool = False
     groups_rows: bool = False
     seconds: Callable[[Sequence[SparseLinear], int], float] | None = None
-    why_not: Callable[[Network, CSR], str | None] = lambda network, inputs: None
+    why_not: Callable[[Any, Any], str | None] = lambda network, inputs: None
+    precision: str = "float32"
 
 
 class Backend(Protocol):
@@ -167,7 +172,7 @@ class Backend(Protocol):
         """Return the bytes that prepared weights may take, unless the user says otherwise."""
         ...
 
-    def prepared_bytes(self, layer: SparseLinear) -> int:
+    def prepared_bytes(self, layer: Layer) -> int:
         """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top."""
         ...
 
@@ -177,6 +182,16 @@ class Backend(Protocol):
         What is returned can be read by any launch from then on: copies to the device have ended. It may be dropped as
         soon as its last launch has returned, because a launch returns only when the device has done with it; its
         memory then serves other weights.
+        """
+        ...
+
+    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
+        """Bring dense layers into the form that the variants of `mlp` read; to be used as what `prepare` returns.
+
+        Raises
+        ------
+        UsageError
+            The device's kernels do not know a layer's activation.
         """
         ...
 
@@ -209,6 +224,46 @@ class Backend(Protocol):
         Returns (representatives, group): the first row of each group, increasing, and each row's group, int64.
         """
         ...
+
+    def as_dense(self, features: Features) -> Array:
+        """Return features that are on the device as a row-major matrix there."""
+        ...
+
+    def count_nonzeros(self, features: Array) -> Array:
+        """Return the non-zeros of each row of a matrix on the device, (rows,) int64, on the host.
+
+        All that was started on the device before has ended when this returns.
+        """
+        ...
+
+
+def launch_dense(backend: Backend, kernel: Variant, layers: Sequence[Linear], step: StepInput) -> StepOutput:
+    """Run a step with a variant of `mlp`, and count and drop rows as variants of `spmspm` do by themselves.
+
+    Parameters
+    ----------
+    layers : what the step's stack was prepared from; every output stands for one neuron.
+    step : all layers of the stack that `backend.prepare_dense` made of them. `scatter` and `deduplicate` are not
+        looked at.
+
+    Returns
+    -------
+    Dense features. Of all layers but the last the counts say neither active inputs nor non-zeros.
+    """
+    outputs = kernel.launch(step.stack, backend.as_dense(step.features))
+    nonzeros = backend.count_nonzeros(outputs)
+    rows, alive = nonzeros.size, nonzeros > 0
+    hidden = (LayerCounts(kernel.name, rows, None, None, rows * layer.edges) for layer in layers[:-1])
+    last = LayerCounts(
+        kernel=kernel.name,
+        rows=rows,
+        active_inputs=int(step.multiplicity[alive].sum()),
+        nonzeros=int(nonzeros @ step.multiplicity),
+        performed_edges=rows * layers[-1].edges,
+    )
+    kept = np.flatnonzero(alive) if step.last > step.droppable_from else np.arange(rows)
+    features = outputs if kept.size == rows else backend.take_rows(outputs, kept)
+    return StepOutput(features, kept, (*hidden, last))
 
 
 _VARIANTS: dict[tuple[str, str, str], Variant] = {}

@@ -1,19 +1,18 @@
 """Ladders: an operation's variants in order, from plain to best, on one problem that all of them solve.
 
-An operation joins by registering a `Ladder`: how its problem is built from a network and inputs. The rungs are the
-operation's variants as the registry has them, on whichever device is asked for.
+An operation joins by registering a `Ladder`: how its problem is built from a network and inputs, which are a sparse
+dataset's unless the ladder makes its own. The rungs are the operation's variants as the registry has them, on whichever
+device is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sparsenn.backends.base import Backend, Variant, variants
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
-from sparsenn.formats import CSR
-from sparsenn.network import Network
 
 __all__ = [
     "Ladder",
@@ -50,13 +49,20 @@ class Settled:
     Parameters
     ----------
     carried : what the next stage is given.
-    error : largest absolute difference from the reference.
+    error : largest difference from the reference: absolute, or in parts of the reference's largest element where the
+        ladder is `scaled`.
     correct : whether every element is within what float32 allows.
+    allowed : the largest error of rungs of another precision, by its name.
     """
 
     carried: Any
     error: float
     correct: bool
+    allowed: Mapping[str, float] = field(default_factory=dict)
+
+    def correct_in(self, precision: str) -> bool:
+        """Return whether the result is as close as a precision allows; NaN never is."""
+        return self.error <= self.allowed[precision] if precision in self.allowed else self.correct
 
 
 class Stage(Protocol):
@@ -84,12 +90,21 @@ class Ladder:
     ----------
     operation : whose variants are the rungs.
     stage : what a stage is called, in the singular.
-    stages : builds the stages for a device, one after the other.
+    stages : builds the stages for a device, one after the other, from a network and its inputs.
+    problem : makes that network and inputs from rows, widths and a seed; None where they are a dataset's.
+    rows, widths : of that problem, unless asked for otherwise.
+    launched : turns a variant into the rung that is timed, where its launch is not that itself.
+    scaled : whether errors are in parts of the reference's largest element.
     """
 
     operation: str
     stage: str
-    stages: Callable[[Backend, Network, CSR], Iterable[Stage]]
+    stages: Callable[[Backend, Any, Any], Iterable[Stage]]
+    problem: Callable[[int, Sequence[int], int], tuple[Any, Any]] | None = None
+    rows: int = 0
+    widths: tuple[int, ...] = ()
+    launched: Callable[[Variant], Variant] = lambda rung: rung
+    scaled: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +135,7 @@ class Sweep:
                 rung.summary,
                 self.launch_with(value),
                 rung.needs,
+                precision=rung.precision,
             )
             for value in self.values
         )
@@ -169,7 +185,8 @@ def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Variant,
         The operation has no variant on that device, or none that can be varied.
     """
     # a kernel that takes all layers at once has no layers to be timed one by one
-    rungs = tuple(entry for entry in variants(operation, device) if not entry.groups_rows)
+    launched = ladder_for(operation).launched
+    rungs = tuple(launched(entry) for entry in variants(operation, device) if not entry.groups_rows)
     if not rungs:
         there = sorted({entry.device for entry in variants(operation)})
         raise UsageError(f"{operation} has no kernel for the device {device}; use --device {' or '.join(there)}")

@@ -16,19 +16,22 @@ from sparsenn.backends.base import (
     Variant,
     register,
 )
+from sparsenn.backends.dense import forward as forward_dense
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import Linear, SparseLinear
 from sparsenn.memory import free_host_memory
-from sparsenn.network import Network
+from sparsenn.network import Layer, Network
 from sparsenn.progress import Progress, silent
 
 __all__ = ["ReferenceBackend", "categories", "forward", "run"]
 
 
-def forward(layer: SparseLinear, features: Any) -> Any:
+def forward(layer: Layer, features: Any) -> Any:
     """Compute act(Y·W + b) in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR."""
     from scipy.sparse import csr_array
 
+    if isinstance(layer, Linear):
+        return csr_array(forward_dense((layer,), features.toarray()))
     product = csr_array(features @ layer.weights.to_scipy().astype(np.float64).tocsr())
     bias = layer.bias_vector().astype(np.float64)
     if layer.keeps_zero_rows:  # act(b) = 0: only stored elements can become non-zero
@@ -68,13 +71,17 @@ class ReferenceBackend:
         """Return what backends on the host take."""
         return HOST_WEIGHT_MEMORY
 
-    def prepared_bytes(self, layer: SparseLinear) -> int:
+    def prepared_bytes(self, layer: Layer) -> int:
         """Return the bytes of the weights, which are used as they are."""
         return layer.weights.nbytes
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Return the layers with the number of neurons that each output stands for."""
         return tuple(zip(layers, copies, strict=True))
+
+    def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
+        """Return the layers, which are used as they are."""
+        return tuple(layers)
 
     def release(self) -> None:
         """Do nothing: no memory is kept."""
@@ -110,6 +117,16 @@ class ReferenceBackend:
                 representatives.append(row)
             group[row] = seen[key]
         return np.array(representatives, np.int64), group
+
+    def as_dense(self, features: Features) -> Array:
+        """Return the features as a float64 matrix."""
+        dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float64)
+        return dense
+
+    def count_nonzeros(self, features: Array) -> Array:
+        """Count the non-zeros of each row."""
+        counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
+        return counts
 
 
 def _as_csr(features: Features) -> CSR:

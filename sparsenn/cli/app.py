@@ -15,6 +15,7 @@ from sparsenn.cli.infer import infer
 from sparsenn.cli.info import info
 from sparsenn.cli.kernels import kernels
 from sparsenn.cli.ladder import ladder
+from sparsenn.cli.train import train
 from sparsenn.cli.verify import verify
 
 __all__ = ["app"]
@@ -28,7 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in (infer, generate, convert, verify, info, kernels, ladder, download):
+for verb in (infer, train, generate, convert, verify, info, kernels, ladder, download):
     app.command()(guarded(verb))
 
 
@@ -49,6 +50,7 @@ def _program(
     \b
     Examples:
       sparsenn infer radixnet-1024x120     run and verify the smallest problem
+      sparsenn train digits.csv --classes --hidden 64 --output model.h5
       sparsenn kernels                     list what --kernel can be
       sparsenn infer --help                show all options of a verb
     """

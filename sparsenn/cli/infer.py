@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sparsenn.cli import options
+from sparsenn.cli import data_options, options
 from sparsenn.cli.console import console, reporting
+from sparsenn.cli.evaluate import evaluate_model
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.targets import STDOUT, check_target, is_hdf5, write_json
 from sparsenn.errors import UsageError
@@ -23,6 +25,15 @@ if TYPE_CHECKING:
     from sparsenn.report import Verification
 
 __all__ = ["infer"]
+
+_OF_MODELS = ("inputs", "labels", "targets", "classes")
+"""Parameters that only a model has a use for."""
+
+_OF_DATASETS = (
+    *("neurons", "layers", "bias", "limit_inputs", "batch_size", "memory_limit", "weight_memory"),
+    *("no_compaction", "no_dedup", "no_merge", "verify", "output", "stats", "plot"),
+)
+"""Parameters that only a dataset has a use for."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +56,19 @@ class _Targets:
 
 
 def infer(
+    context: typer.Context,
     dataset: options.Source,
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
     limit_inputs: options.LimitInputs = None,
+    inputs: options.Inputs = None,
+    labels: data_options.Labels = None,
+    targets: data_options.Targets = 1,
+    classes: data_options.Classes = False,
     device: options.Device = "auto",
     kernel: options.Kernel = "auto",
+    precision: options.Precision = "float32",
     batch_size: options.BatchSize = None,
     memory_limit: options.MemoryLimit = None,
     weight_memory: options.WeightMemory = None,
@@ -67,6 +84,8 @@ def infer(
 ) -> None:
     """Run the inputs of a dataset through its network and verify the categories.
 
+    Or run a model that sparsenn train wrote on the rows of --inputs, and say its loss and accuracy.
+
     Exit code 0: done, and verified where there is a truth.
     Exit code 1: verification failed.
     Exit code 2: bad usage or bad input.
@@ -78,12 +97,20 @@ def infer(
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
+      sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
     """
-    targets = _Targets(output, json, plot, stats)
-    targets.check()
+    if _is_model(dataset, inputs):
+        _refuse_given(context, _OF_DATASETS, "goes with a dataset, not with a model")
+        rows = _rows(dataset, inputs)
+        evaluate_model(Path(dataset), rows, labels, targets, classes, json, device, kernel, precision)
+        return
+    _refuse_given(context, _OF_MODELS, "goes with a model that sparsenn train wrote, which this is not")
+    files = _Targets(output, json, plot, stats)
+    files.check()
     options.check_finite("--bias", bias)
     how: dict[str, Any] = {
         "device": device,
+        "precision": precision,
         "kernel": kernel,
         "batch_size": batch_size,
         "memory_limit": _bytes("--memory-limit", memory_limit),
@@ -95,9 +122,30 @@ def infer(
     what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     problem, result = _run(dataset, what, how, verify, progress)
     verdict = _verdict(problem, result, verify)
-    _deliver(problem.name, result, verdict, targets)
+    _deliver(problem.name, result, verdict, files)
     if not isinstance(verdict, str) and not verdict.passed:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+
+
+def _is_model(source: str, inputs: Path | None) -> bool:
+    """Whether the source is a model; a file that --inputs was given for must be one, or reading it says why not."""
+    if inputs is None and not is_hdf5(Path(source)):
+        return False
+    from sparsenn.io import is_model
+
+    return inputs is not None or is_model(source)
+
+
+def _rows(model: str, inputs: Path | None) -> Path:
+    if inputs is None:
+        raise UsageError(f"{model} is a model; name the data to run it on (--inputs)")
+    return inputs
+
+
+def _refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
+    for name in names:
+        if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT":
+            raise UsageError(f"--{name.replace('_', '-')} {why}; leave it out")
 
 
 def _bytes(option: str, gigabytes: float | None) -> int | None:

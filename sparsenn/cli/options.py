@@ -14,6 +14,7 @@ __all__ = [
     "BatchSize",
     "Bias",
     "Device",
+    "Inputs",
     "Json",
     "Kernel",
     "Layers",
@@ -25,13 +26,21 @@ __all__ = [
     "NoMerge",
     "Output",
     "Plot",
+    "Precision",
     "ProgressFlag",
+    "Rows",
+    "Seed",
     "Source",
     "Stats",
     "Verify",
     "WeightMemory",
+    "Widths",
     "check_finite",
+    "widths_from",
 ]
+
+WIDEST = 1 << 20
+"""Largest width of a random dense layer."""
 
 _PROBLEM = "Problem"
 _SPEED = "Speed and memory"
@@ -62,6 +71,27 @@ LimitInputs = Annotated[
     int | None,
     typer.Option(metavar="K", min=1, help="Take the first K inputs only.", rich_help_panel=_PROBLEM),
 ]
+Inputs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Data to run a model of sparsenn train on, as train takes them.", rich_help_panel="Data"
+    ),
+]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K", min=1, max=2**31 - 1, help="Random rows, where no dataset is read.", rich_help_panel=_PROBLEM
+    ),
+]
+Widths = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,...", help="Widths of the rows, then of each dense layer's outputs.", rich_help_panel=_PROBLEM
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="S", min=0, help="Seed of random rows and weights.", rich_help_panel=_PROBLEM)
+]
 Device = Annotated[
     str,
     typer.Option(
@@ -79,6 +109,10 @@ Kernel = Annotated[
         rich_help_panel=_SPEED,
         show_default=False,
     ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(metavar="float32|tf32|fp16", help="What dense layers are multiplied in.", rich_help_panel=_SPEED),
 ]
 BatchSize = Annotated[
     int | None,
@@ -153,3 +187,20 @@ def check_finite(option: str, value: float | None) -> None:
     """
     if value is not None and not math.isfinite(value):
         raise UsageError(f"{option} {value} is not a finite number")
+
+
+def widths_from(text: str) -> tuple[int, ...]:
+    """Return the widths that `--widths` names.
+
+    Raises
+    ------
+    UsageError
+        It is not two or more whole numbers from 1 to 2^20, divided by commas.
+    """
+    parts = text.split(",")
+    widths = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 7]
+    if len(widths) < 2 or len(widths) != len(parts) or not all(1 <= width <= WIDEST for width in widths):
+        raise UsageError(
+            f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, divided by commas, as in 72,64,64,4"
+        )
+    return tuple(widths)

@@ -28,8 +28,8 @@ class _LayerTotal:
 
     kernel: str = ""
     rows: int = 0
-    active_inputs: int = 0
-    nonzeros: int = 0
+    active_inputs: int | None = 0
+    nonzeros: int | None = 0
     performed_edges: int = 0
     distinct: int | None = None
     seconds: float = 0.0
@@ -37,8 +37,8 @@ class _LayerTotal:
     def add(self, counts: LayerCounts, seconds: float) -> None:
         self.kernel = self.kernel or counts.kernel
         self.rows += counts.rows
-        self.active_inputs += counts.active_inputs
-        self.nonzeros += counts.nonzeros
+        self.active_inputs = _sum_known(self.active_inputs, counts.active_inputs)
+        self.nonzeros = _sum_known(self.nonzeros, counts.nonzeros)
         self.performed_edges += counts.performed_edges
         self.seconds += seconds
         self.add_distinct(counts.distinct)
@@ -50,6 +50,11 @@ class _LayerTotal:
     def add_batch(self, batch: _LayerTotal) -> None:
         counted = batch.rows, batch.active_inputs, batch.nonzeros, batch.performed_edges
         self.add(LayerCounts(batch.kernel, *counted, batch.distinct), batch.seconds)
+
+
+def _sum_known(one: int | None, other: int | None) -> int | None:
+    """Add two counts; what is not known stays so."""
+    return None if one is None or other is None else one + other
 
 
 @dataclass
@@ -102,7 +107,7 @@ class _Run:
 class _Batch:
     """Inputs `first` to `last` on their way through the layers.
 
-    depth, removed : layers of the last launch, and the share of rows that it removed.
+    depth, removed : sparse layers of the last launch that took some, and the share of rows that it removed.
     totals : what has been counted, by layer.
     """
 
@@ -208,11 +213,13 @@ def _run_segment(run: _Run, batch: _Batch, number: int) -> None:
     while layer < last:
         if _finished(run, batch, layer, last):
             return
-        kernel, before = plan.kernel_for(layer, last, rows.count), rows.count
-        batch.depth = plan.depth(kernel, layer, batch.depth, batch.removed)
-        stop = min(layer + batch.depth, last)
+        kernel, before, stop = plan.kernel_for(layer, last, rows.count), rows.count, last
+        if not plan.is_dense(layer):
+            batch.depth = plan.depth(kernel, layer, batch.depth, batch.removed)
+            stop = min(layer + batch.depth, last)
         _run_layers(run, batch, kernel, stack, first, layer, stop)
-        batch.removed = 1 - rows.count / max(1, before)
+        if not plan.is_dense(layer):
+            batch.removed = 1 - rows.count / max(1, before)
         layer = stop
         run.steps.report(batch.first, batch.last, layer)
 
@@ -231,9 +238,9 @@ def _run_layers(run: _Run, batch: _Batch, kernel: Variant, stack: Any, origin: i
         scatter=plan.scatters(layer, rows.features),
         deduplicate=plan.deduplication,
     )
-    output = kernel.launch(step)
+    output = plan.launch(kernel, step, layer, stop)
     rows.replace(output.features, output.owners(rows.count))
-    if plan.deduplication and not kernel.groups_rows:
+    if plan.groups_after(kernel, stop):
         _deduplicate(plan, rows)
         totals[stop - 1].add_distinct(rows.count)
     seconds = run.clock.now() - start
@@ -261,8 +268,10 @@ def _finished(run: _Run, batch: _Batch, first: int, last: int) -> bool:
     plan, rows = run.plan, batch.rows
     if rows.count or first < plan.droppable_from:
         return False
+    kernel = plan.kernel_for(first, last, 0)
+    distinct = 0 if plan.deduplication and not plan.is_dense(first) else None
     for total in batch.totals[first:last]:
-        total.add(LayerCounts(plan.kernel.name, 0, 0, 0, 0, 0 if plan.deduplication else None), 0.0)
+        total.add(LayerCounts(kernel.name, 0, 0, 0, 0, distinct), 0.0)
     rows.features = np.zeros((0, plan.merged.network[last - 1].outputs), np.float32)
     run.steps.report(batch.first, batch.last, last)
     return True
@@ -277,12 +286,18 @@ def _statistics(network: Network, totals: Sequence[_LayerTotal]) -> tuple[LayerS
             active_rows=total.active_inputs,
             distinct_rows=total.distinct,
             nonzeros=total.nonzeros,
-            density=total.nonzeros / (total.active_inputs * layer.outputs) if total.active_inputs else 0.0,
+            density=_density(total, layer.outputs),
             performed_edges=total.performed_edges,
             seconds=total.seconds,
         )
         for number, (layer, total) in enumerate(zip(network, totals, strict=True), start=1)
     )
+
+
+def _density(total: _LayerTotal, outputs: int) -> float | None:
+    if total.nonzeros is None or total.active_inputs is None:
+        return None
+    return total.nonzeros / (total.active_inputs * outputs) if total.active_inputs else 0.0
 
 
 def infer(network: Network, inputs: CSR, *, progress: Progress = silent, **options: Any) -> Result:

@@ -13,7 +13,8 @@ from sparsenn.backends.ladder import Stage, ladder_for, rungs_of
 from sparsenn.backends.meter import Ceilings, Measurement, Meter
 from sparsenn.backends.selection import meter_for
 from sparsenn.errors import UsageError
-from sparsenn.formats import CSR
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import Linear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -28,12 +29,13 @@ class RungResult:
     ----------
     name, summary : the rung's.
     correct : whether every stage agreed with the reference; a rung that did not is not timed any further.
-    error : largest absolute difference from the reference, over all stages.
+    error : largest difference from the reference, over all stages.
     stage_seconds : median of each stage; empty if the rung is not correct.
     seconds : median, over the runs, of the time of all stages together; None if the rung is not correct.
     spread : interquartile range of the same.
     kernel_seconds : median of the time in the operation's own kernels; None where the device does not tell.
     registers, shared_bytes : most that a thread and a block take; None where the device does not tell.
+    precision : of what it multiplies.
     """
 
     name: str
@@ -46,6 +48,7 @@ class RungResult:
     kernel_seconds: float | None
     registers: int | None
     shared_bytes: int | None
+    precision: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class LadderResult:
     floor_seconds : the time below which no rung can come, all stages added up.
     bytes, multiply_adds : the least that must be moved and computed.
     rungs : in the ladder's order.
+    scaled : whether errors are in parts of the reference's largest element; else they are absolute.
+    left_out : rungs that cannot run this problem, with the reason.
     """
 
     operation: str
@@ -74,6 +79,8 @@ class LadderResult:
     bytes: int
     multiply_adds: int
     rungs: tuple[RungResult, ...]
+    scaled: bool = False
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def correct(self) -> bool:
@@ -105,7 +112,7 @@ class _Climber:
         arguments = stage.arguments(self.carried)
         settled = stage.settle(self.rung.launch(*arguments))
         self.error = max(self.error, settled.error)
-        self.correct = settled.correct
+        self.correct = settled.correct_in(self.rung.precision)
         if self.correct:
             self.measured.append([_timed(meter, operation, self.rung, arguments) for _ in range(runs)])
         self.carried = settled.carried
@@ -127,6 +134,7 @@ class _Climber:
             kernel_seconds=_median_total(kernels) if timed else None,
             registers=max((run.registers for run in every if run.registers is not None), default=None),
             shared_bytes=max((run.shared_bytes for run in every if run.shared_bytes is not None), default=None),
+            precision=self.rung.precision,
         )
 
 
@@ -143,8 +151,8 @@ def _median_total(stages: Sequence[Sequence[float | None]]) -> float | None:
 
 def run_ladder(
     operation: str,
-    network: Network,
-    inputs: CSR,
+    network: Network | Sequence[Linear],
+    inputs: CSR | Array,
     *,
     device: str = "auto",
     runs: int = 20,
@@ -158,7 +166,7 @@ def run_ladder(
     Parameters
     ----------
     operation : one that has a ladder.
-    network, inputs : what the problem is built from.
+    network, inputs : what the problem is built from: a network and its CSR inputs, or what the ladder's `problem` made.
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
     runs : timed launches of each stage, after one that is checked.
     sweep : run the first rung, and each rung that has a number to vary once for each of its values.
@@ -178,7 +186,8 @@ def run_ladder(
     ladder = ladder_for(operation)
     backend = backend_for(device)
     rungs = rungs_of(operation, backend.device, sweep)
-    climbers = [_Climber(rung) for rung in rungs if rung.why_not(network, inputs) is None]
+    reasons = [rung.why_not(network, inputs) for rung in rungs]
+    climbers = [_Climber(rung) for rung, reason in zip(rungs, reasons, strict=True) if reason is None]
     meter = meter_for(backend)
     ceilings = meter.ceilings()
     floor, moved, multiply_adds, stages = 0.0, 0, 0, 0
@@ -204,4 +213,6 @@ def run_ladder(
         bytes=moved,
         multiply_adds=multiply_adds,
         rungs=tuple(climber.result() for climber in climbers),
+        scaled=ladder.scaled,
+        left_out=tuple((rung.name, reason) for rung, reason in zip(rungs, reasons, strict=True) if reason is not None),
     )

@@ -7,6 +7,8 @@ copy of a neuron they read become equal themselves. Networks built by Kronecker 
 RadiX-Net builds them, shrink by about the size of the block; in an unstructured network nothing is found and the
 layers are used as they are.
 
+Only sparse layers are merged, and of those not the outputs that a dense layer reads: dense layers stay as they are.
+
 A summed weight is computed in float64 and rounded once to float32, so that the factored product (w1 + w2)·x is never
 further from the exact value than the rounding of w1·x + w2·x allows.
 """
@@ -20,8 +22,8 @@ import numpy as np
 from sparsenn.formats import CSC, Array, equal_groups
 from sparsenn.formats.conversion import scan
 from sparsenn.jit import compiled
-from sparsenn.layers import SparseLinear
-from sparsenn.network import Network
+from sparsenn.layers import Linear, SparseLinear
+from sparsenn.network import Layer, Network
 from sparsenn.workers import map_threads
 
 __all__ = ["Merged", "merge_equal_outputs", "unmerged"]
@@ -53,17 +55,17 @@ def unmerged(network: Network) -> Merged:
 
 
 def merge_equal_outputs(network: Network) -> Merged:
-    """Return the network with equal outputs of each layer merged; layers with nothing to merge are shared."""
-    layers: list[SparseLinear] = []
+    """Return the network with equal outputs of its sparse layers merged; layers with nothing to merge are shared."""
+    layers: list[Layer] = []
     copies: list[Array] = []
     classes: Array | None = None  # for each input of the next layer, the merged output that holds it
     count = network.inputs
-    for layer, found in zip(network, _search(network), strict=True):
+    for number, (layer, found) in enumerate(zip(network, _search(network), strict=True), start=1):
         representatives, group = found
         merged = layer
-        if classes is not None or representatives.size < layer.outputs:
+        if isinstance(layer, SparseLinear) and (classes is not None or representatives.size < layer.outputs):
             merged = _reduce(layer, representatives, classes, count)
-            if classes is not None:
+            if classes is not None and not _is_dense(network, number):
                 again, regroup = _equal_outputs(merged)
                 group = regroup[group]
                 merged = merged if again.size == merged.outputs else _reduce(merged, again, None, count)
@@ -74,11 +76,26 @@ def merge_equal_outputs(network: Network) -> Merged:
     return Merged(Network(tuple(layers)), tuple(copies), classes)
 
 
+def _is_dense(network: Network, number: int) -> bool:
+    """Whether there is a layer of that number, counted from 0, and it is dense."""
+    return number < len(network) and isinstance(network[number], Linear)
+
+
 def _search(network: Network) -> list[tuple[Array, Array]]:
-    """Group the equal outputs of each layer; layers do not depend on each other for that."""
+    """Group the equal outputs of each layer; layers do not depend on each other for that.
+
+    Where outputs are not to be merged, each is a group.
+    """
+
+    def groups(number: int) -> tuple[Array, Array]:
+        layer = network[number]
+        if isinstance(layer, SparseLinear) and not _is_dense(network, number + 1):
+            return _equal_outputs(layer)
+        return np.arange(layer.outputs), np.arange(layer.outputs)
+
     if network.edges < _THREADED_EDGES * len(network):
-        return [_equal_outputs(layer) for layer in network]
-    return map_threads(_equal_outputs, network.layers)
+        return list(map(groups, range(len(network))))
+    return map_threads(groups, range(len(network)))
 
 
 def _equal_outputs(layer: SparseLinear) -> tuple[Array, Array]:

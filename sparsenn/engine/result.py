@@ -62,10 +62,11 @@ class LayerStatistics:
     layer : 1-based number.
     kernel : the variant that computed it.
     rows : rows computed.
-    active_rows : inputs with a non-zero after this layer.
+    active_rows : inputs with a non-zero after this layer; None where the kernel does not tell, as those of dense layers
+        do not but after the last of consecutive ones.
     distinct_rows : rows that differ after this layer; None where equal rows were not looked for.
-    nonzeros : non-zeros after this layer, over all inputs and all neurons.
-    density : non-zeros as a fraction of active rows × neurons.
+    nonzeros : non-zeros after this layer, over all inputs and all neurons; None likewise.
+    density : non-zeros as a fraction of active rows × neurons; None likewise.
     performed_edges : multiply-adds done.
     seconds : wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
     """
@@ -73,10 +74,10 @@ class LayerStatistics:
     layer: int
     kernel: str
     rows: int
-    active_rows: int
+    active_rows: int | None
     distinct_rows: int | None
-    nonzeros: int
-    density: float
+    nonzeros: int | None
+    density: float | None
     performed_edges: int
     seconds: float
 

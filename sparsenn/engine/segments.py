@@ -1,4 +1,4 @@
-"""Prepared weights, segment by segment: at most two at a time, the next one made while one is computed with."""
+"""Prepared weights, segment by segment: all kept where memory holds them, else at most two at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["PreparedSegments"]
 
 
 class PreparedSegments:
-    """Prepares a plan's segments and keeps the one in use, so that a plan of one segment prepares it once.
+    """Prepares a plan's segments, each when it is first needed, and keeps them where memory holds them all.
 
-    Where the backend says that it pays, one thread prepares the next segment meanwhile. It lives no longer than the
-    `with` block.
+    Else it keeps the one in use and, where the backend says that it pays, one thread prepares the next segment
+    meanwhile. The thread lives no longer than the `with` block.
 
     Parameters
     ----------
@@ -24,9 +24,10 @@ class PreparedSegments:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._current: tuple[int, Any] | None = None
+        self._streams = plan.streams and len(plan.segments) > 1
+        self._held: dict[int, Any] = {}
         self._ahead: tuple[int, Future[Any]] | None = None
-        threaded = len(plan.segments) > 1 and plan.backend.prepares_ahead
+        threaded = self._streams and plan.backend.prepares_ahead
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare") if threaded else None
 
     def __enter__(self) -> PreparedSegments:
@@ -35,30 +36,32 @@ class PreparedSegments:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        self._current = self._ahead = None
+        self._held.clear()
+        self._ahead = None
 
     def get(self, number: int, following: int | None) -> Any:
         """Return the stack of segment `number`, and begin to prepare segment `following`, if there is one.
 
-        The stack returned before is dropped first: whoever asked for it must have let go of it, and its last launch
-        must have returned.
+        Where not all are kept, the stack returned before is dropped first: whoever asked for it must have let go of
+        it, and its last launch must have returned.
 
         Raises
         ------
         SparseNNError
             As the backend's `prepare`, for segment `number`.
         """
-        if self._current is None or self._current[0] != number:
-            self._current = None
-            self._current = number, self._taken(number)
+        if number not in self._held:
+            if self._streams:
+                self._held.clear()
+            self._held[number] = self._taken(number)
         if self._worker is not None and self._ahead is None and following is not None and following != number:
-            self._ahead = following, self._worker.submit(self._prepare, following)
-        return self._current[1]
+            self._ahead = following, self._worker.submit(self._plan.prepare, following)
+        return self._held[number]
 
     def drop(self) -> None:
-        """Let go of all stacks, the one that is being prepared too, unless there is but one segment."""
-        if len(self._plan.segments) > 1:
-            self._current = None
+        """Let go of all stacks, the one that is being prepared too, unless memory holds them all."""
+        if self._streams:
+            self._held.clear()
             self._forget_ahead()
 
     def _taken(self, number: int) -> Any:
@@ -70,7 +73,7 @@ class PreparedSegments:
             finally:
                 del future  # it holds the error, whose traceback holds this frame
         self._forget_ahead()
-        return self._prepare(number)
+        return self._plan.prepare(number)
 
     def _forget_ahead(self) -> None:
         """Wait for the segment made ahead, and drop it; it raises again when it is asked for."""
@@ -78,8 +81,3 @@ class PreparedSegments:
             (_, future), self._ahead = self._ahead, None
             if not future.cancel():
                 future.exception()
-
-    def _prepare(self, number: int) -> Any:
-        first, last = self._plan.segments[number]
-        merged = self._plan.merged
-        return self._plan.backend.prepare(merged.network.layers[first:last], merged.copies[first:last])

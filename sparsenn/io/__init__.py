@@ -6,6 +6,9 @@
 `tsv`               that layout's single files: images, layers, categories
 `matrix_market`     sparse matrices in `.mtx` files
 `idx`               dense arrays in the format of MNIST
+`fann`, `csv`       tables of inputs and targets for training, as text
+`model`             a trained model: dense layers, loss, provenance
+`checkpoint`        a training under way
 ==================  =================================================================================================
 
 Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
@@ -20,44 +23,62 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparsenn.io.atomic import replacing
+    from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+    from sparsenn.io.csv import read_csv
     from sparsenn.io.dataset import Dataset
+    from sparsenn.io.fann import read_fann, write_fann
     from sparsenn.io.hdf5 import read_dataset, read_result, write_dataset, write_result
     from sparsenn.io.idx import read_idx, write_idx
     from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
+    from sparsenn.io.model import Model, is_model, read_model, write_model
     from sparsenn.io.official import read_official, write_official
     from sparsenn.io.tsv import read_images, read_layer, read_triples, write_categories, write_images, write_layer
 
 __all__ = [
     "CHALLENGE_BIAS",
     "CHALLENGE_CLIP",
+    "Checkpoint",
     "Dataset",
+    "Model",
+    "is_model",
+    "read_checkpoint",
+    "read_csv",
     "read_dataset",
+    "read_fann",
     "read_idx",
     "read_images",
     "read_layer",
     "read_matrix_market",
+    "read_model",
     "read_official",
     "read_result",
     "read_triples",
     "replacing",
     "write_categories",
+    "write_checkpoint",
     "write_dataset",
+    "write_fann",
     "write_idx",
     "write_images",
     "write_layer",
     "write_matrix_market",
+    "write_model",
     "write_official",
     "write_result",
 ]
 
 _HOMES = {
     "atomic": ("replacing",),
+    "checkpoint": ("Checkpoint", "read_checkpoint", "write_checkpoint"),
+    "csv": ("read_csv",),
     "dataset": ("Dataset",),
+    "fann": ("read_fann", "write_fann"),
     "hdf5": ("read_dataset", "read_result", "write_dataset", "write_result"),
     "idx": ("read_idx", "write_idx"),
     "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
     "matrix_market": ("read_matrix_market", "write_matrix_market"),
+    "model": ("Model", "is_model", "read_model", "write_model"),
     "official": ("read_official", "write_official"),
     "tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
 }

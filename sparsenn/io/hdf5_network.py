@@ -41,11 +41,12 @@ def write_network(group: h5py.Group, network: Network) -> None:
     Raises
     ------
     UsageError
-        A layer has an activation that is not one of this package's.
+        A layer is dense, or has an activation that is not one of this package's.
     """
-    table = np.array([_record(number, layer) for number, layer in enumerate(network, start=1)], LAYER)
+    layers = network.sparse_layers()
+    table = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
     group["layers"] = table
-    weights = [layer.weights for layer in network]
+    weights = [layer.weights for layer in layers]
     for name, dtype, arrays in (
         ("indices16", "<u2", [matrix.indices for matrix in weights if matrix.shape[0] <= INDEX16_LIMIT]),
         ("indices32", "<i4", [matrix.indices for matrix in weights if matrix.shape[0] > INDEX16_LIMIT]),

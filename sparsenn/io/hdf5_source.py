@@ -80,10 +80,7 @@ class Hdf5Source:
         count : read the first so many elements; all unless given.
         length : elements that there must be in all.
         """
-        dataset = self._dataset(name, 1)
-        if dataset.dtype not in dtypes:
-            allowed = " or ".join(_shown(np.dtype(dtype)) for dtype in dtypes)
-            raise self.fault(f"{name} holds {_shown(dataset.dtype)}; it must hold {allowed}")
+        dataset = self._typed(name, 1, dtypes)
         stored = int(dataset.shape[0])
         size = stored if count is None else count
         if stored < size or stored != (stored if length is None else length):
@@ -93,6 +90,22 @@ class Hdf5Source:
         if size:
             dataset.read_direct(data, np.s_[:size])
         return data
+
+    def matrix(self, name: str, *dtypes: npt.DTypeLike) -> Array:
+        """Read a matrix, whole; `dtypes` are the types that its elements may have."""
+        dataset = self._typed(name, 2, dtypes)
+        check_memory(self.path, name, dataset.size * dataset.dtype.itemsize)
+        data = np.empty(dataset.shape, dataset.dtype)
+        if data.size:
+            dataset.read_direct(data)
+        return data
+
+    def _typed(self, name: str, dimensions: int, dtypes: tuple[npt.DTypeLike, ...]) -> h5py.Dataset:
+        dataset = self._dataset(name, dimensions)
+        if dataset.dtype not in dtypes:
+            allowed = " or ".join(_shown(np.dtype(dtype)) for dtype in dtypes)
+            raise self.fault(f"{name} holds {_shown(dataset.dtype)}; it must hold {allowed}")
+        return dataset
 
     def _object(self, name: str) -> h5py.Group | h5py.Dataset | None:
         """Follow a name through groups; None if it leads nowhere. Links to other names or files are refused."""

@@ -50,7 +50,7 @@ def describe_layers(dataset: Dataset) -> Table:
         table.add_column(heading, justify="right")
     for heading in _WORDED:
         table.add_column(heading)
-    described = ((number, _layer_cells(layer)) for number, layer in enumerate(dataset.network, start=1))
+    described = ((number, _layer_cells(layer)) for number, layer in enumerate(dataset.network.sparse_layers(), start=1))
     for cells, members in groupby(described, key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in members]
         span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"

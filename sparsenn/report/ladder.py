@@ -19,12 +19,15 @@ __all__ = ["draw_ladder", "ladder_record", "ladder_table"]
 def ladder_table(result: LadderResult) -> Table:
     """Return the table of a ladder: a line a rung."""
     table = Table(title=_title(result), title_justify="left", caption=_caption(result), caption_justify="left")
+    mixed = any(rung.precision != "float32" for rung in result.rungs)
     table.add_column("kernel", no_wrap=True)
-    headings = (f"ms a {result.stage}", "ms in all", "spread", "in kernel", "speed-up", "of the floor")
+    if mixed:
+        table.add_column("precision")
+    headings = (f"ms per {result.stage}", "ms in all", "spread", "in kernel", "speed-up", "of the floor")
     for heading in (*headings, "registers", "shared memory", "largest error"):
         table.add_column(heading, justify="right")
     for rung in result.rungs:
-        table.add_row(Text(rung.name), *_cells(result, rung))
+        table.add_row(Text(rung.name), *([rung.precision] if mixed else []), *_cells(result, rung))
     return table
 
 
@@ -35,11 +38,17 @@ def _title(result: LadderResult) -> str:
 
 def _caption(result: LadderResult) -> str:
     ceilings = result.ceilings
-    return (
+    told = (
         f"Medians and interquartile ranges of {result.runs} runs. Floor: {_milliseconds(result.floor_seconds)} ms, for "
         f"{count(result.bytes)} bytes at {ceilings.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
-        f"multiply-adds at {ceilings.multiply_adds / 1e9:,.0f} billion a second, as measured here."
+        f"float32 multiply-adds at {ceilings.multiply_adds / 1e9:,.0f} billion a second, as measured here."
     )
+    if result.scaled:
+        told += " Errors are in parts of the reference's largest output."
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in result.left_out:
+        by_reason.setdefault(reason, []).append(name)
+    return told + "".join(f" Left out, because {reason}: {', '.join(names)}." for reason, names in by_reason.items())
 
 
 def _cells(result: LadderResult, rung: RungResult) -> tuple[str, ...]:

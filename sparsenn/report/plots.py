@@ -56,7 +56,8 @@ def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
     figure.suptitle(title)
     rows, density, time = figure.subplots(3, 1, sharex=True)
     _draw_rows(rows, statistics)
-    density.plot([layer.layer for layer in statistics], [layer.density for layer in statistics], ".-", color="C2")
+    known = [(layer.layer, layer.density) for layer in statistics if layer.density is not None]
+    density.plot([layer for layer, _ in known], [share for _, share in known], ".-", color="C2")
     density.set(ylabel="density of active rows", ylim=(0, 1.05))
     _draw_time(time, statistics)
     time.set_xlabel("layer")
@@ -68,8 +69,8 @@ def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
 
 def _draw_rows(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
     """Rows fall over orders of magnitude, and to nothing: logarithmic above 1, linear below."""
-    layers = [layer.layer for layer in statistics]
-    axes.plot(layers, [layer.active_rows for layer in statistics], ".-", label="active")
+    active = [(layer.layer, layer.active_rows) for layer in statistics if layer.active_rows is not None]
+    axes.plot([layer for layer, _ in active], [rows for _, rows in active], ".-", label="active")
     distinct = [(layer.layer, layer.distinct_rows) for layer in statistics if layer.distinct_rows is not None]
     if distinct:
         axes.plot(*zip(*distinct, strict=True), ".-", label="distinct")

@@ -15,26 +15,29 @@ __all__ = ["layer_table", "variant_table"]
 
 
 def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
-    """Return the table by layer: kernel, rows, density, performed edges and time."""
+    """Return the table by layer: kernel, rows, density, performed edges and time; dashes for what is unknown."""
     table = Table(title="by layer", title_justify="left")
     table.add_column("layer", justify="right")
     table.add_column("kernel", no_wrap=True)
     for heading in ("rows computed", "active rows", "distinct rows", "density", "non-zeros", "performed edges", "time"):
         table.add_column(heading, justify="right")
     for layer in statistics:
-        distinct = "–" if layer.distinct_rows is None else count(layer.distinct_rows)
         table.add_row(
             str(layer.layer),
             Text(layer.kernel),
             count(layer.rows),
-            count(layer.active_rows),
-            distinct,
-            f"{layer.density:.3f}",
-            count(layer.nonzeros),
+            _known(layer.active_rows),
+            _known(layer.distinct_rows),
+            "–" if layer.density is None else f"{layer.density:.3f}",
+            _known(layer.nonzeros),
             count(layer.performed_edges),
             duration(layer.seconds),
         )
     return table
+
+
+def _known(number: int | None) -> str:
+    return "–" if number is None else count(number)
 
 
 def variant_table(variants: Sequence[Variant]) -> Table:

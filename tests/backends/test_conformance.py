@@ -1,15 +1,17 @@
 """One suite for every backend: each operation of the protocol, each variant, on awkward shapes."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import csr_matrices, inputs_for, layers
+from strategies import csr_matrices, inputs_for, layers, linear_layers
 
 from sparsenn import backends
-from sparsenn.backends import StepInput
+from sparsenn.backends import StepInput, launch_dense
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 
 DEVICES = {"reference": (), "cpu": (), "cuda": (pytest.mark.gpu,)}
 VARIANTS = [
@@ -18,6 +20,14 @@ VARIANTS = [
     for entry in backends.variants("spmspm", device)
     if not entry.groups_rows
 ]
+DENSE_VARIANTS = [
+    pytest.param(entry, marks=marks, id=f"{device}-{entry.name}")
+    for device, marks in DEVICES.items()
+    for entry in backends.variants("mlp", device)
+]
+ALLOWED = {"float32": 1e-4, "tf32": 1e-2, "fp16": 2e-2}
+"""In parts of what a sum's terms add up to without their signs."""
+
 devices = pytest.mark.parametrize("device", [pytest.param(device, marks=marks) for device, marks in DEVICES.items()])
 
 
@@ -62,6 +72,63 @@ def test_every_variant_computes_the_layer(entry, step):
     assert np.array_equal(found_alive, alive) or np.abs(expected[found_alive != alive]).max() < 1e-5
 
 
+@st.composite
+def dense_steps(draw):
+    """Some dense layers, rows for them, as CSR or dense, and the layer from which on zeros may be dropped."""
+    widths = draw(st.lists(st.integers(1, 30), min_size=2, max_size=4))
+    stack = tuple(draw(linear_layers(*pair)) for pair in pairwise(widths))
+    return stack, draw(inputs_for(widths[0], 50)), draw(st.booleans()), draw(st.integers(0, len(stack)))
+
+
+@pytest.mark.parametrize("entry", DENSE_VARIANTS)
+@given(step=dense_steps())
+def test_every_variant_computes_the_dense_layers(entry, step):
+    stack, inputs, as_dense, droppable_from = step
+    if entry.why_not(stack, None) is not None:
+        random = np.random.default_rng(inputs.shape[0])
+        kinds = zip(pairwise((72, 64, 64, 4)), (ReLU(), ReLU(), Identity()), strict=True)
+        stack = tuple(Linear(random.normal(size=pair) / 8, 0.5, kind) for pair, kind in kinds)
+        inputs = from_dense(random.normal(size=(inputs.shape[0], 72)))
+    backend = backends.backend_for(entry.device)
+    features = backend.place(inputs.to_scipy().toarray() if as_dense else inputs)
+    multiplicity = np.arange(1, inputs.shape[0] + 1)
+    given_step = StepInput(backend.prepare_dense(stack), 0, len(stack), features, multiplicity, droppable_from)
+    output = launch_dense(backend, entry, stack, given_step)
+
+    expected, size = inputs.to_scipy().toarray().astype(np.float64), np.float64(1.0)
+    for layer in stack:
+        size = np.abs(expected).max(initial=1.0) * np.abs(layer.weights).sum(axis=0).max() + size
+        expected = layer.activation(expected @ layer.weights.astype(np.float64) + layer.bias_vector())
+    rows = dense(backend.fetch(output.features))
+    found = np.zeros_like(expected)
+    found[output.kept] = rows
+    assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[entry.precision] * size * len(stack)
+    if droppable_from < len(stack):
+        assert rows.any(axis=1).all()
+    else:
+        assert output.kept.tolist() == list(range(inputs.shape[0]))
+    assert [counts.kernel for counts in output.counts] == [entry.name] * len(stack)
+    assert [counts.rows for counts in output.counts] == [inputs.shape[0]] * len(stack)
+    assert [counts.performed_edges for counts in output.counts] == [inputs.shape[0] * layer.edges for layer in stack]
+    *hidden, last = output.counts
+    assert all(counts.active_inputs is None and counts.nonzeros is None for counts in hidden)
+    assert last.active_inputs == multiplicity[found.any(axis=1)].sum()
+    assert last.nonzeros == (np.count_nonzero(found, axis=1) * multiplicity).sum()
+
+
+@devices
+@given(matrix=csr_matrices())
+def test_either_form_becomes_dense_and_its_nonzeros_are_counted(device, matrix):
+    backend = backends.backend_for(device)
+    full = matrix.to_scipy().toarray()
+    for features in (matrix, full):
+        placed = backend.as_dense(backend.place(features))
+        assert np.array_equal(backend.fetch(placed), full)
+        counts = backend.count_nonzeros(placed)
+        assert counts.dtype == np.int64
+        assert np.array_equal(counts, np.count_nonzero(full, axis=1))
+
+
 @devices
 @given(matrix=csr_matrices(), data=st.data())
 def test_rows_can_be_taken_from_either_form(device, matrix, data):
@@ -101,6 +168,8 @@ def test_prepared_weights_are_weighed(device, rng):
     dense = rng.normal(size=(60, 50)) * (rng.random((60, 50)) < 0.3)
     layer = SparseLinear.from_scipy(from_dense(dense.astype(np.float32)).to_scipy(), -0.1, ReLU())
     assert backend.prepared_bytes(layer) >= layer.weights.nbytes
+    linear = Linear(dense, 0.5)
+    assert backend.prepared_bytes(linear) >= linear.weights.nbytes
     assert backend.weight_memory() >= 1
 
 

@@ -50,12 +50,44 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("spmspm", "--plot", "ladder.gif"), "'.gif' does not name a known file type"),
         (("spmspm", "--json", "nowhere/ladder.json"), "the folder nowhere does not exist"),
         (("spmspm", "--dataset", "nowhere.h5"), "no such file or folder"),
+        (("spmspm", "--rows", 10), "--rows: the ladder of spmspm takes a dataset"),
+        (("spmspm", "--widths", "72,64,64,4", "--seed", 0), "--widths, --seed: the ladder of spmspm"),
+        (("mlp", "--limit-inputs", 1200), "--limit-inputs: the ladder of mlp takes a random problem"),
+        (("mlp", "--dataset", "radixnet-1024x120", "--neurons", 1024), "--dataset, --neurons: the ladder of mlp"),
+        (("mlp", "--layers", 2), "--layers: the ladder of mlp"),
+        (("mlp", "--widths", "72"), "--widths 72: take two or more whole numbers"),
+        (("mlp", "--widths", "72,,4"), "--widths 72,,4: take"),
+        (("mlp", "--widths", "72,0"), "--widths 72,0: take"),
+        (("mlp", "--widths", "72,-4"), "--widths 72,-4: take"),
+        (("mlp", "--widths", "72,٤"), "take two or more whole numbers"),
+        (("mlp", "--widths", "72,9999999999999"), "from 1 to 1,048,576"),
+        (("mlp", "--rows", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --rows"),
+        (("mlp", "--rows", 0), "--rows"),
+        (("mlp", "--sweep", "--device", "cpu"), "leave --sweep out"),
     ],
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
     done = run("ladder", *arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
+
+
+def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "mlp.json")
+    done = run("ladder", "mlp", "--rows", 33, "--widths", "7,5,3", "--seed", 4, *options)
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "mlp.json").read_text())
+    assert (record["rows"], record["widths"], record["seed"], record["stages"]) == (33, [7, 5, 3], 4, 1)
+    assert record["multiply_adds"] == 33 * (7 * 5 + 5 * 3)
+    assert record["bytes"] == 4 * (33 * 7 + 33 * 3 + 7 * 5 + 5 + 5 * 3 + 3)
+    assert [(rung["name"], rung["precision"]) for rung in record["rungs"]] == [("blas", "float32")]
+    assert 0 < record["rungs"][0]["error"] < 1e-6
+
+
+def test_dense_layers_are_those_of_the_study_unless_told_otherwise(run: Run) -> None:
+    done = run("ladder", "mlp", "--device", "cpu", "--runs", 1, "--json", "-")
+    record = json.loads(done.stdout)
+    assert (record["rows"], record["widths"]) == (12_800, [72, 64, 64, 4])
 
 
 def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -39,6 +40,21 @@ def test_table_has_a_line_a_rung(result: LadderResult) -> None:
         ["quick", "1", "2", "0.2", "–", "3.00", "0.5 %", "–", "12,296 B", "2.00e-06"],
         ["broken", "wrong", "–", "–", "–", "–", "–", "–", "–", "inf"],
     ]
+
+
+def test_precision_is_shown_where_rungs_differ_in_it(result: LadderResult) -> None:
+    mixed = replace(result, rungs=(result.rungs[0], replace(result.rungs[1], precision="fp16")))
+    assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3"], ["quick", "fp16", "1"]]
+
+
+def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: LadderResult) -> None:
+    plain, told = str(ladder_table(result).caption), "Errors are in parts of the reference's largest output."
+    assert told not in plain
+    assert "Left out" not in plain
+    left_out = (("wide", "4 columns are too few"), ("odd", "4 is even"), ("long", "4 columns are too few"))
+    caption = str(ladder_table(replace(result, scaled=True, left_out=left_out)).caption)
+    assert told in caption
+    assert caption.endswith("Left out, because 4 columns are too few: wide, long. Left out, because 4 is even: odd.")
 
 
 def test_record_is_json_and_holds_what_is_derived(result: LadderResult) -> None:

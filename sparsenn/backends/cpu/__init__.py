@@ -13,8 +13,9 @@ from sparsenn.backends.cpu.scipy_product import launch_scipy
 from sparsenn.backends.cpu.sequential import launch_sequential
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import Linear, SparseLinear
 from sparsenn.memory import free_host_memory
+from sparsenn.network import Layer
 from sparsenn.workers import thread_count
 
 __all__ = ["CPUBackend"]
@@ -43,13 +44,20 @@ class CPUBackend:
         """Return what backends on the host take."""
         return HOST_WEIGHT_MEMORY
 
-    def prepared_bytes(self, layer: SparseLinear) -> int:
-        """Return the bytes of a packed layer, 12 an output for bias and copies; a layer by rows comes on top."""
+    def prepared_bytes(self, layer: Layer) -> int:
+        """Return the bytes of a packed layer, 12 an output for bias and copies; a layer by rows comes on top.
+
+        The weights of a dense layer are used as they are, and counted all the same.
+        """
         return layer.weights.nbytes + 12 * layer.outputs
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Pack layers end to end."""
         return Stack(layers, copies, self._workspace)
+
+    def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
+        """Return the layers, which are used as they are."""
+        return tuple(layers)
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""
@@ -78,6 +86,16 @@ class CPUBackend:
     def equal_rows(self, features: Features) -> tuple[Array, Array]:
         """Group equal rows: hashed on all cores, then compared whole."""
         return rows.group_rows(features)
+
+    def as_dense(self, features: Features) -> Array:
+        """Return the features as a float32 matrix."""
+        dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float32)
+        return dense
+
+    def count_nonzeros(self, features: Array) -> Array:
+        """Count the non-zeros of each row."""
+        counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
+        return counts
 
 
 register(

@@ -7,18 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparsenn.backends.base import Features
-from sparsenn.backends.cuda import conversion, ladders, rows, rungs
+from sparsenn.backends.cuda import conversion, ladders, mlp_rungs, rows, rungs, train_rungs
 from sparsenn.backends.cuda.availability import check_device, describe_device
+from sparsenn.backends.cuda.dense import DenseStack, upload_dense
 from sparsenn.backends.cuda.loader import compile_seconds, cupy
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.stack import Stack, prepared_bytes, upload
 from sparsenn.formats import COO, CSR, Array
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import Linear, SparseLinear
+from sparsenn.network import Layer
 
 __all__ = ["CUDABackend"]
 
 rungs.register_all()
 ladders.register_all()
+mlp_rungs.register_all()
+train_rungs.register_all()
 
 
 class CUDABackend:
@@ -55,8 +59,13 @@ class CUDABackend:
         """Return half of the device's free memory; the other half is left for rows."""
         return max(1, self.free_memory() // 2)
 
-    def prepared_bytes(self, layer: SparseLinear) -> int:
-        """Estimate the device memory that a layer takes in all the forms that kernels read."""
+    def prepared_bytes(self, layer: Layer) -> int:
+        """Estimate the device memory that a layer takes in all the forms that kernels read.
+
+        Of dense weights kernels for tensor cores keep two more forms: rounded, and what rounding took away.
+        """
+        if isinstance(layer, Linear):
+            return 3 * layer.weights.nbytes + 4 * layer.outputs
         return prepared_bytes(layer)
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
@@ -68,6 +77,16 @@ class CUDABackend:
             staging(self.index).copying() as to_device,
         ):
             return upload(self.index, layers, copies, to_device)
+
+    def prepare_dense(self, layers: Sequence[Linear]) -> DenseStack:
+        """Copy dense layers to the device, as `prepare` does."""
+        size = sum(layer.weights.nbytes for layer in layers)
+        with (
+            cupy().cuda.Device(self.index),
+            within_memory(f"{size:,} bytes of weights", 0, 0),
+            staging(self.index).copying() as to_device,
+        ):
+            return upload_dense(self.index, layers, to_device)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -113,6 +132,23 @@ class CUDABackend:
         with cp.cuda.Device(self.index), within_memory("grouping equal rows", features.shape[0], 64):
             representatives, group = rows.group_rows(features)
             return cp.asnumpy(representatives), cp.asnumpy(group)
+
+    def as_dense(self, features: Features) -> Array:
+        """Return the features as a row-major float32 matrix on the device."""
+        cp = cupy()
+        with cp.cuda.Device(self.index), within_memory("dense rows", features.shape[0], 36 * features.shape[1]):
+            empty = isinstance(features, CSR) and not features.nnz
+            filled = cp.zeros(features.shape, np.float32) if empty else rows.as_dense(features)
+            dense: Array = cp.ascontiguousarray(filled, dtype=np.float32)
+            return dense
+
+    def count_nonzeros(self, features: Array) -> Array:
+        """Count the non-zeros of each row on the device; returns a host array."""
+        cp = cupy()
+        with cp.cuda.Device(self.index), within_memory("counting", features.shape[0], 16):
+            _, nonzeros = rows.weigh_rows(features, cp.zeros(features.shape[1], np.int64))
+            counts: Array = cp.asnumpy(nonzeros)
+            return counts
 
 
 def _floats(values: Array) -> Array:

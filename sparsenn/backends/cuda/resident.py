@@ -123,7 +123,7 @@ def why_not(network: Network, inputs: CSR) -> str | None:
     room = _room()
     if inputs.iso or not inputs.nnz:
         one = np.float32(inputs.values[0] if inputs.nnz else 0)
-        weights = network[0].weights
+        weights = network.sparse_layers()[0].weights
         counted = rows_for(network.inputs, room) is not None and has_finite_products(weights, one)
         fits = tile_shape(widths, 0 if counted else network.inputs, room)
     else:

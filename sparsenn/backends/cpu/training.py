@@ -1,0 +1,163 @@
+"""Training on the CPU, in float32: by NumPy's matrix products, and by this package's own kernels.
+
+Both give the same bits for the same order of rows: every number is the sum of its terms in one fixed order. That of
+the own kernels does not depend on the number of threads either; that of NumPy's library may.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.base import Variant, register
+from sparsenn.backends.cpu import training_kernels as kernels
+from sparsenn.backends.trainer import TRAIN, TrainingProblem, Velocities
+from sparsenn.formats import Array
+from sparsenn.layers import Activation, Linear, ReLU, Sigmoid, Tanh
+
+__all__ = ["NumPyTrainer", "NumbaTrainer"]
+
+
+class NumPyTrainer:
+    """Matrix products by NumPy's BLAS, everything else in place."""
+
+    def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
+        self._problem = problem
+        self._activations = [layer.activation for layer in problem.layers]
+        self.restore(
+            problem.layers,
+            tuple((np.zeros_like(layer.weights), np.zeros(layer.outputs, np.float32)) for layer in problem.layers),
+        )
+
+    def epoch(self, order: Array) -> float:
+        """Pass once over the rows; see `Trainer`."""
+        problem, total = self._problem, 0.0
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            for start in range(0, order.size, problem.batch_size):
+                rows = order[start : start + problem.batch_size]
+                total += rows.size * self._update(problem.inputs[rows], problem.targets[rows])
+        return total / order.size
+
+    def layers(self) -> tuple[Linear, ...]:
+        """Return copies of the parameters."""
+        return tuple(
+            Linear(weights.copy(), bias.copy(), activation)
+            for weights, bias, activation in zip(self._weights, self._biases, self._activations, strict=True)
+        )
+
+    def velocities(self) -> Velocities:
+        """Return copies of the velocities."""
+        return tuple((weights.copy(), bias.copy()) for weights, bias in self._velocities)
+
+    def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
+        """Replace parameters and velocities."""
+        self._weights = [layer.weights.copy() for layer in layers]
+        self._biases = [layer.bias_vector() for layer in layers]
+        self._velocities = [(weights.copy(), bias.copy()) for weights, bias in velocities]
+
+    def _update(self, inputs: Array, targets: Array) -> float:
+        """Update the parameters by one mini-batch and return its loss before that."""
+        values = [inputs]
+        for weights, bias, activation in zip(self._weights, self._biases, self._activations, strict=True):
+            sums = values[-1] @ weights
+            sums += bias
+            values.append(_activate(activation, sums))
+        loss, slopes = _loss(self._problem.loss, values[-1], targets)
+        for number in reversed(range(len(self._weights))):
+            _times_derivative(slopes, self._activations[number], values[number + 1])
+            below = slopes @ self._weights[number].T if number else slopes
+            weights_velocity, bias_velocity = self._velocities[number]
+            self._move(self._weights[number], weights_velocity, values[number].T @ slopes)
+            self._move(self._biases[number], bias_velocity, slopes.sum(axis=0))
+            slopes = below
+        return loss
+
+    def _move(self, parameters: Array, velocities: Array, gradient: Array) -> None:
+        gradient *= np.float32(self._problem.learning_rate)
+        velocities *= np.float32(self._problem.momentum)
+        velocities -= gradient
+        parameters += velocities
+
+
+class NumbaTrainer(NumPyTrainer):
+    """Own matrix products that apply bias, activation, derivative and update to what they have just computed."""
+
+    def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
+        super().__init__(problem, device_index)
+        self._codes = [kernels.code(activation) for activation in self._activations]
+        self._gradients = [np.empty_like(layer.weights) for layer in problem.layers]
+
+    def _update(self, inputs: Array, targets: Array) -> float:
+        rate, momentum = np.float32(self._problem.learning_rate), np.float32(self._problem.momentum)
+        values = [inputs]
+        for weights, bias, code in zip(self._weights, self._biases, self._codes, strict=True):
+            outputs = np.empty((len(inputs), weights.shape[1]), np.float32)
+            kernels.forward(values[-1], weights, bias, *code, outputs)
+            values.append(outputs)
+        loss, slopes = _loss(self._problem.loss, values[-1], targets)
+        _times_derivative(slopes, self._activations[-1], values[-1])
+        columns = np.ascontiguousarray(slopes.T)
+        for number in reversed(range(len(self._weights))):
+            below, below_columns = slopes, columns
+            if number:
+                below, below_columns = np.empty_like(values[number]), np.empty(values[number].shape[::-1], np.float32)
+                code = self._codes[number - 1]
+                kernels.backward(self._weights[number], columns, values[number], *code, below, below_columns)
+            parameters = self._weights[number], self._biases[number], *self._velocities[number]
+            kernels.update(values[number], slopes, *parameters, self._gradients[number], rate, momentum)
+            slopes, columns = below, below_columns
+        return loss
+
+
+def _activate(activation: Activation, z: Array) -> Array:
+    """Apply an activation in place where that is quicker; z is overwritten."""
+    if isinstance(activation, Sigmoid):  # exp overflows to infinity, whose reciprocal is the right 0
+        np.negative(z, out=z)
+        np.exp(z, out=z)
+        z += np.float32(1)
+        return np.reciprocal(z, out=z)
+    if isinstance(activation, Tanh):
+        return np.tanh(z, out=z)
+    if isinstance(activation, ReLU):
+        return np.clip(z, np.float32(0), np.float32(np.inf if activation.clip is None else activation.clip), out=z)
+    return activation(z)
+
+
+def _times_derivative(slopes: Array, activation: Activation, outputs: Array) -> None:
+    """Multiply slopes by the derivative of the activation, told from its outputs, in place."""
+    if isinstance(activation, Sigmoid):
+        slopes *= outputs
+        slopes *= np.float32(1) - outputs
+    elif isinstance(activation, Tanh):
+        slopes *= np.float32(1) - outputs * outputs
+    elif isinstance(activation, ReLU):
+        slopes *= outputs > 0
+        if activation.clip is not None:
+            slopes *= outputs < np.float32(activation.clip)
+
+
+def _loss(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:
+    """Return the loss of a mini-batch, summed in float64, and its float32 gradient by the outputs."""
+    if loss == "mse":
+        slopes = outputs - targets
+        error = float(np.square(slopes, dtype=np.float64).mean())
+        slopes *= np.float32(2 / slopes.size)
+        return error, slopes
+    slopes = outputs - outputs.max(axis=1, keepdims=True)
+    of_class = np.einsum("ij,ij->i", slopes, targets)
+    np.exp(slopes, out=slopes)
+    sums = slopes.sum(axis=1, keepdims=True)
+    error = float((np.log(sums[:, 0], dtype=np.float64) - of_class).mean())
+    slopes /= sums
+    slopes -= targets
+    slopes *= np.float32(1 / len(slopes))
+    return error, slopes
+
+
+def _register(name: str, summary: str, launch: Any) -> None:
+    register(Variant(operation=TRAIN, name=name, device="cpu", summary=summary, launch=launch))
+
+
+_register("numba", "own matrix products, with activation, derivative and update applied on the spot", NumbaTrainer)
+_register("numpy", "matrix products by NumPy's BLAS, everything else in place", NumPyTrainer)

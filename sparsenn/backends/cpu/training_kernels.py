@@ -1,0 +1,184 @@
+"""The own kernels of training on the CPU.
+
+All products are one loop: a row of C gathers rows of B, eight at a time, each times one number of A, so that the
+vector registers hold neighbouring columns and no sum is ever reordered. Threads share rows or columns of the result,
+never a sum: the bits do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numba
+import numpy as np
+
+from sparsenn.formats import Array
+from sparsenn.jit import compiled
+from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
+
+__all__ = ["backward", "code", "forward", "update"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_IDENTITY, _RELU, _SIGMOID, _TANH = range(4)
+_CODES: dict[type, int] = {Identity: _IDENTITY, ReLU: _RELU, Sigmoid: _SIGMOID, Tanh: _TANH}
+
+_ROWS = 16
+"""Rows of a result that a thread computes at a time; they share what they read of B in the cache."""
+
+_COLUMNS = 256
+"""Columns of a result that a thread computes at a time."""
+
+
+def _threaded(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as `sparsenn.jit.compiled` does, with `numba.prange` spread over all threads."""
+    decorated: Callable[P, R] = numba.njit(
+        nogil=True, cache=True, parallel=True, error_model="numpy", fastmath={"contract"}, boundscheck=False
+    )(function)
+    return decorated
+
+
+def code(activation: Activation) -> tuple[int, np.float32]:
+    """Return an activation's number and its clip, infinite where there is none, as the kernels take them."""
+    clip = getattr(activation, "clip", None)
+    return _CODES[type(activation)], np.float32(math.inf if clip is None else clip)
+
+
+@compiled
+def _add_product(A: Array, B: Array, C: Array, row: int, first: int, last: int) -> None:
+    """Add to columns first to last of one row of C those of A[row] · B, the terms in order."""
+    terms = B.shape[0]
+    whole = terms - terms % 8
+    for k in range(0, whole, 8):
+        a0, a1, a2, a3 = A[row, k], A[row, k + 1], A[row, k + 2], A[row, k + 3]
+        a4, a5, a6, a7 = A[row, k + 4], A[row, k + 5], A[row, k + 6], A[row, k + 7]
+        for j in range(first, last):
+            total = C[row, j] + a0 * B[k, j]
+            total += a1 * B[k + 1, j]
+            total += a2 * B[k + 2, j]
+            total += a3 * B[k + 3, j]
+            total += a4 * B[k + 4, j]
+            total += a5 * B[k + 5, j]
+            total += a6 * B[k + 6, j]
+            total += a7 * B[k + 7, j]
+            C[row, j] = total
+    for k in range(whole, terms):
+        a0 = A[row, k]
+        for j in range(first, last):
+            C[row, j] += a0 * B[k, j]
+
+
+@compiled
+def _activated(kind: int, clip: np.float32, z: np.float32) -> np.float32:
+    one = np.float32(1)
+    if kind == _RELU:
+        return min(clip, max(np.float32(0), z)) if z == z else z
+    if kind == _SIGMOID:
+        return np.float32(one / (one + math.exp(-z)))
+    if kind == _TANH:
+        return np.float32(math.tanh(z))
+    return z
+
+
+@compiled
+def _derivative(kind: int, clip: np.float32, y: np.float32) -> np.float32:
+    one, zero = np.float32(1), np.float32(0)
+    if kind == _RELU:
+        return one if zero < y < clip else zero
+    if kind == _SIGMOID:
+        return y * (one - y)
+    if kind == _TANH:
+        return one - y * y
+    return one
+
+
+@_threaded
+def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.float32, outputs: Array) -> None:
+    """Compute outputs = activation(inputs · weights + bias).
+
+    Parameters
+    ----------
+    inputs, weights, bias, outputs : float32, (rows, in), (in, out), (out,) and (rows, out), row-major.
+    kind, clip : what `code` returns.
+    """
+    rows, columns = outputs.shape
+    bands = (columns + _COLUMNS - 1) // _COLUMNS
+    for task in numba.prange(bands * ((rows + _ROWS - 1) // _ROWS)):
+        first, start = task % bands * _COLUMNS, task // bands * _ROWS
+        last = min(columns, first + _COLUMNS)
+        for row in range(start, min(rows, start + _ROWS)):
+            for j in range(first, last):
+                outputs[row, j] = bias[j]
+            _add_product(inputs, weights, outputs, row, first, last)
+            for j in range(first, last):
+                outputs[row, j] = _activated(kind, clip, outputs[row, j])
+
+
+@_threaded
+def backward(
+    weights: Array, slopes: Array, values: Array, kind: int, clip: np.float32, below: Array, below_columns: Array
+) -> None:
+    """Take slopes through a layer and through the activation below it.
+
+    Parameters
+    ----------
+    weights : float32 (in, out).
+    slopes : by the layer's sums, by column: float32 (out, rows).
+    values : the layer's inputs, which are the outputs of the activation below: float32 (rows, in).
+    kind, clip : that activation, as `code` returns it.
+    below, below_columns : become the slopes by the sums below, float32 (rows, in) and by column (in, rows).
+    """
+    inputs, rows = below_columns.shape
+    for task in numba.prange((inputs + _ROWS - 1) // _ROWS):
+        start = task * _ROWS
+        stop = min(inputs, start + _ROWS)
+        for i in range(start, stop):
+            for j in range(rows):
+                below_columns[i, j] = 0
+            _add_product(weights, slopes, below_columns, i, 0, rows)
+        for j in range(rows):
+            for i in range(start, stop):
+                below_columns[i, j] *= _derivative(kind, clip, values[j, i])
+                below[j, i] = below_columns[i, j]
+
+
+@_threaded
+def update(
+    values: Array,
+    slopes: Array,
+    weights: Array,
+    bias: Array,
+    weight_velocities: Array,
+    bias_velocities: Array,
+    gradient: Array,
+    rate: np.float32,
+    momentum: np.float32,
+) -> None:
+    """Update a layer's parameters: v = momentum·v - rate·gradient, w = w + v.
+
+    Parameters
+    ----------
+    values, slopes : the layer's inputs and the slopes by its sums, float32 (rows, in) and (rows, out).
+    weights, weight_velocities : float32 (in, out), updated.
+    bias, bias_velocities : float32 (out,), updated.
+    gradient : float32 (in, out), overwritten.
+    """
+    inputs, outputs = weights.shape
+    columns = values.T
+    for task in numba.prange((inputs + _ROWS - 1) // _ROWS):
+        for i in range(task * _ROWS, min(inputs, (task + 1) * _ROWS)):
+            for j in range(outputs):
+                gradient[i, j] = 0
+            _add_product(columns, slopes, gradient, i, 0, outputs)
+            for j in range(outputs):
+                weight_velocities[i, j] = momentum * weight_velocities[i, j] - rate * gradient[i, j]
+                weights[i, j] += weight_velocities[i, j]
+    for j in range(outputs):
+        total = np.float32(0)
+        for row in range(slopes.shape[0]):
+            total += slopes[row, j]
+        bias_velocities[j] = momentum * bias_velocities[j] - rate * total
+        bias[j] += bias_velocities[j]

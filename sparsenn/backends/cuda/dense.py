@@ -1,0 +1,80 @@
+"""Stacks of dense layers on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.stack import activation_code
+from sparsenn.formats import Array
+from sparsenn.layers import Linear
+
+__all__ = ["DenseLayer", "DenseStack", "upload_dense"]
+
+
+@dataclass(frozen=True, eq=False)
+class DenseLayer:
+    """One dense layer in device memory.
+
+    Parameters
+    ----------
+    weights : (inputs, outputs) float32, row-major.
+    bias : (outputs,) float32, zeros where the layer has none.
+    activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
+    """
+
+    weights: Array
+    bias: Array
+    activation: np.int32
+    clip: np.float32
+
+    @property
+    def inputs(self) -> int:
+        """Width of Y."""
+        return int(self.weights.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        """Width of Y'."""
+        return int(self.weights.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class DenseStack:
+    """Consecutive dense layers on one device."""
+
+    device: int
+    layers: tuple[DenseLayer, ...]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Inputs of the first layer, then outputs of each."""
+        return (self.layers[0].inputs, *(layer.outputs for layer in self.layers))
+
+
+def upload_dense(
+    device: int, layers: Sequence[Linear], to_device: Callable[[Array], Array] | None = None
+) -> DenseStack:
+    """Copy layers to the device `device`, which must be the current one.
+
+    Parameters
+    ----------
+    to_device : copies an array there, such as what `Staging.copying` yields; CuPy does unless given.
+
+    Raises
+    ------
+    UsageError
+        A layer has an activation that the kernels do not know.
+    """
+    copy = cupy().asarray if to_device is None else to_device
+    codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
+    return DenseStack(
+        device,
+        tuple(
+            DenseLayer(copy(layer.weights), copy(layer.bias_vector()), *code)
+            for layer, code in zip(layers, codes, strict=True)
+        ),
+    )

@@ -1,0 +1,153 @@
+"""Weights of a stack of dense layers in the order in which the fused kernels read them.
+
+The tensor-core kernels (`kernels/mlp/fused.cuh`) multiply tiles of 8 inputs and 8 outputs, of which each lane of a warp
+holds two weights; where those lie follows from the instructions m16n8k8 and m16n8k16 (PTX ISA, "Matrix Fragments for
+mma"). An image starts with biases and clips.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.dense import DenseLayer
+from sparsenn.backends.cuda.tiling import WARP
+from sparsenn.formats import Array
+
+__all__ = [
+    "FLOAT32",
+    "HALF",
+    "HALF_ROWS",
+    "TF32",
+    "Kind",
+    "fma_floats",
+    "fma_image",
+    "image",
+    "split_tf32",
+    "tile_places",
+    "tiles_of",
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sets the tensor-core kernels apart.
+
+    Parameters
+    ----------
+    source : the kernel.
+    registers : 32-bit registers of a lane for 16 rows and 8 columns of a layer's inputs.
+    weight_bytes : of a tile of 8 x 8 weights.
+    warps : most warps of a block.
+    scratch : bytes of a warp for each of the widest layer's numbers.
+    """
+
+    source: str
+    registers: int
+    weight_bytes: int
+    warps: int
+    scratch: int = 0
+
+
+FLOAT32 = Kind("mlp/21_tensor_float32.cu", 4, 512, 8, scratch=8)
+TF32 = Kind("mlp/22_tensor_tf32.cu", 4, 256, 8)
+HALF = Kind("mlp/23_tensor_half.cu", 2, 128, 8)
+HALF_ROWS = Kind("mlp/23_tensor_half.cu", 2, 128, 12)
+"""HALF with features of half precision: rows that wait for their turn take half the registers."""
+
+
+def tiles_of(width: int) -> int:
+    """Return the tiles of 8 columns that a width takes."""
+    return -(-width // 8)
+
+
+def split_tf32(xp: Any, values: Array) -> tuple[Array, Array]:
+    """Split float32 numbers into a number of TF32 and what is left of them, which is rounded to TF32 in turn.
+
+    Numbers that would round to infinity are cut off instead.
+    """
+    kept = np.uint32(0xFFFFE000)
+    bits = xp.ascontiguousarray(values).view(np.uint32)
+    rounded = ((bits + np.uint32(0x1000)) & kept).view(np.float32)
+    high = xp.where(xp.isinf(rounded), (bits & kept).view(np.float32), rounded)
+    rest = xp.ascontiguousarray(values - high).view(np.uint32)
+    return high, ((rest + np.uint32(0x1000)) & kept).view(np.float32)
+
+
+def tile_places(inputs: int, outputs: int, first: bool) -> Array:
+    """Return which weight each lane holds, in the order of the kernels' tiles.
+
+    Lane 4 g + t of a tile of 8 inputs and 8 outputs has the weights of output g from inputs c and c + 1, those of
+    which it also has the features: c = 2 t, or in the first layer 4 t and 4 t + 2 of two neighbouring tiles' 16.
+
+    Returns
+    -------
+    (tiles of inputs, tiles of outputs, 32, 2) int64: places in the row-major weights, -1 beyond their edge.
+    """
+    tiles = tiles_of(inputs)
+    t, pair = np.arange(4)[:, None], np.arange(2)
+    columns = 8 * np.arange(tiles)[:, None, None] + 2 * t + pair
+    if first:
+        even = tiles // 2 * 2
+        starts = 16 * (np.arange(even) // 2) + 2 * (np.arange(even) % 2)
+        columns[:even] = starts[:, None, None] + 4 * t + pair
+    rows = columns[:, None, None]  # tile of inputs, tile of outputs, g, t, pair
+    out = (8 * np.arange(tiles_of(outputs))[:, None] + np.arange(8))[None, :, :, None, None]
+    places = np.where((rows < inputs) & (out < outputs), rows * outputs + out, -1)
+    return places.reshape(tiles, tiles_of(outputs), WARP, 2)
+
+
+def image(xp: Any, kind: Kind, layers: tuple[DenseLayer, ...]) -> Array:
+    """Return biases, clips and weights in the order in which a tensor-core kernel reads them, as bytes.
+
+    Parameters
+    ----------
+    xp : NumPy or CuPy, whichever the layers' arrays are of.
+    """
+    parts = [_vectors(xp, layers, 8)]
+    for number, layer in enumerate(layers):
+        places = xp.asarray(tile_places(layer.inputs, layer.outputs, number == 0))
+        weights = xp.where(places < 0, np.float32(0), layer.weights.ravel()[xp.maximum(places, 0)])
+        high, low = split_tf32(xp, weights)
+        if kind is FLOAT32:
+            parts.append(xp.concatenate((high, low), axis=3))
+        elif kind is TF32:
+            parts.append(high)
+        else:
+            even = len(places) // 2 * 2
+            pairs = weights[:even].reshape(even // 2, 2, *weights.shape[1:]).transpose(0, 2, 3, 1, 4)
+            parts += [pairs.astype(np.float16), weights[even:].astype(np.float16)]
+    found: Array = xp.concatenate([xp.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+    return found
+
+
+def _vectors(xp: Any, layers: tuple[DenseLayer, ...], multiple: int) -> Array:
+    """Return biases, each padded to a multiple, then clips, then zeros up to 16 bytes; float32."""
+    sizes = [-(-layer.outputs // multiple) * multiple for layer in layers]
+    vectors: Array = xp.zeros(-(-(sum(sizes) + len(layers)) // 4) * 4, np.float32)
+    start = 0
+    for layer, size in zip(layers, sizes, strict=True):
+        vectors[start : start + layer.outputs] = layer.bias
+        start += size
+    vectors[start : start + len(layers)] = xp.asarray(np.array([layer.clip for layer in layers], np.float32))
+    return vectors
+
+
+def fma_floats(widths: tuple[int, ...]) -> int:
+    """Return the length of `fma_image` for a network of given widths."""
+    padded = [-(-width // 4) * 4 for width in widths[1:]]
+    weights = sum(width * size for width, size in zip(widths, padded, strict=False))
+    return weights + -(-(sum(padded) + len(padded)) // 4) * 4
+
+
+def fma_image(xp: Any, layers: tuple[DenseLayer, ...]) -> Array:
+    """Return weights, each row padded to a multiple of 4, then biases and clips; float32."""
+    parts = []
+    for layer in layers:
+        padded = xp.zeros((layer.inputs, -(-layer.outputs // 4) * 4), np.float32)
+        padded[:, : layer.outputs] = layer.weights
+        parts.append(padded.ravel())
+    found: Array = xp.concatenate([*parts, _vectors(xp, layers, 4)])
+    return found

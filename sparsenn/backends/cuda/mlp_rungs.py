@@ -1,0 +1,89 @@
+"""The CUDA variants of mlp by name, in the ladder's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sparsenn.backends.base import Variant, register
+from sparsenn.backends.cuda import mlp, mlp_half, mlp_tensor
+from sparsenn.backends.cuda.dense import DenseStack
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.errors import ShapeError
+from sparsenn.formats import Array
+from sparsenn.layers import Linear
+
+__all__ = ["register_all"]
+
+Launch = Callable[[DenseStack, Array], Array]
+
+_GPU = "NVIDIA GPU (compute capability 8.0)"
+
+
+class _Kind(NamedTuple):
+    """What rungs have in common: which networks they take, in words and as a test, and their precision."""
+
+    needs: tuple[str, ...]
+    fits: Callable[[DenseStack], str | None]
+    precision: str
+
+
+_ANY = _Kind((_GPU,), mlp.fits_any, "float32")
+_STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), mlp.fits, "float32")
+_NARROW = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_tensor.fits, "float32")
+
+_IN_ORDER: tuple[tuple[_Kind, tuple[mlp.Rung, ...]], ...] = (
+    (_ANY, tuple(rung for rung in mlp.RUNGS if rung[0] in mlp.GENERAL)),
+    (_STUDY, tuple(rung for rung in mlp.RUNGS if rung[0] not in mlp.GENERAL)),
+    (_STUDY._replace(precision=mlp_half.PRECISION), mlp_half.RUNGS),
+    *((_NARROW._replace(precision=precision), (rung,)) for precision, rung in mlp_tensor.RUNGS),
+    (_ANY, (mlp.LIBRARY,)),  # no rung, but what they are held against
+)
+
+
+def register_all() -> None:
+    """Register every variant; CuPy is not needed for that."""
+    for kind, rungs in _IN_ORDER:
+        for rung in rungs:
+            _register(rung, kind)
+
+
+def _register(rung: mlp.Rung, kind: _Kind) -> None:
+    name, launch, summary = rung
+    register(
+        Variant(
+            operation="mlp",
+            name=name,
+            device="cuda",
+            summary=summary,
+            launch=partial(_launch, launch),
+            needs=kind.needs,
+            why_not=partial(_why_not, kind.fits),
+            precision=kind.precision,
+        )
+    )
+
+
+def _why_not(fits: Callable[[DenseStack], str | None], layers: Sequence[Linear], features: Array) -> str | None:
+    return fits(mlp.described(layers))
+
+
+def _launch(launch: Launch, stack: DenseStack, features: Array) -> Array:
+    """Launch a rung on the stack's device.
+
+    Raises
+    ------
+    ShapeError
+        The features do not have the first layer's width.
+    UsageError
+        The rung is not written for the stack.
+    OutOfMemoryError
+        The device's memory does not suffice.
+    """
+    if features.ndim != 2 or features.shape[1] != stack.widths[0]:
+        raise ShapeError(f"the features have shape {features.shape}; the first layer takes (rows, {stack.widths[0]})")
+    row = 4 * (sum(stack.widths[1:]) + max(stack.widths[1:]))
+    with cupy().cuda.Device(stack.device), within_memory("a stack of dense layers", features.shape[0], row):
+        return launch(stack, features)

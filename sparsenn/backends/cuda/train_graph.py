@@ -1,0 +1,216 @@
+"""Training on a GPU without the host: an epoch as a graph of fused launches, or as one persistent kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.tiling import device_limits
+from sparsenn.backends.cuda.train import REDUCING_THREADS, CUDATrainer, batches
+from sparsenn.errors import DeviceError, UsageError
+
+__all__ = ["RUNGS", "GraphTrainer", "PersistentTrainer", "Step", "backward_steps", "lanes_of", "tile_size"]
+
+NARROW = 32
+"""Outputs up to which the last layer is computed a row at a time."""
+
+THREADS = 256
+SHARED_BYTES = 4 * 4 * 4736
+"""As in `kernels/train/fused.cuh`: four stages of 4736 floats."""
+
+ROW_TILES = (16, 32, 64)
+WEIGHT_TILES = (32, 64)
+"""Sides of tiles: of what belongs to the rows of a batch, and of weights."""
+
+MOST_LAUNCHES = 4096
+"""Launches of a graph; a longer epoch takes several."""
+
+_FUSED = program("train/04_fused.cu", ROW_TILE=ROW_TILES, WEIGHT_TILE=WEIGHT_TILES)
+_PERSISTENT = program("train/05_persistent.cu", ROW_TILE=ROW_TILES[:1], WEIGHT_TILE=WEIGHT_TILES[:1])
+
+_RECORD = np.dtype(
+    [(name, "u8") for name in ("in", "in_gradient", "weights", "velocity", "out", "gradient")]
+    + [("inputs", "i4"), ("outputs", "i4"), ("in_activation", "i4"), ("in_clip", "f4")]
+    + [("activation", "i4"), ("clip", "f4")]
+)
+"""`Layer` in `kernels/train/layer.cuh`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch on the way back. Layers are counted from 0.
+
+    Parameters
+    ----------
+    through : the layer that the gradient goes back through, reading its weights; None if it need go no further.
+    updates : the layers that are updated, whose weights nothing else reads in this step or later ones.
+    """
+
+    through: int | None
+    updates: tuple[int, ...]
+
+
+def backward_steps(count: int, narrow: bool) -> Iterator[Step]:
+    """Yield the steps back through `count` layers; a narrow last layer has its gradient passed on already.
+
+    While the gradient goes back through a layer the one behind it is updated: its weights have been read. The first two
+    are updated together.
+    """
+    for number in range(max(0, count - 1 - narrow), -1, -1):
+        behind = (number + 1,) if number + 1 < count else ()
+        yield Step(number or None, behind if number else (*behind, 0))
+
+
+def lanes_of(outputs: int) -> int:
+    """Return the threads that share an input of a narrow last layer, a power of two; 0 where it is wide."""
+    return 1 << (outputs - 1).bit_length() if outputs <= NARROW else 0
+
+
+def tile_size(products: list[tuple[int, int]], sizes: tuple[int, ...], blocks: int) -> int:
+    """Return the largest tile of which the largest product gives at least so many blocks; else the smallest.
+
+    products : (rows, columns) of the results.
+    """
+    rows, columns = max(products, key=lambda shape: shape[0] * shape[1])
+    enough = [size for size in sizes if -(-rows // size) * -(-columns // size) >= blocks]
+    return max(enough, default=min(sizes))
+
+
+class _FusedTrainer(CUDATrainer):
+    """What both have in common: the sizes of tiles, and how many outputs the last layer has."""
+
+    def _allocate(self) -> None:
+        limits = device_limits(cupy().cuda.runtime.getDevice())
+        if limits.block_bytes < SHARED_BYTES:
+            raise DeviceError(
+                f"blocks have {limits.block_bytes:,} bytes of shared memory here, this kernel takes {SHARED_BYTES:,}; "
+                "use --kernel tiled"
+            )
+        super()._allocate()
+        self._multiprocessors = limits.multiprocessors
+        self._lanes = lanes_of(self._arrays[-1].outputs)
+
+    def _tiles(self, row_tiles: tuple[int, ...], weight_tiles: tuple[int, ...]) -> dict[str, int]:
+        rows = [(self._batch_size, arrays.outputs) for arrays in self._arrays]
+        weights = [(arrays.inputs + 1, arrays.outputs) for arrays in self._arrays]
+        return {
+            "ROW_TILE": tile_size(rows, row_tiles, self._multiprocessors),
+            "WEIGHT_TILE": tile_size(weights, weight_tiles, self._multiprocessors),
+        }
+
+
+class GraphTrainer(_FusedTrainer):
+    """Fused launches, captured as a graph that serves every epoch."""
+
+    def _prepare(self) -> None:
+        """Capture the graphs: one for the whole epoch, or one for many batches and one for those that are left."""
+        count = len(self._layers)
+        self._steps = tuple(backward_steps(count, self._lanes > 0))
+        self._defines = self._tiles(ROW_TILES, WEIGHT_TILES)
+        names = ("forward", "head", "loss", "backward", "add_losses")
+        self._kernels = {name: _FUSED.kernel(name, **self._defines) for name in names}
+        for name in ("forward", "head", "backward"):
+            self._kernels[name].max_dynamic_shared_size_bytes = SHARED_BYTES
+        launches = count + 1 + len(self._steps)
+        self._span = min(self._rows, max(1, MOST_LAUNCHES // launches) * self._batch_size)
+        """Rows of a graph."""
+        whole = self._span == self._rows
+        self._window = self._order if whole else cupy().zeros(self._span, np.int64)
+        self._enqueue(self._batch_size)  # not captured: whatever a first launch loads is loaded now
+        self._stream.synchronize()
+        spans = {self._span, self._rows % self._span or self._span}
+        self._graphs = {span: self._capture(span) for span in spans}
+
+    def _capture(self, rows: int) -> Any:
+        self._stream.begin_capture()
+        self._enqueue(rows)
+        return self._stream.end_capture()
+
+    def _pass(self) -> None:
+        runtime = cupy().cuda.runtime
+        for start in range(0, self._rows, self._span):
+            rows = min(self._span, self._rows - start)
+            if self._window is not self._order:
+                source, kind = self._order.data.ptr + 8 * start, runtime.memcpyDeviceToDevice
+                runtime.memcpyAsync(self._window.data.ptr, source, 8 * rows, kind, self._stream.ptr)
+            self._graphs[rows].launch(self._stream)
+
+    def _enqueue(self, total: int) -> None:
+        """Launch all batches of the first `total` rows of the window, and add up their losses."""
+        for start, rows in batches(total, self._batch_size):
+            batch = self._batch(self._window[start:], self._losses[start:], rows)
+            for number in range(len(self._layers) - (self._lanes > 0)):
+                blocks = self._tiles_of(rows, self._arrays[number].outputs, "ROW_TILE")
+                self._launch("forward", blocks, (*self._layers[number], *batch))
+            if self._lanes:
+                self._launch("head", rows, (*self._layers[-1], *batch, np.int32(self._lanes)))
+            else:
+                self._launch("loss", rows, (*self._layers[-1], *batch))
+            for step in self._steps:
+                self._step_back(step, rows, batch)
+        arguments = (self._losses, np.int32(total), self._total)
+        self._kernels["add_losses"]((1,), (REDUCING_THREADS,), arguments)
+
+    def _step_back(self, step: Step, rows: int, batch: tuple[Any, ...]) -> None:
+        through = 0 if step.through is None else step.through
+        first, second = step.updates[:1] or (0,), step.updates[1:] or (0,)
+        blocks = [0 if step.through is None else self._tiles_of(rows, self._arrays[through].inputs, "ROW_TILE")]
+        for number in step.updates:
+            arrays = self._arrays[number]
+            blocks.append(self._tiles_of(arrays.inputs + 1, arrays.outputs, "WEIGHT_TILE"))
+        layers = (*self._layers[through], *self._layers[first[0]], *self._layers[second[0]])
+        split = (np.int32(blocks[0]), np.int32(sum(blocks[1:2])))
+        self._launch("backward", sum(blocks), (*layers, *batch, *split))
+
+    def _tiles_of(self, rows: int, columns: int, define: str) -> int:
+        size = self._defines[define]
+        return -(-rows // size) * -(-columns // size)
+
+    def _launch(self, name: str, blocks: int, arguments: tuple[Any, ...]) -> None:
+        memory = 0 if name == "loss" else SHARED_BYTES
+        self._kernels[name]((blocks,), (THREADS,), arguments, shared_mem=memory)
+
+
+class PersistentTrainer(_FusedTrainer):
+    """One cooperative launch an epoch; blocks wait for each other between steps."""
+
+    def _prepare(self) -> None:
+        """Compile, and put the layers' records where the kernel finds them."""
+        cp = cupy()
+        count = len(self._layers)
+        self._memory = SHARED_BYTES + count * _RECORD.itemsize
+        room = device_limits(cp.cuda.runtime.getDevice()).block_bytes
+        if self._memory > room:
+            most = (room - SHARED_BYTES) // _RECORD.itemsize
+            raise UsageError(f"{count:,} layers are more than the {most:,} that this kernel holds; use --kernel graph")
+        records = np.array([tuple(fields) for fields in self._layers], _RECORD)
+        self._records = cp.asarray(np.frombuffer(records.tobytes(), np.uint8))
+        self._arrived = cp.zeros(1, np.uint32)
+        raw = _PERSISTENT.kernel("epoch", **self._tiles(ROW_TILES[:1], WEIGHT_TILES[:1]))
+        raw.max_dynamic_shared_size_bytes = self._memory
+        self._kernel = raw.kernel  # the function itself takes the wish for a cooperative launch
+        self._blocks = self._multiprocessors  # its registers leave room for one block on each
+        self._sum = _PERSISTENT.kernel("add_losses")
+
+    def _pass(self) -> None:
+        cupy().cuda.runtime.memsetAsync(self._arrived.data.ptr, 0, self._arrived.nbytes, self._stream.ptr)
+        arguments = (
+            self._records,
+            np.int32(len(self._layers)),
+            *self._batch(self._order, self._losses, self._batch_size),
+            np.int32(self._rows),
+            np.int32(self._lanes),
+            self._arrived,
+        )
+        self._kernel((self._blocks,), (THREADS,), arguments, shared_mem=self._memory, enable_cooperative_groups=True)
+        self._sum((1,), (REDUCING_THREADS,), (self._losses, np.int32(self._rows), self._total))
+
+
+RUNGS: tuple[tuple[str, type[CUDATrainer], str], ...] = (
+    ("graph", GraphTrainer, "fused launches, the whole epoch one graph"),
+    ("persistent", PersistentTrainer, "the whole epoch one kernel, whose blocks wait for each other between steps"),
+)

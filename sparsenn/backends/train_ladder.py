@@ -1,0 +1,147 @@
+"""The ladder of `train`: one epoch of a problem by every trainer of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from sparsenn.backends.base import Backend, Variant
+from sparsenn.backends.ladder import Ladder, Settled, Work, register_ladder
+from sparsenn.backends.mlp_ladder import random_problem as random_network
+from sparsenn.backends.reference_training import ReferenceTrainer
+from sparsenn.backends.trainer import TRAIN, Trainer, TrainingProblem
+from sparsenn.formats import Array
+from sparsenn.layers import Linear
+
+__all__ = ["Epoch", "TrainStage", "epoch_rung", "random_problem"]
+
+BATCH_SIZE, LEARNING_RATE, MOMENTUM = 64, 0.01, 0.9
+
+RELATIVE, SHARE = 1e-5, 1e-2
+"""How far a parameter may be from the float64 one: of itself, and of the largest change in its layer. A sum that
+rounds to the other side of a ReLU's corner changes what one row gives to a weight in one of many batches."""
+
+LOSS = 1e-3
+"""How far the loss may be off, of itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Epoch:
+    """What a launch leaves behind.
+
+    Parameters
+    ----------
+    loss : as `Trainer.epoch` returned it.
+    trainer : which can be asked for its parameters, until its next epoch.
+    """
+
+    loss: float
+    trainer: Trainer
+
+
+class TrainStage:
+    """The first epoch of a problem, its rows in the order of a permutation drawn with `seed`."""
+
+    def __init__(self, problem: TrainingProblem, seed: int = 0) -> None:
+        self._problem = problem
+        self._order = np.random.default_rng(seed).permutation(len(problem.inputs))
+        reference = ReferenceTrainer(problem)
+        self._loss = reference.epoch(self._order)
+        self._expected = reference.layers()
+        edges = [layer.edges for layer in problem.layers]
+        parameters = sum(layer.weights.nbytes + 4 * layer.outputs for layer in problem.layers)
+        data = problem.inputs.nbytes + problem.targets.nbytes + self._order.nbytes
+        self.work = Work(
+            bytes=data + 3 * parameters,  # read once, written once with their velocities
+            multiply_adds=len(problem.inputs) * (3 * sum(edges) - edges[0]),
+        )
+
+    def arguments(self, carried: Any) -> tuple[Any, ...]:
+        """Return the problem and the order of its rows."""
+        return self._problem, self._order
+
+    def settle(self, output: Epoch) -> Settled:
+        """Compare all parameters and the loss; only a rung's first epoch can agree."""
+        correct = abs(output.loss - self._loss) <= LOSS * abs(self._loss)
+        error = 0.0
+        for before, found, expected in zip(self._problem.layers, output.trainer.layers(), self._expected, strict=True):
+            moved = max(float(np.abs(new - old).max()) for new, old in _pairs(expected, before))
+            for one, other in _pairs(found, expected):
+                difference = np.abs(one - other)
+                error = max(error, float(difference.max()))
+                correct &= bool((difference <= RELATIVE * np.abs(other) + SHARE * moved).all())
+        return Settled(None, error, bool(correct))
+
+
+def _pairs(one: Linear, other: Linear) -> Iterator[tuple[Array, Array]]:
+    """Yield the weights of both layers, then the biases, in float64."""
+    for left, right in ((one.weights, other.weights), (one.bias_vector(), other.bias_vector())):
+        yield left.astype(np.float64), right.astype(np.float64)
+
+
+def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[Linear, ...], Array]:
+    """Return layers with random weights, and random data: features and, behind them, targets.
+
+    Weights are as those of the ladder of `mlp`; ReLU follows every layer but the last. Targets are normal.
+
+    Parameters
+    ----------
+    rows : of the data.
+    widths : of the features, then of each layer's outputs.
+    seed : of the random numbers.
+
+    Returns
+    -------
+    The layers, and data of shape (rows, widths[0] + widths[-1]), float32.
+
+    Raises
+    ------
+    ResourceError
+        Memory does not suffice.
+    """
+    layers, features = random_network(rows, widths, seed)
+    targets = np.random.default_rng((seed, 1)).standard_normal((rows, widths[-1]), np.float32)
+    return layers, np.concatenate([features, targets], axis=1)
+
+
+def _stages(backend: Backend, layers: Sequence[Linear], data: Array) -> Iterator[TrainStage]:
+    """Yield the one stage: an epoch on random data, by mean squared error in mini-batches with momentum."""
+    width = layers[0].inputs
+    inputs, targets = np.ascontiguousarray(data[:, :width]), np.ascontiguousarray(data[:, width:])
+    yield TrainStage(TrainingProblem(tuple(layers), inputs, targets, "mse", BATCH_SIZE, LEARNING_RATE, MOMENTUM))
+
+
+def epoch_rung(rung: Variant) -> Variant:
+    """Return a variant of `train` whose launch is an epoch: (problem, order) to `Epoch`, on the first GPU.
+
+    A launch makes a trainer when it first meets a problem, and goes on with that one afterwards.
+    """
+    kept: WeakKeyDictionary[TrainingProblem, Trainer] = WeakKeyDictionary()
+    return replace(rung, launch=partial(_epoch, rung, kept))
+
+
+def _epoch(
+    rung: Variant, kept: WeakKeyDictionary[TrainingProblem, Trainer], problem: TrainingProblem, order: Array
+) -> Epoch:
+    if problem not in kept:
+        kept[problem] = rung.launch(problem, 0)
+    trainer = kept[problem]
+    return Epoch(trainer.epoch(order), trainer)
+
+
+register_ladder(
+    Ladder(
+        TRAIN,
+        "epoch",
+        _stages,
+        problem=random_problem,
+        rows=2000,
+        widths=(10, 500, 500, 500, 1),
+        launched=epoch_rung,
+    )
+)

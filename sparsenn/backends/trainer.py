@@ -1,0 +1,205 @@
+"""What every trainer of MLPs is given, and what it does: the protocol behind the operation `train`.
+
+A variant of `train` has as `launch` a factory `(problem, device_index) -> Trainer`. The arithmetic is fixed here, so
+that trainers differ only in speed and in the order of their sums: plain mini-batch gradient descent with momentum,
+v = momentum·v - rate·gradient, w = w + v, by backpropagation.
+
+Variants are registered from plain to best. The name of one that multiplies matrices in another precision than float32
+ends in that precision, as in `fused_tf32`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from sparsenn.errors import ShapeError, UsageError, unknown_name
+from sparsenn.formats import Array
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.network import Network
+
+__all__ = [
+    "LOSSES",
+    "PRECISIONS",
+    "TRAIN",
+    "Evaluation",
+    "Trainer",
+    "TrainingProblem",
+    "TrainingResult",
+    "Velocities",
+    "precision_of",
+]
+
+TRAIN = "train"
+"""The operation's name in the registry."""
+
+LOSSES = ("mse", "cross_entropy")
+"""Mean squared error over rows and outputs; mean over rows of -log softmax of the raw outputs at the class."""
+
+PRECISIONS = ("float32", "tf32", "fp16")
+"""What products of matrices are computed in; sums, parameters and updates are float32 in any case."""
+
+Velocities: TypeAlias = tuple[tuple[Array, Array], ...]
+"""Per layer the velocities of weights (inputs, outputs) and bias (outputs,), float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingProblem:
+    """Everything that a trainer needs.
+
+    Parameters
+    ----------
+    layers : the initial parameters; every bias is a vector.
+    inputs : float32 of shape (rows, inputs), row-major.
+    targets : float32 of shape (rows, outputs), row-major; classes are one-hot.
+    loss : "mse", mean over rows and outputs of (y - t)², or "cross_entropy", mean over rows of -log softmax(y)[class];
+        the latter takes raw outputs, so the last layer has no activation.
+    batch_size : rows of a mini-batch.
+    learning_rate : factor of the gradient.
+    momentum : factor of the previous velocity.
+
+    Raises
+    ------
+    UsageError
+        The loss is unknown or does not go with the last layer's activation, an activation has no known derivative, or
+        a number is out of its range.
+    ShapeError
+        Layers, inputs and targets do not fit together, or there are no rows.
+    """
+
+    layers: tuple[Linear, ...]
+    inputs: Array
+    targets: Array
+    loss: str
+    batch_size: int
+    learning_rate: float
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", self.loss, LOSSES)
+        self._check_shapes()
+        activation = self.layers[-1].activation
+        if self.loss == "cross_entropy" and not isinstance(activation, Identity):
+            raise UsageError(f"cross_entropy takes raw outputs, but the last layer has the activation {activation}")
+        if self.batch_size < 1:
+            raise UsageError(f"a batch size of {self.batch_size} is not positive")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise UsageError(f"a learning rate of {self.learning_rate:g} is not a positive number")
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"a momentum of {self.momentum:g} is not in 0 to 1, 1 excluded")
+
+    def _check_shapes(self) -> None:
+        if not self.layers:
+            raise ShapeError("training needs at least one layer")
+        width = self.layers[0].inputs
+        for number, layer in enumerate(self.layers, start=1):
+            if layer.inputs != width:
+                raise ShapeError(f"layer {number} takes {layer.inputs} inputs, but there are {width}")
+            width = layer.outputs
+            if not isinstance(layer.activation, (Identity, ReLU, Sigmoid, Tanh)):
+                raise UsageError(f"layer {number} has the activation {layer.activation}, which has no known derivative")
+        rows = len(self.inputs)
+        if not rows:
+            raise ShapeError("training needs at least one row")
+        for what, array, columns in (("inputs", self.inputs, self.layers[0].inputs), ("targets", self.targets, width)):
+            if array.shape != (rows, columns):
+                raise ShapeError(f"the {what} have shape {array.shape}; the layers take ({rows}, {columns})")
+
+
+class Trainer(Protocol):
+    """Parameters and velocities on a device, and the pass over the data that changes them."""
+
+    def epoch(self, order: Array) -> float:
+        """Pass once over the rows in the given order (int64 permutation) and return the loss.
+
+        Mini-batches are `batch_size` consecutive entries of the order; the last may be smaller. Each makes one update:
+        v = momentum·v - rate·gradient, w = w + v. The loss is averaged over rows, each taken before its batch's
+        update, and summed in float64; it is NaN or infinite where the training diverged.
+        """
+        ...
+
+    def layers(self) -> tuple[Linear, ...]:
+        """Return the parameters as they are now, on the host.
+
+        Raises
+        ------
+        InputError
+            A parameter is no finite number.
+        """
+        ...
+
+    def velocities(self) -> Velocities:
+        """Return the velocities as they are now, on the host."""
+        ...
+
+    def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
+        """Replace parameters and velocities by those of an earlier run."""
+        ...
+
+
+def precision_of(name: str) -> str:
+    """Return the precision, one of `PRECISIONS`, of the variant of that name."""
+    return next((precision for precision in PRECISIONS[1:] if name.endswith(f"_{precision}")), PRECISIONS[0])
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a network does on some rows.
+
+    Parameters
+    ----------
+    rows : how many.
+    loss : name of the loss, one of `LOSSES`.
+    value : the loss over all rows, in float64.
+    accuracy : share of rows whose largest output is that of their class; None where the targets are not classes.
+    """
+
+    rows: int
+    loss: str
+    value: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult:
+    """What a training gives back.
+
+    Parameters
+    ----------
+    network : the trained layers.
+    loss : name of the loss, one of `LOSSES`.
+    classes : whether the targets are classes.
+    losses : loss of each epoch, the first one first, those before a resumption included.
+    validation : (epoch, evaluation) where there are validation data; epochs count from 1.
+    rows : rows of an epoch.
+    device, kernel, precision : what computed.
+    first_epoch : epochs that were done before, in the run that this one resumed; 0 for a fresh one.
+    seconds : time spent in the epochs of this run, evaluation and checkpoints left out.
+    options : everything that decides the result, as plain values.
+    """
+
+    network: Network
+    loss: str
+    classes: bool
+    losses: tuple[float, ...]
+    validation: tuple[tuple[int, Evaluation], ...]
+    rows: int
+    device: str
+    kernel: str
+    precision: str
+    first_epoch: int
+    seconds: float
+    options: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs done, those before a resumption included."""
+        return len(self.losses)
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Rows that this run trained with in a second; None where it had nothing to do."""
+        done = self.epochs - self.first_epoch
+        return done * self.rows / self.seconds if done and self.seconds > 0 else None

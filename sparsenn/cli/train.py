@@ -1,0 +1,283 @@
+"""`sparsenn train`: train an MLP."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparsenn import __version__
+from sparsenn.cli import data_options, options
+from sparsenn.cli.console import console
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparsenn.training import TrainingResult
+    from sparsenn.training.loop import Epoch
+
+__all__ = ["train"]
+
+_NETWORK = "Network"
+_DESCENT = "Gradient descent"
+_FILES = "Files and reports"
+_WIDEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Where results go, besides the summary."""
+
+    output: Path
+    checkpoint: Path | None
+    json: Path | None
+    plot: Path | None
+
+    def check(self) -> None:
+        """Refuse whatever could not be written, before anything is computed."""
+        from sparsenn.datasets.load import HDF5_SUFFIXES
+        from sparsenn.report import PLOT_SUFFIXES
+
+        check_target("--output", self.output, HDF5_SUFFIXES)
+        check_target("--checkpoint", self.checkpoint)
+        check_target("--json", None if self.json == STDOUT else self.json)
+        check_target("--plot", self.plot, PLOT_SUFFIXES)
+        if self.checkpoint is not None and self.checkpoint.absolute() == self.output.absolute():
+            raise UsageError(f"--checkpoint and --output are both {self.output}; name two files")
+
+
+def train(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA", help="FANN's .data, .train or .test, IDX images, .h5 (inputs, targets or labels), or .csv."
+        ),
+    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The model: an .h5 file.", rich_help_panel=_FILES)],
+    hidden: Annotated[
+        str,
+        typer.Option(metavar="N,N,…", help="Widths of the hidden layers; none unless given.", rich_help_panel=_NETWORK),
+    ] = "",
+    activation: Annotated[
+        str, typer.Option(metavar="relu|sigmoid|tanh|none", help="Of the hidden layers.", rich_help_panel=_NETWORK)
+    ] = "relu",
+    output_activation: Annotated[
+        str, typer.Option(metavar="relu|sigmoid|tanh|none", help="Of the last layer.", rich_help_panel=_NETWORK)
+    ] = "none",
+    epochs: Annotated[
+        int, typer.Option(metavar="E", min=1, help="Passes over all rows.", rich_help_panel=_DESCENT)
+    ] = 100,
+    batch_size: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Rows of a mini-batch.", rich_help_panel=_DESCENT)
+    ] = 64,
+    learning_rate: Annotated[
+        float, typer.Option(metavar="R", help="Factor of the gradient.", rich_help_panel=_DESCENT)
+    ] = 0.01,
+    momentum: Annotated[
+        float, typer.Option(metavar="M", help="Factor of the previous step.", rich_help_panel=_DESCENT)
+    ] = 0.0,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mse|cross_entropy",
+            help="What is minimised; unless given, cross_entropy for classes and mse for others.",
+            rich_help_panel=_DESCENT,
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="S", min=0, help="Seed of the first parameters and the order of rows.", rich_help_panel=_DESCENT
+        ),
+    ] = 0,
+    labels: data_options.Labels = None,
+    targets: data_options.Targets = 1,
+    classes: data_options.Classes = False,
+    validation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Data to evaluate on, not to train with.", rich_help_panel="Data"),
+    ] = None,
+    validation_labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Labels of --validation, as --labels.", rich_help_panel="Data")
+    ] = None,
+    validate_every: Annotated[
+        int,
+        typer.Option(
+            metavar="E", min=0, help="Epochs between evaluations; 0: only at the end.", rich_help_panel="Data"
+        ),
+    ] = 1,
+    device: options.Device = "auto",
+    kernel: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="One of those that sparsenn kernels train lists.",
+            rich_help_panel="Speed and memory",
+            show_default=False,
+        ),
+    ] = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="float32|tf32|fp16", help="What matrices are multiplied in.", rich_help_panel="Speed and memory"
+        ),
+    ] = "float32",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the state here, so that --resume can go on.", rich_help_panel=_FILES),
+    ] = None,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Least time between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
+        ),
+    ] = 0.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint.", rich_help_panel=_FILES)
+    ] = False,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|-", help="The result as JSON; - prints it, and only it, to stdout.", rich_help_panel=_FILES
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the losses by epoch: .png, .svg or .pdf.", rich_help_panel=_FILES),
+    ] = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Train a multi-layer perceptron by mini-batch gradient descent, and write it to a file that infer takes.
+
+    The same data, options and machine give the same bits, also when the training is killed and resumed.
+
+    Exit code 0: done.
+    Exit code 2: bad usage or bad input, or the loss left the finite numbers.
+
+    \b
+    Examples:
+      sparsenn train abalone.train --hidden 32,32 --output model.h5
+      sparsenn train table.csv --targets 2 --activation tanh --output model.h5
+      sparsenn train digits.csv --classes --hidden 64 --output digits.h5
+      sparsenn train a.data --checkpoint state.h5 --resume --output model.h5
+    """
+    files = _Targets(output, checkpoint, json, plot)
+    files.check()
+    widths = _hidden(hidden)
+    _check_choice(device, kernel, precision)
+    how: dict[str, Any] = {
+        "hidden": widths,
+        "activation": activation,
+        "output_activation": output_activation,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "loss": loss,
+        "validate_every": validate_every,
+        "seed": seed,
+        "device": device,
+        "kernel": kernel,
+        "precision": precision,
+        "checkpoint": checkpoint,
+        "checkpoint_every": checkpoint_every,
+        "resume": resume,
+    }
+    result = _run(data, labels, validation, validation_labels, {"targets": targets, "classes": classes}, how, progress)
+    _deliver(data.name, result, files)
+
+
+def _hidden(text: str) -> tuple[int, ...]:
+    parts = text.split(",") if text else []
+    widths = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 7)
+    if len(widths) != len(parts) or not all(1 <= width <= _WIDEST for width in widths):
+        raise UsageError(f"--hidden {text}: take whole numbers from 1 to {_WIDEST:,}, divided by commas, as in 500,500")
+    return widths
+
+
+def _check_choice(device: str, kernel: str, precision: str) -> None:
+    from sparsenn.training.choice import choose
+
+    choose(device, kernel, precision)
+
+
+def _run(
+    path: Path,
+    labels: Path | None,
+    validation: Path | None,
+    validation_labels: Path | None,
+    kind: dict[str, Any],
+    how: dict[str, Any],
+    progress: bool | None,
+) -> TrainingResult:
+    from sparsenn.training import read_data
+    from sparsenn.training import train as run
+
+    if validation is None and validation_labels is not None:
+        raise UsageError("--validation-labels goes with --validation, which was not given")
+    data = read_data(path, labels=labels, **kind)
+    held_out = None
+    if validation is not None:
+        outputs = data.targets.shape[1] if data.classes else None
+        held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind)
+    with _epochs(progress) as report:
+        return run(data, validation=held_out, report=report, **how)
+
+
+@contextmanager
+def _epochs(wanted: bool | None) -> Iterator[Callable[[Epoch], None]]:
+    """Yield what reports epochs: a bar on a terminal, lines elsewhere if wanted, else nothing."""
+    terminal = sys.stderr.isatty()
+    if wanted is False or (wanted is None and not terminal):
+        yield lambda epoch: None
+    elif not terminal:
+        yield lambda epoch: print(
+            f"epoch {epoch.number:,} of {epoch.total:,}: {_state(epoch)}", file=sys.stderr, flush=True
+        )
+    else:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("epoch {task.completed:,.0f} of {task.total:,.0f}"),
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console(sys.stderr), transient=True) as bars:
+            task = bars.add_task("", total=1)
+            yield lambda epoch: bars.update(task, completed=epoch.number, total=epoch.total, description=_state(epoch))
+
+
+def _state(epoch: Epoch) -> str:
+    held_out = epoch.validation
+    accuracy = "" if held_out is None or held_out.accuracy is None else f" ({100 * held_out.accuracy:.2f} %)"
+    validation = "" if held_out is None else f", validation {held_out.value:.5g}{accuracy}"
+    return f"loss {epoch.loss:.5g}{validation}, {epoch.rows_per_second:,.0f} rows/s"
+
+
+def _deliver(name: str, result: TrainingResult, files: _Targets) -> None:
+    """Write the model first: whatever fails after that, the training is not lost."""
+    from sparsenn.io import Model, write_model
+    from sparsenn.report import draw_losses, loss_table, to_json, training_record, training_summary
+
+    provenance = {
+        "data": name,
+        "made by": f"sparsenn {__version__}",
+        "epochs": str(result.epochs),
+        "options": json_format.dumps(result.options),
+    }
+    write_model(files.output, Model(result.network, result.loss, result.classes, provenance))
+    screen = console(sys.stderr if files.json == STDOUT else sys.stdout)
+    screen.print(training_summary(name, result))
+    screen.print(loss_table(result))
+    if files.json is not None:
+        write_json(files.json, to_json({"data": name} | training_record(result)))
+    if files.plot is not None:
+        draw_losses(result, files.plot, name)

@@ -1,0 +1,98 @@
+"""A plan in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparsenn.engine.plan import Plan
+
+__all__ = ["describe"]
+
+
+def describe(plan: Plan) -> str:
+    """Return a plan as a few sentences."""
+    parts = (_problem(plan), _kernels(plan), _merging(plan), _weights(plan), _rows(plan))
+    return " ".join(part for part in parts if part)
+
+
+def _problem(plan: Plan) -> str:
+    count = len(plan.batches)
+    batches = "in one batch" if count == 1 else f"in {count} batches of up to {plan.batch_size:,}"
+    layers = f"{len(plan.network)} layer{'s' if len(plan.network) > 1 else ''}"
+    return (
+        f"{plan.inputs:,} inputs ({100 * plan.density:.1f} % dense) through {layers} with "
+        f"{plan.network.edges:,} edges on {plan.device}, {batches}."
+    )
+
+
+def _kernels(plan: Plan) -> str:
+    if not plan.dense_kernels:
+        return f"Kernel {_sparse_kernels(plan)}."
+    dense = (
+        f"Dense layers ({_spans(segments)}): kernel {kernel.name}: {kernel.summary}{_rounding(plan.precision)}."
+        for kernel, segments in plan.dense_segments.items()
+    )
+    sparse = [run for run in plan.network.runs() if not plan.is_dense(run[0])]
+    return " ".join(
+        [*([f"Sparse layers ({_spans(sparse)}): kernel {_sparse_kernels(plan)}."] if sparse else ()), *dense]
+    )
+
+
+def _rounding(precision: str) -> str:
+    return "" if precision == "float32" else f"; factors are rounded to {precision}"
+
+
+def _sparse_kernels(plan: Plan) -> str:
+    first = f"{plan.kernels[0].name}: {plan.kernels[0].summary}"
+    if plan.adaptive:
+        return (
+            f"{first}; each launch's first layer multiplies only non-zeros (scatter) where its rows are sparse enough"
+        )
+    if plan.rechosen_from is None:
+        return first
+    others = ", ".join(f"{kernel.name} ({kernel.summary})" for kernel in plan.kernels[1:])
+    start = f"from layer {plan.rechosen_from + 1} on"
+    return f"{first}; {start} that or {others}, whichever is faster for the rows left"
+
+
+def _merging(plan: Plan) -> str:
+    if not plan.kernels:
+        return ""
+    if not plan.merging:
+        return "Equal outputs are not merged."
+    neurons = sum(layer.outputs for layer in plan.network)
+    computed = sum(layer.outputs for layer in plan.merged.network)
+    if computed == neurons:
+        kind = "sparse layer, of those that no dense one reads," if plan.dense_kernels else "layer"
+        return f"No two outputs of a {kind} are equal: nothing to merge."
+    return (
+        f"Equal outputs merged: {computed:,} of {neurons:,} neurons and {plan.merged.network.edges:,} of "
+        f"{plan.network.edges:,} edges are left to compute."
+    )
+
+
+def _weights(plan: Plan) -> str:
+    if not plan.streams or len(plan.segments) == 1:
+        return ""
+    how = "the next while one is computed" if plan.backend.prepares_ahead else "one after the other"
+    return f"Weights are prepared in {len(plan.segments):,} parts, {how}."
+
+
+def _rows(plan: Plan) -> str:
+    if not plan.compaction:
+        dead = "Rows of zeros are kept"
+    elif plan.droppable_from == 0:
+        dead = "Rows of zeros are dropped from the first layer on"
+    else:
+        dead = f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last that revives them"
+    if not (plan.deduplication and plan.kernels):
+        return f"{dead}; equal rows are not looked for."
+    where = ", looked for before and after sparse layers" if plan.dense_kernels else ""
+    return f"{dead}; equal rows are computed once{where}."
+
+
+def _spans(ranges: Sequence[tuple[int, int]]) -> str:
+    """Return ranges of layers, counted from 0 with their ends excluded, as a reader counts them."""
+    return ", ".join(f"{first + 1}" if last == first + 1 else f"{first + 1}–{last}" for first, last in ranges)

@@ -1,0 +1,85 @@
+"""Tables of numbers as comma-separated text: a line a row, the first one perhaps the names of the columns."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from sparsenn.errors import FileFormatError
+from sparsenn.formats import Array
+from sparsenn.io.bounded import Source
+
+__all__ = ["read_csv"]
+
+_MOST = 1 << 62
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_csv(path: str | os.PathLike[str]) -> Array:
+    """Read a table of numbers, through gzip if the name ends in `.gz`; a first line that holds no number is a header.
+
+    Returns
+    -------
+    float32 of shape (rows, columns). Empty lines at the end are passed over.
+
+    Raises
+    ------
+    FileFormatError
+        A line has more or fewer fields than the first, or a field is not a finite float32 number, or there is no row.
+        The message names the line.
+    InputError, ResourceError
+        The file is not there or cannot be read.
+    """
+    with Source(path) as source:
+        text = source.read(_MOST).removeprefix(_BOM).rstrip()
+    first, _, rest = text.partition(b"\n")
+    header = bool(text) and not any(_is_number(field) for field in first.split(b","))
+    body, line = (rest, 2) if header else (text, 1)
+    if not body.strip():
+        raise FileFormatError(path, "holds no rows of numbers", line)
+    columns = first.count(b",") + 1
+    try:
+        table = _parse(body, columns)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        table = None
+    if table is None or not np.isfinite(table).all() or b'"' in body:
+        raise FileFormatError(path, *_fault(body, columns, line))
+    return table
+
+
+def _parse(body: bytes, columns: int) -> Array:
+    names = [str(number) for number in range(columns)]
+    table = csv.read_csv(
+        pa.BufferReader(body + b"\n"),
+        csv.ReadOptions(column_names=names),
+        csv.ParseOptions(quote_char=False, double_quote=False, ignore_empty_lines=False),
+        csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()), null_values=[], check_utf8=False),
+    )
+    values = np.empty((table.num_rows, columns), np.float32)
+    with np.errstate(over="ignore"):
+        for number, column in enumerate(table.columns):
+            values[:, number] = column.to_numpy()
+    return values
+
+
+def _fault(body: bytes, columns: int, line: int) -> tuple[str, int]:
+    """Return what is wrong with the first faulty line, and its number."""
+    for number, raw in enumerate(body.split(b"\n"), start=line):
+        fields = raw.strip(b"\r").split(b",")
+        if len(fields) != columns:
+            return f"{len(fields):,} columns instead of {columns:,}", number
+        for field in fields:
+            if not _is_number(field):
+                return f"{field[:40].decode('utf-8', 'replace')!r} is not a finite float32 number", number
+    return "cannot be parsed", line
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.float32(float(field.replace(b"_", b"?")))))
+    except ValueError:
+        return False

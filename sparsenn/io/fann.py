@@ -1,0 +1,96 @@
+"""The training data of FANN, the Fast Artificial Neural Network Library: `.data`, `.train`, `.test`.
+
+Text: a line with the numbers of rows, inputs and outputs, then for each row a line of its inputs and a line of its
+outputs, separated by blanks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+
+from sparsenn.errors import FileFormatError
+from sparsenn.formats import Array
+from sparsenn.io.atomic import open_to_write, replacing
+from sparsenn.io.bounded import Source, check_memory
+
+__all__ = ["read_fann", "write_fann"]
+
+_MOST = 1 << 62
+_HEADER = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]*")
+
+
+def read_fann(path: str | os.PathLike[str]) -> tuple[Array, Array]:
+    """Read training data, through gzip if the name ends in `.gz`; empty lines are passed over.
+
+    Returns
+    -------
+    Inputs of shape (rows, inputs) and outputs of shape (rows, outputs), float32.
+
+    Raises
+    ------
+    FileFormatError
+        The header is not three positive whole numbers, a line does not hold as many numbers as it should, a number is
+        not one or not finite in float32, or there are fewer or more lines. The message names the line.
+    InputError, ResourceError
+        The file is not there, cannot be read, or declares more than memory holds.
+    """
+    with Source(path) as source:
+        lines = source.read(_MOST).splitlines()
+    found = _HEADER.fullmatch(lines[0]) if lines else None
+    if found is None or not all(int(number) for number in found.groups()):
+        raise FileFormatError(path, "the first line must hold three positive numbers: rows, inputs and outputs", 1)
+    rows, inputs, outputs = (int(number) for number in found.groups())
+    filled = [(number, line) for number, line in enumerate(lines[1:], start=2) if line.strip()]
+    if len(filled) != 2 * rows:
+        raise FileFormatError(
+            path,
+            f"declares {rows:,} rows, a line of inputs and a line of outputs each, and has {len(filled):,} lines "
+            f"instead of {2 * rows:,}",
+            len(lines),
+        )
+    longest = max(len(line) for _, line in filled)
+    if max(inputs, outputs) > longest:  # a number takes a byte at least; nothing is allocated for fewer
+        raise FileFormatError(path, f"declares {inputs:,} inputs and {outputs:,} outputs; its lines are shorter", 1)
+    check_memory(path, "its data", 4 * rows * (inputs + outputs))
+    arrays = np.empty((rows, inputs), np.float32), np.empty((rows, outputs), np.float32)
+    for index, (number, line) in enumerate(filled):
+        array, what = arrays[index % 2], ("inputs", "outputs")[index % 2]
+        array[index // 2] = _numbers(line, path, number, what, array)
+    return arrays
+
+
+def write_fann(path: str | os.PathLike[str], inputs: Array, outputs: Array) -> None:
+    """Write training data, through gzip if the name ends in `.gz`; whole or not at all.
+
+    Every float32 is written with so many digits that it is read back as the same.
+
+    Raises
+    ------
+    ResourceError
+        The file cannot be written.
+    """
+    rows = [f"{len(inputs)} {inputs.shape[1]} {outputs.shape[1]}"]
+    for pair in zip(inputs.tolist(), outputs.tolist(), strict=True):
+        rows.extend(" ".join(f"{value:.9g}" for value in values) for values in pair)
+    with replacing(path) as temporary, open_to_write(temporary, path) as file:
+        file.write(("\n".join(rows) + "\n").encode("ascii"))
+
+
+def _numbers(line: bytes, path: str | os.PathLike[str], number: int, what: str, array: Array) -> Array:
+    fields = line.split()
+    if len(fields) != array.shape[1]:
+        raise FileFormatError(path, f"{len(fields):,} {what} instead of {array.shape[1]:,}", number)
+    values = np.empty(len(fields), np.float32)
+    for column, field in enumerate(fields):
+        try:
+            with np.errstate(over="ignore"):
+                values[column] = float(field.replace(b"_", b"?"))
+        except ValueError:
+            raise FileFormatError(path, f"{field[:40].decode('utf-8', 'replace')!r} is not a number", number) from None
+    if not np.isfinite(values).all():
+        fault = fields[int(np.argmin(np.isfinite(values)))][:40].decode("ascii")
+        raise FileFormatError(path, f"{fault} is not a finite float32 number", number)
+    return values

@@ -1,0 +1,204 @@
+"""One HDF5 file for a trained model: its dense layers, what it was trained for, and provenance.
+
+Everything is stored as it is in memory, uncompressed and contiguous.
+
+::
+
+    attributes          format = "sparsenn model", version
+    description         JSON: loss, classes (whether the outputs are scores of classes), provenance
+    layers              one record a layer, `DENSE_LAYER`
+    layer1/weights      float32 (inputs, outputs); so for each layer, counted from 1
+    layer1/bias         float32 (outputs,)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sparsenn.backends.trainer import LOSSES
+from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
+from sparsenn.io.atomic import replacing
+from sparsenn.io.bounded import reading
+from sparsenn.io.hdf5_source import Hdf5Source, opened
+from sparsenn.io.hdf5_target import created
+from sparsenn.layers import Activation, Linear, activation_named
+from sparsenn.network import Network
+
+__all__ = [
+    "DENSE_LAYER",
+    "Model",
+    "check_form",
+    "created_as",
+    "is_model",
+    "read_dense_layers",
+    "read_model",
+    "write_dense_layers",
+    "write_model",
+]
+
+_MODEL = "sparsenn model"
+_VERSION = 1
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
+"""What the table holds of each layer; a clip of NaN is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained network and what it was trained for.
+
+    Parameters
+    ----------
+    network : dense layers.
+    loss : what was minimised, "mse" or "cross_entropy".
+    classes : whether each output is the score of a class.
+    provenance : how it was made, in words and figures.
+    """
+
+    network: Network
+    loss: str
+    classes: bool
+    provenance: dict[str, str] = field(default_factory=dict)
+
+
+def write_model(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model, whole or not at all. A bias that is one number or none becomes a vector.
+
+    Raises
+    ------
+    UsageError
+        A layer is sparse, or has an activation that is not one of this package's.
+    ResourceError
+        The file cannot be written.
+    """
+    description = {"loss": model.loss, "classes": model.classes, "provenance": model.provenance}
+    with created_as(path, _MODEL, _VERSION, description) as file:
+        write_dense_layers(file, model.network.dense_layers())
+
+
+def read_model(path: str | os.PathLike[str]) -> Model:
+    """Read what `write_model` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        The file is not HDF5, not a model of this package, truncated, or does not hold what it should.
+    InputError, ResourceError
+        The file is not there, cannot be read, or is larger than memory.
+    """
+    with opened(path) as source:
+        description = check_form(source, _MODEL, _VERSION)
+        layers = read_dense_layers(source)
+    loss, classes, provenance = (description.get(key) for key in ("loss", "classes", "provenance"))
+    notes = list(provenance.values()) if isinstance(provenance, dict) else [None]
+    if loss not in LOSSES or not isinstance(classes, bool) or not all(isinstance(note, str) for note in notes):
+        raise FileFormatError(path, "description has no sound loss, classes and provenance")
+    try:
+        return Model(Network(layers), str(loss), classes, dict(provenance or {}))
+    except InputError as error:
+        raise FileFormatError(path, str(error)) from error
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is that of an HDF5 file which says that it is a model; it may be damaged nevertheless."""
+    try:
+        with reading(path), open(path, "rb") as file:  # noqa: PTH123 (any path)
+            if file.read(len(_SIGNATURE)) != _SIGNATURE:
+                return False
+        with opened(path) as source:
+            return source.attribute("format") == _MODEL
+    except SparseNNError:
+        return False
+
+
+@contextmanager
+def created_as(path: str | os.PathLike[str], form: str, version: int, description: Any) -> Iterator[h5py.File]:
+    """Yield a new HDF5 file of this form, with its description as JSON; whole or not at all."""
+    with replacing(path) as temporary, created(temporary) as file:
+        file.attrs["format"], file.attrs["version"] = np.bytes_(form), version
+        file["description"] = np.bytes_(json.dumps(description))
+        yield file
+
+
+def check_form(source: Hdf5Source, form: str, version: int) -> dict[str, Any]:
+    """Return the description of a file, which must be of this form and version.
+
+    Raises
+    ------
+    FileFormatError
+        It is of another, or the description is not an object of JSON.
+    """
+    found, number = source.attribute("format"), source.attribute("version")
+    if found != form:
+        raise source.fault(f"not a {form}: {f'it says {found!r}' if found else 'it is some other HDF5 file'}")
+    if number != version:
+        raise source.fault(f"is of version {number}; this program reads version {version}: use the one that wrote it")
+    description = json.loads(source.text("description"))
+    if not isinstance(description, dict):
+        raise source.fault("description is no object")
+    return description
+
+
+def write_dense_layers(group: h5py.Group, layers: Sequence[Linear]) -> None:
+    """Write layers into a file or a group of one.
+
+    Raises
+    ------
+    UsageError
+        A layer has an activation that is not one of this package's.
+    """
+    group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], DENSE_LAYER)
+    for number, layer in enumerate(layers, start=1):
+        group[f"layer{number}/weights"] = layer.weights.astype("<f4")
+        group[f"layer{number}/bias"] = layer.bias_vector().astype("<f4")
+
+
+def read_dense_layers(source: Hdf5Source) -> tuple[Linear, ...]:
+    """Read what `write_dense_layers` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        There is no layer, an array does not have its size, an activation is unknown, or a parameter is not finite.
+    """
+    table = source.vector("layers", DENSE_LAYER)
+    if not table.size:
+        raise source.fault("layers is empty; a network needs at least one layer")
+    return tuple(_layer(source, number, record) for number, record in enumerate(table, start=1))
+
+
+def _record(number: int, layer: Linear) -> tuple[object, ...]:
+    clip = getattr(layer.activation, "clip", None)
+    if layer.activation != _activation(layer.activation.name, clip):
+        raise UsageError(f"layer {number} has the activation {layer.activation}, which HDF5 files have no name for")
+    return (*layer.weights.shape, layer.activation.name.encode("ascii"), math.nan if clip is None else clip)
+
+
+def _activation(name: str, clip: float | None) -> Activation | None:
+    try:
+        return activation_named(name, clip)
+    except (InputError, UsageError):
+        return None
+
+
+def _layer(source: Hdf5Source, number: int, record: Any) -> Linear:
+    weights = source.matrix(f"layer{number}/weights", "<f4")
+    bias = source.vector(f"layer{number}/bias", "<f4")
+    shape, clip = (int(record["inputs"]), int(record["outputs"])), float(record["clip"])
+    if weights.shape != shape or bias.shape != shape[1:]:
+        raise source.fault(f"layer {number}: weights {weights.shape} and bias {bias.shape}; declared is {shape}")
+    try:
+        activation = activation_named(record["activation"].decode("ascii"), None if math.isnan(clip) else clip)
+        return Linear(weights, bias, activation)
+    except SparseNNError as error:
+        raise source.fault(f"layer {number}: {error}") from error

@@ -1,0 +1,147 @@
+"""Trainings and evaluations as text, pictures and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.backends.trainer import Evaluation, TrainingResult
+from sparsenn.network import Network
+from sparsenn.report.plots import save_figure
+from sparsenn.report.quantities import count, duration, percentage
+
+__all__ = ["draw_losses", "evaluation_summary", "evaluation_text", "loss_table", "training_record", "training_summary"]
+
+_LINES = 10
+"""Epochs that the table of losses shows, the first and the last among them."""
+
+
+def training_summary(name: str, result: TrainingResult) -> Table:
+    """Return what was trained, how, and how well, as a table of two columns."""
+    network = result.network
+    done = f"{count(result.epochs)} of {count(result.rows)} rows"
+    if result.first_epoch:
+        done += f", {count(result.first_epoch)} of them before this run"
+    speed = result.rows_per_second
+    facts = [
+        ("data", name),
+        ("network", _widths(network)),
+        ("computed by", f"{result.kernel}, {result.precision}, on {result.device}"),
+        ("epochs", done),
+        ("time", duration(result.seconds) + ("" if speed is None else f"; {speed:,.0f} rows/s")),
+        (f"loss ({result.loss})", f"{result.losses[0]:.6g} → {result.losses[-1]:.6g}"),
+    ]
+    if result.validation:
+        facts.append(("validation", evaluation_text(result.validation[-1][1])))
+    return _of_facts(facts)
+
+
+def evaluation_summary(model: str, data: str, network: Network, text: str, seconds: float) -> Table:
+    """Return what was evaluated and how well it did (`evaluation_text`), as a table of two columns."""
+    return _of_facts(
+        [("model", model), ("network", _widths(network)), ("data", data), ("result", text), ("time", duration(seconds))]
+    )
+
+
+def evaluation_text(evaluation: Evaluation) -> str:
+    """Return an evaluation in one line: loss, accuracy of classes, rows."""
+    accuracy = "" if evaluation.accuracy is None else f", accuracy {percentage(evaluation.accuracy, 1.0)}"
+    return f"{evaluation.loss} {evaluation.value:.6g}{accuracy}, over {count(evaluation.rows)} rows"
+
+
+def loss_table(result: TrainingResult) -> Table:
+    """Return the table of losses by epoch: some epochs, evenly spread."""
+    table = Table(title="by epoch", title_justify="left")
+    found = dict(result.validation)
+    accuracies = any(evaluation.accuracy is not None for evaluation in found.values())
+    for heading in ("epoch", "loss", *(["validation"] if found else []), *(["accuracy"] if accuracies else [])):
+        table.add_column(heading, justify="right")
+    last = result.epochs
+    steps = max(1, min(_LINES, last) - 1)
+    for number in sorted({1 + round(step * (last - 1) / steps) for step in range(steps + 1)}):
+        cells = [count(number), f"{result.losses[number - 1]:.6g}"]
+        evaluation = found.get(number)
+        if found:
+            cells.append("–" if evaluation is None else f"{evaluation.value:.6g}")
+        if accuracies:
+            accuracy = None if evaluation is None else evaluation.accuracy
+            cells.append("–" if accuracy is None else percentage(accuracy, 1.0))
+        table.add_row(*cells)
+    return table
+
+
+def training_record(result: TrainingResult) -> dict[str, Any]:
+    """Return a training as a dictionary of plain Python values, fit for JSON.
+
+    The keys are options, device, kernel, precision, classes, epochs, first_epoch, seconds, rows_per_second, losses (one
+    an epoch) and validation (a list of epoch, rows, loss, value, accuracy), in this order.
+    """
+    return {
+        "options": dict(result.options),
+        "device": result.device,
+        "kernel": result.kernel,
+        "precision": result.precision,
+        "classes": result.classes,
+        "epochs": result.epochs,
+        "first_epoch": result.first_epoch,
+        "seconds": result.seconds,
+        "rows_per_second": result.rows_per_second,
+        "losses": list(result.losses),
+        "validation": [{"epoch": epoch} | asdict(evaluation) for epoch, evaluation in result.validation],
+    }
+
+
+def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
+    """Draw the losses by epoch on a logarithmic axis, and the accuracy below where there are classes.
+
+    Parameters
+    ----------
+    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
+    title : heading of the picture.
+
+    Raises
+    ------
+    UsageError
+        The suffix is another one.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    points = [(epoch, found.value, found.accuracy) for epoch, found in result.validation]
+    accuracies = [(epoch, accuracy) for epoch, _, accuracy in points if accuracy is not None]
+    figure = Figure(figsize=(8, 7 if accuracies else 4.5), layout="constrained")
+    figure.suptitle(title)
+    panels = figure.subplots(2 if accuracies else 1, 1, sharex=True, squeeze=False)[:, 0]
+    panels[0].plot(range(1, result.epochs + 1), result.losses, ".-", label="training")
+    if points:
+        panels[0].plot([epoch for epoch, _, _ in points], [value for _, value, _ in points], ".-", label="validation")
+    if min(*result.losses, *(value for _, value, _ in points), 1.0) > 0:
+        panels[0].set_yscale("log")
+    panels[0].set_ylabel(result.loss)
+    panels[0].legend()
+    if accuracies:
+        panels[1].plot(*zip(*accuracies, strict=True), ".-", color="C2")
+        panels[1].set_ylabel("validation accuracy")
+    panels[-1].set_xlabel("epoch")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in panels:
+        axes.grid(alpha=0.3)
+    save_figure(figure, path)
+
+
+def _widths(network: Network) -> str:
+    widths = " → ".join(count(width) for width in (network.inputs, *(layer.outputs for layer in network)))
+    return f"{widths}; {count(network.edges)} weights"
+
+
+def _of_facts(facts: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for heading, fact in facts:
+        table.add_row(Text(heading), Text(fact))
+    return table

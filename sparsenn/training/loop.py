@@ -1,0 +1,307 @@
+"""The loop over epochs: order of rows, losses, validation, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.base import Variant
+from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
+from sparsenn.errors import InputError, NumericError, ShapeError, UsageError
+from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from sparsenn.layers import Activation, Linear, activation_named
+from sparsenn.network import Network
+from sparsenn.training.choice import Choice, choose
+from sparsenn.training.data import TrainingData, read_data
+from sparsenn.training.evaluation import evaluate
+from sparsenn.training.initial import initial_layers
+
+__all__ = ["Epoch", "train"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is reported of an epoch: its number, counted from 1, of how many, its loss and its rows a second."""
+
+    number: int
+    total: int
+    loss: float
+    rows_per_second: float
+    validation: Evaluation | None
+
+
+def train(
+    data: TrainingData | str | os.PathLike[str],
+    *,
+    hidden: Sequence[int] = (),
+    activation: str | Activation = "relu",
+    output_activation: str | Activation = "none",
+    epochs: int = 100,
+    batch_size: int = 64,
+    learning_rate: float = 0.01,
+    momentum: float = 0.0,
+    loss: str | None = None,
+    validation: TrainingData | str | os.PathLike[str] | None = None,
+    validate_every: int = 1,
+    seed: int = 0,
+    device: str = "auto",
+    kernel: str = "auto",
+    precision: str = "float32",
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 0.0,
+    resume: bool = False,
+    report: Callable[[Epoch], None] = lambda epoch: None,
+) -> TrainingResult:
+    """Train an MLP by mini-batch gradient descent with momentum.
+
+    The same data, options, kernel and machine give the same bits. Rows come in a new order each epoch, from the same
+    stream of random numbers as the initial parameters.
+
+    Parameters
+    ----------
+    data : rows and targets, or a file that `read_data` reads.
+    hidden : widths of the hidden layers.
+    activation, output_activation : of hidden layers, and of the last: relu, sigmoid, tanh, none, or an activation.
+    epochs : passes over all rows, those before a resumption included.
+    batch_size : rows of a mini-batch; the last of an epoch may be smaller.
+    learning_rate, momentum : v = momentum·v - learning_rate·gradient, w = w + v.
+    loss : mse or cross_entropy; the latter for classes and the former for others unless given.
+    validation : data that are evaluated, not trained with.
+    validate_every : epochs between two evaluations; 0 for one at the end only. The last epoch is evaluated always.
+    seed : of the random numbers (NumPy's PCG64).
+    device, kernel, precision : what computes; see `sparsenn.training.choice`.
+    checkpoint : file that holds the state, rewritten as a whole at least `checkpoint_every` seconds after the last
+        time, and at the end.
+    resume : go on from the checkpoint, to the same bits as if there had been no interruption.
+    report : told of each epoch.
+
+    Raises
+    ------
+    UsageError
+        An option is out of its range or does not go with another, the checkpoint is of another training, or it exists
+        already and is not to be resumed.
+    NumericError
+        The loss or a parameter became NaN or infinite; the checkpoint is the last one before.
+    ShapeError, InputError, DeviceError, ResourceError
+        The data do not fit together or cannot be read, the device is not there, or a file cannot be written.
+    """
+    _check_counts(epochs, validate_every, seed, checkpoint_every)
+    choice = choose(device, kernel, precision)
+    generator = np.random.Generator(np.random.PCG64(seed))
+    rows = data if isinstance(data, TrainingData) else read_data(data)
+    widths = (rows.inputs.shape[1], *(int(width) for width in hidden), rows.targets.shape[1])
+    layers = initial_layers(widths, _activation(activation), _activation(output_activation), generator)
+    kind = loss or ("cross_entropy" if rows.classes else "mse")
+    if kind == "cross_entropy" and not rows.classes:
+        raise UsageError("cross_entropy is a loss of classes; the targets are none (--classes says that they are)")
+    problem = TrainingProblem(layers, rows.inputs, rows.targets, kind, batch_size, learning_rate, momentum)
+    held_out = _validation(validation, rows)
+    if checkpoint is not None and choice.backend.device == "reference":
+        raise UsageError("the reference computes in float64, which a checkpoint does not hold; leave out --checkpoint")
+    entry, trainer = choice.start(problem)
+    state = _State(generator)
+    options = _options(problem, rows, held_out, seed, choice, entry)
+    if resume or (checkpoint is not None and Path(checkpoint).exists()):
+        _resume(state, trainer, checkpoint, resume, options, epochs)
+    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every)
+    run.until(epochs, validate_every, report)
+    return TrainingResult(
+        network=Network(run.layers()),
+        loss=kind,
+        classes=rows.classes,
+        losses=tuple(state.losses),
+        validation=tuple(state.validation),
+        rows=rows.rows,
+        device=choice.backend.description,
+        kernel=entry.name,
+        precision=choice.precision,
+        first_epoch=state.first,
+        seconds=run.seconds,
+        options=options,
+    )
+
+
+@dataclass
+class _State:
+    """What an epoch changes, besides the trainer."""
+
+    generator: np.random.Generator
+    losses: list[float] = field(default_factory=list)
+    validation: list[tuple[int, Evaluation]] = field(default_factory=list)
+    first: int = 0
+
+
+@dataclass
+class _Run:
+    """One process's part of a training."""
+
+    problem: TrainingProblem
+    data: TrainingData
+    held_out: TrainingData | None
+    trainer: Trainer
+    state: _State
+    options: dict[str, object]
+    path: str | os.PathLike[str] | None
+    interval: float
+    seconds: float = 0.0
+    saved: float = field(default=-math.inf)
+
+    def until(self, epochs: int, validate_every: int, report: Callable[[Epoch], None]) -> None:
+        """Train up to so many epochs in all."""
+        if not self.state.losses:
+            self._save()
+        for number in range(len(self.state.losses) + 1, epochs + 1):
+            seconds = self._epoch(number)
+            last = number == epochs
+            found = self._validate(number) if last or (validate_every and number % validate_every == 0) else None
+            if last or time.monotonic() - self.saved >= self.interval:
+                self._save()
+            speed = self.data.rows / max(seconds, 1e-9)
+            report(Epoch(number, epochs, self.state.losses[-1], speed, found))
+
+    def layers(self) -> tuple[Linear, ...]:
+        """Return the parameters, all of them finite."""
+        try:
+            return self.trainer.layers()
+        except InputError as error:
+            raise self._diverged(f"parameters are no longer finite after epoch {len(self.state.losses)}") from error
+
+    def _epoch(self, number: int) -> float:
+        start = time.perf_counter()
+        order = self.state.generator.permutation(self.data.rows)
+        loss = self.trainer.epoch(order)
+        seconds = time.perf_counter() - start
+        if not math.isfinite(loss):
+            raise self._diverged(f"the loss became {loss} in epoch {number}")
+        self.state.losses.append(loss)
+        self.seconds += seconds
+        return seconds
+
+    def _validate(self, number: int) -> Evaluation | None:
+        if self.held_out is None:
+            return None
+        data = self.held_out
+        found = evaluate(Network(self.layers()), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
+        if not math.isfinite(found.value):
+            raise self._diverged(f"the validation loss became {found.value} in epoch {number}")
+        self.state.validation.append((number, found))
+        return found
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        records = tuple(
+            (epoch, found.value, math.nan if found.accuracy is None else found.accuracy)
+            for epoch, found in self.state.validation
+        )
+        generator: Any = self.state.generator.bit_generator.state
+        losses = tuple(self.state.losses)
+        layers, velocities = self.layers(), self.trainer.velocities()
+        if not all(np.isfinite(array).all() for pair in velocities for array in pair):
+            raise self._diverged(f"velocities are no longer finite after epoch {len(losses)}")
+        write_checkpoint(self.path, Checkpoint(self.options, layers, velocities, generator, losses, records))
+        self.saved = time.monotonic()
+
+    def _diverged(self, what: str) -> NumericError:
+        kept = "" if self.path is None else f"; {os.fspath(self.path)} holds the last state before"
+        return NumericError(f"{what}: the training diverged{kept}; try a lower learning rate than {self._rate}")
+
+    @property
+    def _rate(self) -> str:
+        return f"{self.problem.learning_rate:g}"
+
+
+def _resume(
+    state: _State,
+    trainer: Trainer,
+    path: str | os.PathLike[str] | None,
+    wanted: bool,
+    options: dict[str, object],
+    epochs: int,
+) -> None:
+    """Bring state and trainer to where a checkpoint is, which must be of the same training."""
+    if path is None:
+        raise UsageError("there is nothing to resume from: name the checkpoint's file (--checkpoint)")
+    if not wanted:
+        raise UsageError(f"{os.fspath(path)} exists already: resume from it (--resume), or remove it to begin anew")
+    found = read_checkpoint(path)
+    names = [name for name in {**options, **found.options} if options.get(name) != found.options.get(name)]
+    if names:
+        differences = "; ".join(f"{name} {found.options.get(name)!r}, now {options.get(name)!r}" for name in names)
+        raise UsageError(f"{os.fspath(path)} is of another training: {differences}")
+    if len(found.losses) > epochs:
+        raise UsageError(f"{os.fspath(path)} has {len(found.losses)} epochs done, more than the {epochs} asked for")
+    shapes = [(layer.weights.shape, layer.activation) for layer in found.layers]
+    if shapes != [(layer.weights.shape, layer.activation) for layer in trainer.layers()]:
+        raise InputError(f"{os.fspath(path)}: its layers are not those that its options ask for; it is damaged")
+    trainer.restore(found.layers, found.velocities)
+    state.generator.bit_generator.state = found.generator
+    state.losses, state.first = list(found.losses), len(found.losses)
+    loss, rows = str(options["loss"]), int(str(options["validation rows"] or 0))
+    state.validation = [
+        (epoch, Evaluation(rows, loss, value, None if math.isnan(accuracy) else accuracy))
+        for epoch, value, accuracy in found.validation
+    ]
+
+
+def _options(
+    problem: TrainingProblem,
+    data: TrainingData,
+    held_out: TrainingData | None,
+    seed: int,
+    choice: Choice,
+    entry: Variant,
+) -> dict[str, object]:
+    """Everything that decides the bits of the result, as plain values."""
+    return {
+        "widths": [data.inputs.shape[1], *(layer.outputs for layer in problem.layers)],
+        "activations": [str(layer.activation) for layer in problem.layers],
+        "loss": problem.loss,
+        "batch size": problem.batch_size,
+        "learning rate": problem.learning_rate,
+        "momentum": problem.momentum,
+        "seed": seed,
+        "device": choice.backend.device,
+        "kernel": entry.name,
+        "rows": data.rows,
+        "data": data.digest(),
+        "validation rows": None if held_out is None else held_out.rows,
+        "validation data": None if held_out is None else held_out.digest(),
+    }
+
+
+def _validation(source: TrainingData | str | os.PathLike[str] | None, data: TrainingData) -> TrainingData | None:
+    if source is None:
+        return None
+    width = data.targets.shape[1]
+    if isinstance(source, TrainingData):
+        found = source
+    else:
+        columns, outputs = (1, width) if data.classes else (width, None)
+        found = read_data(source, classes=data.classes, targets=columns, outputs=outputs)
+    shape, needed = (found.inputs.shape[1], found.targets.shape[1]), (data.inputs.shape[1], width)
+    if shape != needed or found.classes != data.classes:
+        raise ShapeError(f"validation data have {shape} inputs and outputs; those trained with have {needed}")
+    return found
+
+
+def _activation(given: str | Activation) -> Activation:
+    if not isinstance(given, str):
+        return given
+    return activation_named("identity" if given == "none" else given)
+
+
+def _check_counts(epochs: int, validate_every: int, seed: int, checkpoint_every: float) -> None:
+    if epochs < 1:
+        raise UsageError(f"{epochs} epochs are not positive")
+    if validate_every < 0 or seed < 0:
+        raise UsageError(f"validation every {validate_every} epochs and a seed of {seed} must not be negative")
+    if not checkpoint_every >= 0:
+        raise UsageError(f"a checkpoint every {checkpoint_every:g} seconds is not possible")

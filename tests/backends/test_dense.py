@@ -1,0 +1,80 @@
+"""Stacks of dense layers on the host."""
+
+import numpy as np
+import pytest
+
+from sparsenn import backends
+from sparsenn.backends.dense import BATCH, check_stack, forward, launch_blas
+from sparsenn.errors import ShapeError
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+
+ACTIVATIONS = {
+    ReLU(): lambda z: np.where(z > 0, z, 0.0),
+    ReLU(0.5): lambda z: np.clip(z, 0.0, 0.5),
+    Sigmoid(): lambda z: 1 / (1 + np.exp(-z)),
+    Tanh(): np.tanh,
+    Identity(): lambda z: z,
+}
+
+
+def by_hand():
+    """Two layers small enough to be computed on paper."""
+    return (
+        Linear(np.array([[1.0, -1.0], [2.0, 0.0], [0.0, 3.0]]), [0.5, -1.0], ReLU()),
+        Linear(np.array([[2.0], [-4.0]]), 1.0, Identity()),
+    )
+
+
+@pytest.mark.parametrize("launch", [forward, launch_blas])
+def test_small_layers_give_what_paper_gives(launch):
+    features = np.array([[1, 2, 3], [0, 0, 0], [-1, 0, 1]], np.float32)
+    # hidden: (5.5, 7), (0.5, 0), (0, 3)
+    assert launch(by_hand(), features).tolist() == [[-16.0], [2.0], [-11.0]]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("bias", [None, 0.3, "vector"])
+def test_every_activation_and_bias(activation, bias, rng):
+    weights, features = rng.normal(size=(9, 5)).astype(np.float32), rng.normal(size=(11, 9)).astype(np.float32)
+    bias = rng.normal(size=5).astype(np.float32) if bias == "vector" else bias
+    sums = np.einsum("ri,io->ro", features.astype(np.float64), weights.astype(np.float64))
+    expected = ACTIVATIONS[activation](sums + (0.0 if bias is None else np.asarray(bias, np.float32)))
+    layers = (Linear(weights, bias, activation),)
+    exact, fast = forward(layers, features), launch_blas(layers, features)
+    assert (exact.dtype, fast.dtype) == (np.float64, np.float32)
+    np.testing.assert_allclose(exact, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(fast, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 6, 7, 8, 22])
+def test_batches_are_joined_in_order(rows, monkeypatch, rng):
+    features = rng.normal(size=(rows, 3)).astype(np.float32)
+    assert BATCH > 22
+    whole = forward(by_hand(), features)
+    monkeypatch.setattr("sparsenn.backends.dense.BATCH", 7)
+    assert whole.shape == (rows, 1)
+    np.testing.assert_allclose(forward(by_hand(), features), whole, rtol=1e-13)
+    np.testing.assert_allclose(launch_blas(by_hand(), features), whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("launch", [forward, launch_blas])
+def test_features_stay_as_they_were(launch, rng):
+    features = rng.normal(size=(4, 3)).astype(np.float32)
+    before = features.copy()
+    launch((Linear(np.eye(3), 1.0, Identity()),), features)
+    assert np.array_equal(features, before)
+
+
+def test_layers_that_do_not_fit_are_named():
+    first, last = by_hand()
+    with pytest.raises(ShapeError, match="layer 2: the layer takes"):
+        check_stack((first, first), (4, 3))
+    with pytest.raises(ShapeError, match="layer 1: the layer takes"):
+        forward((first, last), np.zeros((4, 2), np.float32))
+    with pytest.raises(ShapeError, match="at least one layer"):
+        launch_blas((), np.zeros((4, 2), np.float32))
+
+
+def test_both_are_registered():
+    assert backends.variant("mlp", "reference", "reference").launch is forward
+    assert [entry.name for entry in backends.variants("mlp", "cpu")] == ["blas"]

@@ -1,0 +1,418 @@
+"""Dense layers, alone and among sparse ones, through the engine."""
+
+import io
+import itertools
+import json
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import assert_close
+from rich.console import Console
+from strategies import inputs_for, mixed_networks
+
+from sparsenn import backends
+from sparsenn.backends import Variant
+from sparsenn.backends.base import register
+from sparsenn.backends.cpu import CPUBackend
+from sparsenn.engine import execute, infer, merge_equal_outputs, plan
+from sparsenn.engine.plan import AUTO, DENSE_OPERATION, DEPTH
+from sparsenn.errors import ResourceError, UsageError
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.network import Network
+from sparsenn.report import draw_layers, layer_table, to_json, to_record
+
+SWITCHES = [
+    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
+    for flags in itertools.product((True, False), repeat=3)
+]
+LIMITS = [{}, {"batch_size": 1}, {"batch_size": 7}, {"memory_limit": 2000}, {"weight_memory": 1}]
+LIMITS += [{"weight_memory": 3000, "batch_size": 7}]
+
+
+def sparse(dense, bias=None, activation=None):
+    weights = CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy())
+    return SparseLinear(weights, bias, activation or ReLU())
+
+
+@st.composite
+def problems(draw):
+    network = draw(mixed_networks())
+    return network, draw(inputs_for(network.inputs))
+
+
+@pytest.fixture
+def exact(rng):
+    """Sparse, dense, dense, sparse, sparse, dense; equal inputs, and sums of eighths, which are exact in float32."""
+    kinds = [sparse, Linear, Linear, sparse, sparse, Linear]
+    widths = [30, 17, 12, 20, 9, 25, 5]
+    made = (
+        kind(rng.integers(-2, 3, pair) * (rng.random(pair) < 0.4), -1.125, ReLU(clip=4.0))
+        for kind, pair in zip(kinds, itertools.pairwise(widths), strict=True)
+    )
+    inputs = rng.integers(0, 9, (25, 30)) / 8 * (rng.random((25, 30)) < 0.1)
+    return Network(tuple(made)), from_dense(np.repeat(inputs, 4, axis=0))
+
+
+@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
+def test_any_mixture_equals_the_reference(problem, switches, limits):
+    network, inputs = problem
+    result = infer(network, inputs, device="cpu", **switches, **limits)
+    assert_close(result.outputs, network, inputs)
+    assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
+
+
+@given(problems(), st.sampled_from([entry.name for entry in backends.variants("spmspm", "cpu")]))
+def test_every_kernel_of_sparse_layers_goes_with_dense_ones(problem, kernel):
+    network, inputs = problem
+    if not network.runs()[1:] and isinstance(network[0], Linear):
+        kernel = "blas"
+    assert_close(infer(network, inputs, device="cpu", kernel=kernel).outputs, network, inputs)
+
+
+@given(problems(), st.sampled_from([{}, {"weight_memory": 1}]))
+def test_the_reference_backend_runs_them_behind_the_same_engine(problem, limits):
+    network, inputs = problem
+    assert_close(infer(network, inputs, device="reference", **limits).outputs, network, inputs)
+
+
+@pytest.mark.gpu
+@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
+def test_any_mixture_equals_the_reference_on_a_gpu(problem, switches, limits):
+    network, inputs = problem
+    result = infer(network, inputs, device="cuda", **switches, **limits)
+    assert_close(result.outputs, network, inputs, slack=8)  # products of split factors are rounded a little more
+    assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
+
+
+def assert_every_count(result, network, inputs):
+    expected = inputs.to_scipy().astype(np.float64)
+    ends = [last for _, last in result.plan.segments]
+    for statistics, layer in zip(result.statistics, network, strict=True):
+        expected = backends.reference.forward(layer, expected)
+        if statistics.layer not in ends and isinstance(layer, Linear):
+            assert (statistics.active_rows, statistics.nonzeros, statistics.density) == (None, None, None)
+        else:
+            active = np.count_nonzero(np.diff(expected.indptr))
+            assert (statistics.active_rows, statistics.nonzeros) == (active, expected.nnz)
+            assert statistics.density == (expected.nnz / (active * layer.outputs) if active else 0.0)
+        if isinstance(layer, Linear):
+            assert statistics.performed_edges == statistics.rows * layer.inputs * layer.outputs
+    assert np.array_equal(result.outputs.to_scipy().toarray(), expected.toarray())
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("batch_size", [None, 30])
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_where_sums_are_exact_every_bit_and_every_count_agrees(exact, device, batch_size, switches):
+    network, inputs = exact
+    result = infer(network, inputs, device=device, batch_size=batch_size, **switches)
+    assert result.categories.size
+    assert_every_count(result, network, inputs)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_streamed_weights_give_the_same_bits(exact, ahead, layers):
+    class Streaming(CPUBackend):
+        prepares_ahead = ahead
+
+    network, inputs = exact
+    most = max(CPUBackend().prepared_bytes(layer) for layer in network)
+    chosen = plan(network, inputs, device="cpu", batch_size=30, weight_memory=layers * most * (1 + ahead))
+    chosen = replace(chosen, backend=Streaming())
+    assert chosen.streams == (chosen.segments != network.runs()) or layers > 1
+    assert_every_count(execute(chosen, inputs), network, inputs)
+
+
+def test_segments_never_hold_both_kinds(exact):
+    network, inputs = exact
+    assert network.runs() == ((0, 1), (1, 3), (3, 5), (5, 6))
+    assert plan(network, inputs, device="cpu").segments == network.runs()
+    alone = plan(network, inputs, device="cpu", weight_memory=1)
+    assert alone.segments == tuple((number, number + 1) for number in range(6))
+    assert "Weights are prepared in 6 parts" in str(alone)
+
+
+def test_weights_that_fit_are_prepared_once_for_all_batches(exact):
+    prepared = []
+
+    class Counting(CPUBackend):
+        def prepare(self, layers, copies):
+            prepared.append(len(layers))
+            return super().prepare(layers, copies)
+
+        def prepare_dense(self, layers):
+            prepared.append(len(layers))
+            return super().prepare_dense(layers)
+
+    network, inputs = exact
+    chosen = plan(network, inputs, device="cpu", batch_size=10)
+    execute(replace(chosen, backend=Counting()), inputs)
+    assert prepared == [1, 2, 2, 1]
+    assert "are prepared in" not in str(chosen)
+
+
+def test_equal_rows_meet_before_and_after_sparse_layers_only(rng):
+    widths = [12, 12, 12, 12]
+    kinds = [sparse, Linear, sparse]
+    network = Network(
+        tuple(kind(rng.random(pair), 0.1) for kind, pair in zip(kinds, itertools.pairwise(widths), strict=True))
+    )
+    inputs = from_dense(np.repeat(rng.random((2, 12)), 50, axis=0))
+    found = infer(network, inputs, device="cpu").statistics
+    assert [(layer.rows, layer.distinct_rows) for layer in found] == [(100, 2), (2, 2), (2, 2)]
+    alone = infer(Network((network[1],)), inputs, device="cpu").statistics
+    assert [(layer.rows, layer.distinct_rows) for layer in alone] == [(100, None)]
+
+
+def test_equal_rows_are_looked_for_after_dense_layers_as_often_as_without_them(rng):
+    network = Network((Linear(np.eye(6)), *(sparse(rng.normal(size=(6, 6))) for _ in range(2 * DEPTH))))
+    found = infer(network, from_dense(rng.random((10, 6))), device="cpu", compaction=False).statistics
+    assert [layer.layer for layer in found if layer.distinct_rows is not None][:2] == [1, 1 + DEPTH]
+    assert found[-1].distinct_rows is not None
+
+
+def test_rows_that_die_in_dense_layers_are_dropped(rng):
+    dying = Linear(-np.eye(6), -1.0)
+    inputs = from_dense(rng.random((10, 6)))
+    network = Network((dying, sparse(np.eye(6)), Linear(np.eye(6)), Linear(np.ones((6, 3)))))
+    dropped, kept = (infer(network, inputs, device="cpu", compaction=flag) for flag in (True, False))
+    assert [layer.rows for layer in dropped.statistics] == [10, 0, 0, 0]
+    assert [layer.active_rows for layer in dropped.statistics] == [0, 0, 0, 0]
+    assert dropped.statistics[-1].kernel == "blas"
+    assert kept.statistics[-1].rows > 0
+    for result in (dropped, kept):
+        assert result.categories.size == 0
+        assert result.outputs.shape == (10, 3)
+
+
+def test_rows_that_a_dense_layer_revives_are_kept(rng):
+    inputs = from_dense(rng.random((10, 6)))
+    network = Network((sparse(-np.eye(6), -1.0), Linear(np.eye(6), 0.5, Identity()), Linear(np.eye(6))))
+    result = infer(network, inputs, device="cpu")
+    assert result.plan.droppable_from == 1
+    assert np.array_equal(result.outputs.to_scipy().toarray(), np.full((10, 6), 0.5))
+
+
+def test_outputs_are_not_merged_where_a_dense_layer_reads_them(rng):
+    def blocks():
+        return np.kron(rng.integers(1, 5, (2, 2)) / 4, np.ones((3, 3)))
+
+    network = Network((sparse(blocks()), sparse(blocks()), Linear(blocks()), sparse(blocks()), sparse(blocks())))
+    merged = merge_equal_outputs(network)
+    assert [layer.outputs for layer in merged.network] == [2, 6, 6, 2, 2]
+    assert merged.network[2] is network[2]
+    assert [copies.tolist() for copies in merged.copies] == [[3] * 2, [1] * 6, [1] * 6, [3] * 2, [3] * 2]
+    assert merged.expansion.tolist() == [0, 0, 0, 1, 1, 1]
+    inputs = from_dense(rng.integers(0, 3, (20, 6)))
+    on, off = (infer(network, inputs, device="cpu", merging=flag) for flag in (True, False))
+    assert np.array_equal(on.outputs.to_scipy().toarray(), off.outputs.to_scipy().toarray())
+    assert [layer.nonzeros for layer in on.statistics] == [layer.nonzeros for layer in off.statistics]
+
+
+def test_one_layer_used_twice_is_merged_where_it_may_be(rng):
+    """The same object before a dense layer and before a sparse one."""
+    twice = sparse(np.ones((4, 4)))
+    merged = merge_equal_outputs(Network((twice, twice, Linear(np.ones((4, 4))), twice)))
+    assert [layer.outputs for layer in merged.network] == [1, 4, 4, 1]
+
+
+def test_a_wide_input_of_a_dense_layer_counts_for_the_memory(rng):
+    narrow = Network((Linear(rng.random((1000, 2))),))
+    inputs = from_dense(rng.random((20, 1000)))
+    with pytest.raises(ResourceError, match="does not hold one row"):
+        plan(narrow, inputs, device="cpu", memory_limit=11_999)
+    assert plan(narrow, inputs, device="cpu", memory_limit=50_000).batch_size == 4
+
+
+def test_a_plan_of_dense_layers_prints_as_sentences(rng):
+    network = Network((Linear(rng.random((20, 8))), Linear(rng.random((8, 3)), 1.0)))
+    chosen = plan(network, from_dense(rng.random((100, 20))), device="cpu")
+    text = str(chosen)
+    assert "100 inputs (100.0 % dense) through 2 layers with 184 edges on cpu" in text
+    assert "Dense layers (1–2): kernel blas: NumPy's products in float32, then bias and activation. Rows" in text
+    assert text.endswith("dropped only after layer 2, the last that revives them; equal rows are not looked for.")
+    assert chosen.kernel.name == "blas"
+    record = json.loads(json.dumps(chosen.to_dict()))
+    assert (record["kernel"], record["kernels"], record["precision"]) == ("blas", ["blas"], "float32")
+
+
+def test_a_plan_of_both_kinds_says_which_layers_are_which(exact):
+    chosen = plan(*exact, device="cpu")
+    text = str(chosen)
+    assert "Sparse layers (1, 4–5): kernel panel: " in text
+    assert "Dense layers (2–3, 6): kernel blas: " in text
+    assert text.endswith("; equal rows are computed once, looked for before and after sparse layers.")
+    assert chosen.to_dict()["kernels"] == ["panel", "blas"]
+    assert "Dense layers (2, 3, 6): kernel blas" in str(plan(*exact, device="cpu", weight_memory=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "panel"}, "unknown cpu kernel for mlp 'panel'"),
+        ({"precision": "half"}, "unknown precision 'half'"),
+        ({"precision": "tf32"}, "dense layers are not multiplied in tf32 on cpu; known: float32"),
+        ({"precision": "fp16", "device": "reference"}, "not multiplied in fp16 on reference"),
+        ({"precision": "fp16", "kernel": "blas"}, "the kernel 'blas' multiplies in float32, not in fp16"),
+    ],
+    ids=str,
+)
+def test_what_dense_layers_cannot_have_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        plan(Network((Linear(np.eye(3)),)), from_dense(np.eye(3)), **{"device": "cpu", **options})
+
+
+def test_what_sparse_layers_cannot_have_is_refused(exact):
+    network, inputs = exact
+    with pytest.raises(UsageError, match="layer 1 is sparse, and sparse layers are multiplied in float32 only"):
+        plan(network, inputs, device="cpu", precision="tf32")
+    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'blas'"):
+        plan(network, inputs, device="cpu", kernel="blas")
+
+
+@pytest.fixture
+def rungs(monkeypatch):
+    """Kernels of dense layers for the CPU, kept for one test: narrow layers only, and one of lower precision."""
+    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
+
+    def narrow(layers, inputs):
+        return "a layer is wide" if max(layer.outputs for layer in layers) > 8 else None
+
+    blas = backends.variant("mlp", "blas", "cpu").launch
+    register(Variant("mlp", "narrow", "cpu", "narrow layers", blas, why_not=narrow))
+    register(Variant("mlp", "rounded", "cpu", "narrow layers, rounded", blas, why_not=narrow, precision="tf32"))
+    monkeypatch.setitem(AUTO[DENSE_OPERATION], "cpu", ("narrow", "rounded", "blas"))
+
+
+def dense_runs(*widths):
+    """Dense layers of 4 inputs and so many outputs, each between sparse layers."""
+    pairs = ((Linear(np.ones((4, width))), sparse(np.ones((width, 4)))) for width in widths)
+    return Network(tuple(itertools.chain.from_iterable(pairs)))
+
+
+@pytest.mark.usefixtures("rungs")
+def test_each_run_has_the_first_kernel_that_can_run_it(rng):
+    network, inputs = dense_runs(3, 20, 5), from_dense(rng.random((9, 4)))
+    result = infer(network, inputs, device="cpu")
+    assert [layer.kernel for layer in result.statistics[::2]] == ["narrow", "blas", "narrow"]
+    assert "Dense layers (1, 5): kernel narrow: narrow layers. Dense layers (3): kernel blas: " in str(result.plan)
+    assert_close(result.outputs, network, inputs)
+
+
+@pytest.mark.usefixtures("rungs")
+def test_a_precision_is_obeyed_or_refused(rng):
+    inputs = from_dense(rng.random((9, 4)))
+    narrow, wide = (Network((Linear(rng.random((4, width))),)) for width in (8, 20))
+    chosen = plan(narrow, inputs, device="cpu", precision="tf32")
+    assert chosen.kernel.name == "rounded"
+    assert "kernel rounded: narrow layers, rounded; factors are rounded to tf32." in str(chosen)
+    assert plan(narrow, inputs, device="cpu", precision="tf32", kernel="rounded").kernel.name == "rounded"
+    with pytest.raises(UsageError, match="the kernel 'rounded' cannot run this: a layer is wide"):
+        plan(wide, inputs, device="cpu", precision="tf32")
+    with pytest.raises(UsageError, match="the kernel 'narrow' cannot run this: a layer is wide"):
+        plan(wide, inputs, device="cpu", kernel="narrow")
+    with pytest.raises(UsageError, match="'rounded' multiplies in tf32, not in float32; ask for precision tf32"):
+        plan(narrow, inputs, device="cpu", kernel="rounded")
+    with pytest.raises(UsageError, match="not multiplied in fp16 on cpu; known: float32, tf32"):
+        plan(narrow, inputs, device="cpu", precision="fp16")
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Plans are made as for a GPU, and cannot be run."""
+
+    class Pretended(CPUBackend):
+        device = "cuda"
+
+    monkeypatch.setattr(import_module("sparsenn.engine.plan"), "backend_for", lambda device: Pretended())
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize(
+    ("precision", "name"), [("float32", "tensor_float32"), ("tf32", "tensor_tf32"), ("fp16", "tensor_half")]
+)
+def test_narrow_layers_go_to_tensor_cores_in_the_precision_asked_for(precision, name):
+    narrow, wide = (Network((Linear(np.eye(4)), Linear(np.ones((4, width))))) for width in (256, 257))
+    inputs = from_dense(np.eye(4))
+    assert plan(narrow, inputs, device="cuda", precision=precision).kernel.name == name
+    if precision == "float32":
+        assert plan(wide, inputs, device="cuda").kernel.name == "cublas"
+    else:
+        with pytest.raises(UsageError, match=f"the kernel '{name}' cannot run this: .*257"):
+            plan(wide, inputs, device="cuda", precision=precision)
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_plan_says_from_where_on_sparse_kernels_are_chosen_anew(exact, first):
+    network, inputs = exact
+    chosen = plan(Network(network.layers[first:]), inputs if not first else from_dense(np.eye(17)), device="cuda")
+    assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
+    start = 3 if first else 2
+    assert f"; from layer {start} on that or chunks (" in str(chosen)
+    assert chosen.to_dict()["kernels"] == ["resident", "chunks", "tensor_float32"]
+
+
+def test_every_kernel_that_auto_names_for_sparse_runs_is_asked_about_each_of_them(monkeypatch, exact):
+    network, inputs = exact
+    asked = []
+
+    def why_not(layers, given):
+        asked.append((len(layers), given.shape, given.iso))
+        return "no" if len(layers) == 2 else None
+
+    panel = backends.variant("spmspm", "panel", "cpu")
+    monkeypatch.setitem(backends.base._VARIANTS, ("spmspm", "cpu", "panel"), replace(panel, why_not=why_not))
+    with pytest.raises(UsageError, match="the kernel 'panel' cannot run layers 4 to 5: no"):
+        plan(network, inputs, device="cpu", merging=False)
+    assert asked == [(1, inputs.shape, False), (2, (2, 20), False)]
+
+
+def test_what_is_unknown_is_a_dash_and_null(exact, tmp_path):
+    result = infer(*exact, device="cpu")
+    layers = json.loads(to_json(to_record(result)))["per_layer"]
+    assert [layer["active_rows"] is None for layer in layers] == [False, True, False, False, False, False]
+    assert layers[1]["density"] is layers[1]["nonzeros"] is None
+    screen = Console(width=160, file=io.StringIO())
+    screen.print(layer_table(result.statistics))
+    line = next(line for line in screen.file.getvalue().splitlines() if line.startswith("│     2"))
+    assert line.count("–") == 4
+    draw_layers(result.statistics, tmp_path / "layers.svg")
+    assert (tmp_path / "layers.svg").stat().st_size
+
+
+def test_progress_ends_complete(exact):
+    seen = []
+    infer(*exact, device="cpu", batch_size=30, progress=lambda *state: seen.append(state))
+    assert [state[1] for state in seen] == sorted(state[1] for state in seen)
+    assert seen[-1] == ("layers", 24, 24)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("fp16", 1e-2)])
+def test_lower_precisions_run_on_a_gpu(rng, precision, allowed):
+    widths = (72, 64, 64, 4)
+    network = Network(tuple(Linear(rng.normal(size=pair) / 6, 0.1) for pair in itertools.pairwise(widths)))
+    inputs = from_dense(rng.normal(size=(1000, 72)))
+    result = infer(network, inputs, device="cuda", precision=precision)
+    assert result.plan.kernel.precision == precision
+    expected = backends.reference.run(network, inputs).toarray()
+    difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
+    assert difference <= allowed * np.abs(expected).max()
+    with pytest.raises(UsageError, match="cannot run this"):
+        plan(Network((Linear(rng.normal(size=(72, 3000))),)), inputs, device="cuda", precision=precision)
+
+
+@pytest.mark.gpu
+def test_layers_too_wide_for_the_fused_kernels_go_to_the_library(rng):
+    network = Network((Linear(rng.normal(size=(30, 3000))), Linear(rng.normal(size=(3000, 5)))))
+    inputs = from_dense(rng.random((50, 30)))
+    result = infer(network, inputs, device="cuda")
+    assert result.plan.kernel.name == "cublas"
+    assert_close(result.outputs, network, inputs)

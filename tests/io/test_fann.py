@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparsenn.errors import FileFormatError, InputError
+from sparsenn.io import read_fann, write_fann
+
+Corrupted = Callable[[bytes, str], Path]
+SOUND = b"2 3 1\n1 2.5 -3\n0.25\n4e-1 5 6\n1\n"
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.integers(0, 99))
+def test_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, inputs: int, outputs: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = [np.exp(rng.normal(0, 20, (rows, width))).astype(np.float32) for width in (inputs, outputs)]
+    path = tmp_path_factory.mktemp("fann") / "a.data"
+    write_fann(path, *arrays)
+    for found, expected in zip(read_fann(path), arrays, strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("text", [SOUND, SOUND[:-1], SOUND.replace(b"\n", b"\r\n"), SOUND.replace(b"\n", b" \n\n")])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_forms_of_text(corrupted: Corrupted, text: bytes, zipped: bool) -> None:
+    path = corrupted(gzip.compress(text), "a.data.gz") if zipped else corrupted(text, "a.data")
+    inputs, outputs = read_fann(path)
+    np.testing.assert_array_equal(inputs, np.array([[1, 2.5, -3], [0.4, 5, 6]], np.float32))
+    np.testing.assert_array_equal(outputs, np.array([[0.25], [1]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        (b"", 1, "three positive numbers"),
+        (b"\n", 1, "three positive numbers"),
+        (b"2 3\n", 1, "three positive numbers"),
+        (b"2 3 x\n", 1, "three positive numbers"),
+        (b"0 3 1\n", 1, "three positive numbers"),
+        (b"-2 3 1\n", 1, "three positive numbers"),
+        (b"2 3 1 \n1 2 3\n1\n", 3, "declares 2 rows, .* and has 2 lines instead of 4"),
+        (SOUND + b"7 7 7\n", 6, "has 5 lines instead of 4"),
+        (b"2 3 1\n1 2\n1\n1 2 3\n1\n", 2, "2 inputs instead of 3"),
+        (b"2 3 1\n1 2 3\n1\n1 2 3\n1 0\n", 5, "2 outputs instead of 1"),
+        (b"1 3 1\n1 2 three\n1\n", 2, "'three' is not a number"),
+        (b"1 3 1\n1 2 1_0\n1\n", 2, "not a number"),
+        (b"1 3 1\n1 2 nan\n1\n", 2, "nan is not a finite"),
+        (b"1 3 1\n\n1 2 1e39\n1\n", 3, "1e39 is not a finite"),
+        (b"1 3 1\n1 2 \xff\n1\n", 2, "is not a number"),
+        (b"999999999999999999 3 1\n1 2 3\n1\n", 3, "declares"),
+        (b"1 999999999999999999 1\n1 2 3\n1\n", 1, "its lines are shorter"),
+        (b"9999999999999999999999 1 1\n1 2 3\n1\n", 1, "three positive numbers"),
+    ],
+)
+def test_faults_are_told_with_their_line(corrupted: Corrupted, text: bytes, line: int, told: str) -> None:
+    path = corrupted(text, "a.train")
+    with pytest.raises(FileFormatError, match=told) as caught:
+        read_fann(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_fann(tmp_path / "a.data")
+    with pytest.raises(InputError, match="is a folder"):
+        read_fann(tmp_path)

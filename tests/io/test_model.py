@@ -1,0 +1,223 @@
+"""Models and checkpoints in HDF5: written is read, and what is damaged or foreign is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.io import (
+    Checkpoint,
+    Dataset,
+    Model,
+    is_model,
+    read_checkpoint,
+    read_model,
+    write_checkpoint,
+    write_dataset,
+    write_model,
+)
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.network import Network
+
+
+def layers() -> tuple[Linear, ...]:
+    rng = np.random.default_rng(4)
+    return (
+        Linear(rng.normal(size=(3, 5)), rng.normal(size=5), ReLU(32.0)),
+        Linear(rng.normal(size=(5, 4)), None, Sigmoid()),
+        Linear(rng.normal(size=(4, 4)), 0.25, Tanh()),
+        Linear(rng.normal(size=(4, 2)), rng.normal(size=2), Identity()),
+    )
+
+
+def model() -> Model:
+    return Model(Network(layers()), "cross_entropy", True, {"data": "Zahlen ü", "epochs": "3"})
+
+
+def checkpoint() -> Checkpoint:
+    rng = np.random.default_rng(5)
+    velocities = tuple(
+        (rng.normal(size=layer.weights.shape).astype(np.float32), rng.normal(size=layer.outputs).astype(np.float32))
+        for layer in layers()
+    )
+    state = dict(np.random.PCG64(3).state)
+    return Checkpoint({"seed": 3, "widths": [3, 5]}, layers(), velocities, state, (0.5, 0.1), ((1, 0.25, 0.75),))
+
+
+def same_layers(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.bias, other.bias_vector())
+        assert one.activation == other.activation
+
+
+def test_written_model_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, model())
+    found = read_model(path)
+    same_layers(found.network.dense_layers(), layers())
+    assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
+    first = path.read_bytes()
+    write_model(path, model())
+    assert path.read_bytes() == first
+
+
+def test_written_checkpoint_is_read(tmp_path: Path) -> None:
+    path, expected = tmp_path / "state.h5", checkpoint()
+    write_checkpoint(path, expected)
+    found = read_checkpoint(path)
+    same_layers(found.layers, expected.layers)
+    for pair, other in zip(found.velocities, expected.velocities, strict=True):
+        np.testing.assert_array_equal(pair[0], other[0])
+        np.testing.assert_array_equal(pair[1], other[1])
+    assert (found.options, found.losses, found.validation) == (expected.options, expected.losses, expected.validation)
+    generator = np.random.Generator(np.random.PCG64())
+    generator.bit_generator.state = found.generator
+    assert generator.integers(1 << 60) == np.random.Generator(np.random.PCG64(3)).integers(1 << 60)
+
+
+def test_what_is_a_model(tmp_path: Path, mixed: Dataset) -> None:
+    write_model(tmp_path / "model.h5", model())
+    write_checkpoint(tmp_path / "state.h5", checkpoint())
+    write_dataset(mixed, tmp_path / "dataset.h5")
+    (tmp_path / "text.h5").write_text("text")
+    (tmp_path / "cut.h5").write_bytes((tmp_path / "model.h5").read_bytes()[:200])
+    names = ("model", "state", "dataset", "text", "cut", "none")
+    assert [name for name in names if is_model(tmp_path / f"{name}.h5")] == ["model"]
+    assert not is_model(tmp_path)
+    with pytest.raises(FileFormatError, match="not a sparsenn model: it says 'sparsenn dataset'"):
+        read_model(tmp_path / "dataset.h5")
+    with pytest.raises(FileFormatError, match="not a sparsenn checkpoint: it says 'sparsenn model'"):
+        read_checkpoint(tmp_path / "model.h5")
+    with pytest.raises(InputError, match="no such file"):
+        read_model(tmp_path / "none.h5")
+
+
+def test_sparse_layers_are_refused(tmp_path: Path, mixed: Dataset) -> None:
+    with pytest.raises(UsageError, match="layer 1 is sparse"):
+        write_model(tmp_path / "model.h5", Model(mixed.network, "mse", False))
+    assert not list(tmp_path.iterdir())
+
+
+def test_unwritable(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="folder does not exist"):
+        write_model(tmp_path / "none" / "model.h5", model())
+
+
+def replace(name: str, values: Any) -> Callable[[h5py.File], None]:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        if values is not None:
+            file[name] = values
+
+    return change
+
+
+def change_record(field: str, value: Any) -> Callable[[h5py.File], None]:
+    def change(file: h5py.File) -> None:
+        table = file["layers"][:]
+        table[1][field] = value
+        file["layers"][:] = table
+
+    return change
+
+
+def set_version(file: h5py.File) -> None:
+    file.attrs["version"] = 9
+
+
+SHARED = [
+    (set_version, "version 9"),
+    (replace("description", np.bytes_(b"{")), "damaged"),
+    (replace("description", np.bytes_(b"[]")), "no object"),
+    (replace("description", np.bytes_(b"{}")), "description has no sound"),
+    (replace("layers", None), "layers is missing"),
+    (replace("layer2/weights", None), "layer2/weights is missing"),
+    (replace("layer2/weights", np.ones((5, 4))), "must hold float32"),
+    (replace("layer2/weights", np.ones((5, 3), np.float32)), "layer 2: weights"),
+    (replace("layer2/bias", np.ones(3, np.float32)), "layer 2: weights"),
+    (replace("layer2/bias", np.full(4, np.nan, np.float32)), "layer 2: the bias hold NaN"),
+    (replace("layer2/weights", h5py.SoftLink("/layer1/weights")), "links are not followed"),
+    (replace("layer2/weights", h5py.ExternalLink("other.h5", "/x")), "links are not followed"),
+    (change_record("activation", b"softmax"), "unknown activation 'softmax'"),
+    (change_record("clip", -1.0), "layer 2"),
+    (change_record("inputs", 1 << 60), "layer 2: weights"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        *SHARED,
+        (replace("description", np.bytes_(b'{"loss": "x", "classes": true, "provenance": {}}')), "no sound loss"),
+        (replace("description", np.bytes_(b'{"loss": "mse", "classes": 1, "provenance": {}}')), "no sound loss"),
+        (replace("description", np.bytes_(b'{"loss": "mse", "classes": true, "provenance": {"a": 1}}')), "no sound"),
+    ],
+)
+def test_models_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, model())
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=told):
+        read_model(path)
+
+
+def test_layers_that_do_not_fit_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, model())
+    with h5py.File(path, "r+") as file:
+        change_record("outputs", 7)(file)
+        replace("layer2/weights", np.ones((5, 7), np.float32))(file)
+        replace("layer2/bias", np.ones(7, np.float32))(file)
+    with pytest.raises(FileFormatError, match="layer 3 takes 4 inputs"):
+        read_model(path)
+
+
+def with_generator(**changes: Any) -> Callable[[h5py.File], None]:
+    import json
+
+    state = dict(np.random.PCG64(3).state) | changes
+    return replace("description", np.bytes_(json.dumps({"options": {}, "generator": state})))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        *SHARED,
+        (replace("losses", None), "losses is missing"),
+        (replace("losses", np.array([np.nan])), "losses or validation"),
+        (replace("validation", np.ones((1, 2))), "losses or validation"),
+        (replace("velocities/layer2/weights", np.ones((4, 5), np.float32)), "velocities of layer 2"),
+        (replace("velocities/layer2/bias", np.full(4, np.inf, np.float32)), "velocities of layer 2 hold NaN"),
+        (with_generator(bit_generator="MT19937"), "no sound options and generator"),
+        (with_generator(state={"state": 1 << 128, "inc": 1}), "no sound"),
+        (with_generator(state={"state": True, "inc": 1}), "no sound"),
+        (with_generator(has_uint32=2), "no sound"),
+        (with_generator(uinteger=-1), "no sound"),
+    ],
+)
+def test_checkpoints_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
+    path = tmp_path / "state.h5"
+    write_checkpoint(path, checkpoint())
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=told):
+        read_checkpoint(path)
+
+
+def test_truncated_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, model())
+    whole = path.read_bytes()
+    for size in range(0, len(whole) - 1, 97):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FileFormatError):
+            read_model(path)

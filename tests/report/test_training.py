@@ -1,0 +1,133 @@
+"""Trainings as text, pictures and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sparsenn.backends.trainer import Evaluation, TrainingResult
+from sparsenn.errors import UsageError
+from sparsenn.layers import Identity, Linear, Sigmoid
+from sparsenn.network import Network
+from sparsenn.report import (
+    draw_losses,
+    evaluation_summary,
+    evaluation_text,
+    loss_table,
+    to_json,
+    training_record,
+    training_summary,
+)
+
+EVALUATIONS = {
+    "classes": ("cross_entropy", 0.75),
+    "numbers": ("mse", None),
+}
+
+
+def result(kind: str = "numbers", epochs: int = 25, validated: bool = True, first: int = 0) -> TrainingResult:
+    loss, accuracy = EVALUATIONS[kind]
+    layers = (Linear(np.ones((3, 1200)), None, Sigmoid()), Linear(np.ones((1200, 2)), None, Identity()))
+    validation = tuple(
+        (epoch, Evaluation(400, loss, 2.0 / epoch, accuracy)) for epoch in range(5, epochs + 1, 5) if validated
+    )
+    return TrainingResult(
+        network=Network(layers),
+        loss=loss,
+        classes=kind == "classes",
+        losses=tuple(1.0 / epoch for epoch in range(1, epochs + 1)),
+        validation=validation,
+        rows=1000,
+        device="cpu (2 threads)",
+        kernel="numpy",
+        precision="float32",
+        first_epoch=first,
+        seconds=5.0,
+        options={"seed": 3},
+    )
+
+
+def text_of(renderable: Any) -> str:
+    console = Console(width=150, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115 (closed with the console)
+    with console.file:
+        console.print(renderable)
+        return console.export_text()
+
+
+def test_summary() -> None:
+    text = text_of(training_summary("some.train", result("classes", first=5)))
+    for fragment in (
+        "some.train",
+        "3 → 1,200 → 2; 6,000 weights",
+        "numpy, float32, on cpu (2 threads)",
+        "25 of 1,000 rows, 5 of them before this run",
+        "4,000 rows/s",
+        "1 → 0.04",
+        "cross_entropy 0.08, accuracy 75.0 %, over 400 rows",
+    ):
+        assert fragment in text
+    assert "validation" not in text_of(training_summary("some.train", result(validated=False)))
+
+
+def test_summary_of_a_run_that_had_nothing_to_do() -> None:
+    assert "rows/s" not in text_of(training_summary("some.train", result(first=25)))
+
+
+def test_evaluation() -> None:
+    assert evaluation_text(Evaluation(1234, "mse", 0.5, None)) == "mse 0.5, over 1,234 rows"
+    text = text_of(evaluation_summary("m.h5", "d.csv", result().network, "words", 0.25))
+    assert all(fragment in text for fragment in ("m.h5", "d.csv", "6,000 weights", "words", "250 ms"))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "shown"),
+    [(1, [1]), (3, [1, 2, 3]), (10, list(range(1, 11))), (25, [1, 4, 6, 9, 12, 14, 17, 20, 22, 25])],
+)
+def test_table_shows_first_last_and_some_between(epochs: int, shown: list[int]) -> None:
+    rows = [line.split() for line in text_of(loss_table(result(epochs=epochs, validated=False))).splitlines()]
+    numbers = [row for row in rows if row and row[0] == "│"]
+    assert [int(row[1]) for row in numbers] == shown
+    assert [float(row[3]) for row in numbers] == pytest.approx([1 / number for number in shown], rel=1e-5)
+
+
+def test_table_with_validation() -> None:
+    text = text_of(loss_table(result("classes")))
+    assert "accuracy" in text
+    assert "75.0 %" in text
+    assert "–" in text
+    assert "accuracy" not in text_of(loss_table(result()))
+
+
+@pytest.mark.parametrize("kind", EVALUATIONS)
+def test_record_is_json(kind: str) -> None:
+    found = json.loads(to_json(training_record(result(kind))))
+    assert found["losses"] == [1.0 / epoch for epoch in range(1, 26)]
+    assert found["validation"][-1] == {
+        "epoch": 25,
+        "rows": 400,
+        "loss": EVALUATIONS[kind][0],
+        "value": 0.08,
+        "accuracy": EVALUATIONS[kind][1],
+    }
+    assert (found["options"], found["rows_per_second"], found["kernel"]) == ({"seed": 3}, 5000, "numpy")
+
+
+@pytest.mark.parametrize("kind", EVALUATIONS)
+@pytest.mark.parametrize("validated", [True, False])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_picture(tmp_path: Path, kind: str, validated: bool, suffix: str) -> None:
+    path = tmp_path / f"loss{suffix}"
+    draw_losses(result(kind, validated=validated), path, "title")
+    assert path.read_bytes()[:4] in (b"\x89PNG", b"<?xm", b"%PDF")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_picture_of_another_type(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.bmp"):
+        draw_losses(result(), tmp_path / "loss.bmp")
+    assert not list(tmp_path.iterdir())
