@@ -28,7 +28,7 @@ AUTO = {
     OPERATION: {"cpu": ("panel",), "cuda": ("resident", "chunks"), "reference": ("reference",)},
     DENSE_OPERATION: {
         "cpu": ("blas",),
-        "cuda": ("tensor_float32", "tensor_tf32", "tensor_half", "cublas"),
+        "cuda": ("tensor_shared", "tensor_shared_tf32", "tensor_shared_half", "cublas"),
         "reference": ("reference",),
     },
 }

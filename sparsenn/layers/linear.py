@@ -9,12 +9,13 @@ import numpy as np
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
 from sparsenn.layers.activation import Activation, ReLU
+from sparsenn.layers.fully_connected import FullyConnected
 
 __all__ = ["Linear"]
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(FullyConnected):
     """Y' = activation(Y · W + b) with dense W.
 
     Parameters
@@ -36,12 +37,12 @@ class Linear:
     activation: Activation = field(default_factory=ReLU)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _float32(self.weights, "weights"))
+        object.__setattr__(self, "weights", _float32(self.weights, "weights hold"))
         if self.weights.ndim != 2 or 0 in self.weights.shape:
             raise ShapeError(f"the weights have shape {self.weights.shape}; a layer takes (inputs, outputs)")
         if self.bias is None:
             return
-        bias = _float32(self.bias, "bias")
+        bias = _float32(self.bias, "bias holds")
         if bias.ndim and bias.shape != (self.outputs,):
             raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
         object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
@@ -61,32 +62,10 @@ class Linear:
         """Weights, zero or not."""
         return int(self.weights.size)
 
-    @property
-    def keeps_zero_rows(self) -> bool:
-        """Whether an input row of zeros gives an output row of zeros: act(b) = 0 for every output."""
-        bias = np.asarray(0.0 if self.bias is None else self.bias, dtype=np.float32)
-        return not bool(self.activation(bias).any())
-
-    def bias_vector(self) -> Array:
-        """Return the bias as float32 of shape (outputs,); zeros where there is none."""
-        return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.outputs,)).astype(np.float32)
-
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of shape (rows, inputs).
-
-        Raises
-        ------
-        ShapeError
-            Y is not two-dimensional with `inputs` columns.
-        """
-        if len(input_shape) != 2 or input_shape[1] != self.inputs:
-            raise ShapeError(f"the layer takes (rows, {self.inputs}); its input has shape {input_shape}")
-        return input_shape[0], self.outputs
-
 
 def _float32(values: float | Array, what: str) -> Array:
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(values, dtype=np.float32) if np.ndim(values) else np.asarray(values, np.float32)
     if not np.isfinite(array).all():
-        raise InputError(f"the {what} hold NaN, infinity, or a number beyond float32")
+        raise InputError(f"the {what} NaN, infinity, or a number beyond float32")
     return array

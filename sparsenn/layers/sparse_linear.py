@@ -10,12 +10,13 @@ import numpy as np
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import CSC, Array
 from sparsenn.layers.activation import Activation, ReLU
+from sparsenn.layers.fully_connected import FullyConnected
 
 __all__ = ["SparseLinear"]
 
 
 @dataclass(frozen=True, eq=False)
-class SparseLinear:
+class SparseLinear(FullyConnected):
     """Y' = activation(Y · W + b) with sparse W.
 
     Parameters
@@ -64,28 +65,6 @@ class SparseLinear:
     def edges(self) -> int:
         """Stored weights."""
         return self.weights.nnz
-
-    @property
-    def keeps_zero_rows(self) -> bool:
-        """Whether an input row of zeros gives an output row of zeros: act(b) = 0 for every output."""
-        bias = np.asarray(0.0 if self.bias is None else self.bias, dtype=np.float32)
-        return not bool(self.activation(bias).any())
-
-    def bias_vector(self) -> Array:
-        """Return the bias as float32 of shape (outputs,); zeros where there is none."""
-        return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.outputs,)).astype(np.float32)
-
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of shape (rows, inputs).
-
-        Raises
-        ------
-        ShapeError
-            Y is not two-dimensional with `inputs` columns.
-        """
-        if len(input_shape) != 2 or input_shape[1] != self.inputs:
-            raise ShapeError(f"the layer takes (rows, {self.inputs}); its input has shape {input_shape}")
-        return input_shape[0], self.outputs
 
     @classmethod
     def from_scipy(

@@ -335,7 +335,8 @@ def pretended(monkeypatch):
 
 @pytest.mark.usefixtures("pretended")
 @pytest.mark.parametrize(
-    ("precision", "name"), [("float32", "tensor_float32"), ("tf32", "tensor_tf32"), ("fp16", "tensor_half")]
+    ("precision", "name"),
+    [("float32", "tensor_shared"), ("tf32", "tensor_shared_tf32"), ("fp16", "tensor_shared_half")],
 )
 def test_narrow_layers_go_to_tensor_cores_in_the_precision_asked_for(precision, name):
     narrow, wide = (Network((Linear(np.eye(4)), Linear(np.ones((4, width))))) for width in (256, 257))
@@ -356,7 +357,7 @@ def test_a_plan_says_from_where_on_sparse_kernels_are_chosen_anew(exact, first):
     assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
     start = 3 if first else 2
     assert f"; from layer {start} on that or chunks (" in str(chosen)
-    assert chosen.to_dict()["kernels"] == ["resident", "chunks", "tensor_float32"]
+    assert chosen.to_dict()["kernels"] == ["resident", "chunks", "tensor_shared"]
 
 
 def test_every_kernel_that_auto_names_for_sparse_runs_is_asked_about_each_of_them(monkeypatch, exact):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparsenn.backends.base import Variant, register
-from sparsenn.backends.cuda import mlp, mlp_half, mlp_tensor
+from sparsenn.backends.cuda import mlp, mlp_fused, mlp_half, mlp_tensor
 from sparsenn.backends.cuda.dense import DenseStack
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.memory import within_memory
@@ -33,12 +33,17 @@ class _Kind(NamedTuple):
 _ANY = _Kind((_GPU,), mlp.fits_any, "float32")
 _STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), mlp.fits, "float32")
 _NARROW = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_tensor.fits, "float32")
+_FUSED = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_fused.fits, "float32")
 
 _IN_ORDER: tuple[tuple[_Kind, tuple[mlp.Rung, ...]], ...] = (
     (_ANY, tuple(rung for rung in mlp.RUNGS if rung[0] in mlp.GENERAL)),
     (_STUDY, tuple(rung for rung in mlp.RUNGS if rung[0] not in mlp.GENERAL)),
     (_STUDY._replace(precision=mlp_half.PRECISION), mlp_half.RUNGS),
     *((_NARROW._replace(precision=precision), (rung,)) for precision, rung in mlp_tensor.RUNGS),
+    *(
+        (_FUSED._replace(precision=precision), (rung,))
+        for rung, precision in zip(mlp_fused.RUNGS, mlp_fused.PRECISIONS.values(), strict=True)
+    ),
     (_ANY, (mlp.LIBRARY,)),  # no rung, but what they are held against
 )
 

@@ -1,7 +1,7 @@
 """The rungs of mlp on tensor cores: laying weights out as fragments, and launching.
 
 The kernel, `kernels/mlp/15_tensor_cores.cu`, takes stacks of any widths up to `MOST_WIDTH`, any activations and any
-number of rows. `tensor_float32` splits operands and is as exact as float32; `tensor_tf32` and `tensor_half` round them.
+number of rows. `tensor_shared` splits operands and is as exact as float32; the two others round them.
 """
 
 from __future__ import annotations
@@ -305,9 +305,17 @@ Rung = tuple[str, Callable[[DenseStack, Array], Array], str]
 RUNGS: tuple[tuple[str, Rung], ...] = tuple(
     (precision, (name, partial(_launch, precision), summary))
     for precision, name, summary in (
-        ("float32", "tensor_float32", "tensor cores, operands split into two TF32 numbers: as exact as float32"),
-        ("tf32", "tensor_tf32", "tensor cores, operands rounded to TF32"),
-        ("fp16", "tensor_half", "tensor cores, operands rounded to half precision, sums in float32"),
+        (
+            "float32",
+            "tensor_shared",
+            "tensor cores, rows in shared memory, operands split into two TF32 numbers: as exact as float32",
+        ),
+        ("tf32", "tensor_shared_tf32", "tensor cores, rows in shared memory, operands rounded to TF32"),
+        (
+            "fp16",
+            "tensor_shared_half",
+            "tensor cores, rows in shared memory, operands rounded to half precision, sums in float32",
+        ),
     )
 )
 """Precision, and (name, launch, summary)."""

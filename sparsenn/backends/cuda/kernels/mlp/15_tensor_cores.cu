@@ -1,4 +1,4 @@
-// tensor_cores: a whole stack of dense layers on tensor cores.
+// tensor_shared: a whole stack of dense layers on tensor cores.
 //
 // Idea      A warp takes 16 or 32 rows through all layers by itself, so there is no barrier between layers, and while it
 //           computes its next rows are on their way. FLOAT32 splits each operand into two TF32 numbers, x = high + low,

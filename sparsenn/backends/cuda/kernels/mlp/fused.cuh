@@ -2,16 +2,17 @@
 // matrix instructions use, and the loop of a warp over its tiles of rows.
 //
 // A warp takes 16 * ROW_TILES rows through all layers. In the instructions, lane l holds of a 16 x 8 tile of sums the
-// columns 2t, 2t + 1 of the rows g and g + 8, where g = l / 4 and t = l % 4. Such tiles of one layer's outputs are, lane
-// by lane, tiles of the next layer's inputs, if the rows of its weights are ordered to suit; no lane ever needs what
-// another one has computed. The first layer's weights are ordered so that a lane reads four neighbouring inputs at once.
+// columns 2t, 2t + 1 of the rows g and g + 8, where g = l / 4 and t = l % 4. Such tiles of one layer's outputs are,
+// lane by lane, tiles of the next layer's inputs, if the rows of its weights are ordered to suit; no lane ever needs
+// what another one has computed. The first layer's weights are ordered so that a lane reads four neighbouring inputs at
+// once.
 //
 // A source that includes this defines `struct Precision`: how weights lie in the image, how sums become inputs of the
 // next layer, and the multiplication.
 //
-// WIDTHS: inputs, then the outputs of each layer. ACTIVATIONS: of each layer. ROW_TILES, WARPS: shape of a block. STAGED:
-// the image is copied to shared memory. WIDE: inputs and outputs of a layer do not fit into registers; each lane keeps
-// its own in shared memory. VECTOR: rows may be read 4 numbers at a time.
+// WIDTHS: inputs, then the outputs of each layer. ACTIVATIONS: of each layer. ROW_TILES, WARPS: shape of a block.
+// STAGED: the image is copied to shared memory. WIDE: inputs and outputs of a layer do not fit into registers; each
+// lane keeps its own in shared memory. VECTOR: rows may be read 4 numbers at a time.
 #pragma once
 #include "common.cuh"
 

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparsenn.errors import InputError, ShapeError
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+
+WEIGHTS = np.array([[1.0, 0, 2], [0, 0, 3]])
+
+
+def test_weights_become_float32_rows() -> None:
+    layer = Linear(np.asfortranarray(WEIGHTS))
+    assert (layer.inputs, layer.outputs, layer.edges) == (2, 3, 6)
+    assert (layer.weights.dtype, layer.weights.flags.c_contiguous) == (np.float32, True)
+    assert layer.activation == ReLU()
+    assert layer.output_shape((7, 2)) == (7, 3)
+
+
+@pytest.mark.parametrize("shape", [(3,), (), (1, 2, 3), (0, 3), (3, 0)])
+def test_weights_that_are_no_matrix(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"a layer takes \(inputs, outputs\)"):
+        Linear(np.ones(shape))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
+def test_numbers_that_are_not_finite(bad: float) -> None:
+    with pytest.raises(InputError, match="the weights hold NaN, infinity"):
+        Linear(np.full((2, 2), bad))
+    with pytest.raises(InputError, match="the bias holds NaN, infinity"):
+        Linear(WEIGHTS, np.full(3, bad))
+
+
+@pytest.mark.parametrize("bias", [None, -0.3, 0, np.float32(0.5), np.array(0.5)])
+def test_scalar_biases(bias: Any) -> None:
+    vector = Linear(WEIGHTS, bias).bias_vector()
+    assert vector.dtype == np.float32
+    np.testing.assert_array_equal(vector, np.full(3, np.float32(bias or 0.0)))
+
+
+@pytest.mark.parametrize("bias", [np.zeros(2), np.zeros(4), np.zeros((1, 3)), np.zeros(0)])
+def test_bias_of_a_wrong_shape(bias: Any) -> None:
+    with pytest.raises(ShapeError, match=r"the bias has shape .*; 3 outputs take \(3,\)"):
+        Linear(WEIGHTS, bias)
+
+
+@pytest.mark.parametrize(
+    ("bias", "activation", "kept"),
+    [
+        (None, ReLU(), True),
+        (-0.1, ReLU(), True),
+        ([0, 0, 0.1], ReLU(), False),
+        (None, Tanh(), True),
+        (None, Identity(), True),
+        (-0.1, Identity(), False),
+        (None, Sigmoid(), False),
+    ],
+)
+def test_which_layers_keep_zero_rows(bias: Any, activation: Any, kept: bool) -> None:
+    assert Linear(WEIGHTS, bias, activation).keeps_zero_rows is kept
