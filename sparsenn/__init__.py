@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparsenn.backends import Variant, variants
     from sparsenn.datasets import load, radixnet
-    from sparsenn.engine import LayerStatistics, Plan, Result, execute, infer, plan
+    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, execute, infer, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR, ELL
     from sparsenn.io import Dataset, Model, read_model, write_model
@@ -42,6 +42,7 @@ __all__ = [
     "Model",
     "Network",
     "Plan",
+    "Predictor",
     "ReLU",
     "Result",
     "Sigmoid",
@@ -66,7 +67,7 @@ __all__ = [
 _HOMES = {
     "sparsenn.backends": ("Variant", "variants"),
     "sparsenn.datasets": ("load", "radixnet"),
-    "sparsenn.engine": ("LayerStatistics", "Plan", "Result", "execute", "infer", "plan"),
+    "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR", "ELL"),
     "sparsenn.io": ("Dataset", "Model", "read_model", "write_model"),

@@ -128,6 +128,7 @@ class Variant:
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     seconds : estimates what consecutive layers take for so many rows if none of them leaves; None where `auto` has
         nothing to choose from.
+    half_rows : whether a variant of `mlp` takes float16 rows as they are, and gives such.
     why_not : given the network to compute and its inputs, says why the variant cannot run them; None if it can. A
         variant of `mlp` takes the layers in place of the network, and looks at no inputs.
     precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
@@ -142,6 +143,7 @@ class Variant:
     fuses: bool = False
     groups_rows: bool = False
     seconds: Callable[[Sequence[SparseLinear], int], float] | None = None
+    half_rows: bool = False
     why_not: Callable[[Any, Any], str | None] = lambda network, inputs: None
     precision: str = "float32"
 
@@ -227,6 +229,27 @@ class Backend(Protocol):
 
     def as_dense(self, features: Features) -> Array:
         """Return features that are on the device as a row-major matrix there."""
+        ...
+
+    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
+        """Bring rows from another library to the device, as the variants of `mlp` read them.
+
+        Parameters
+        ----------
+        rows : NumPy's, CuPy's, nested sequences, or what speaks DLPack or CUDA's array interface.
+        keep_half : whether float16 may stay float16.
+
+        Returns
+        -------
+        A matrix on the device, the rows themselves where that can be; and whether they were in host memory.
+
+        Raises
+        ------
+        UsageError
+            They are on a GPU that is not this device.
+        ShapeError, InputError
+            They are no matrix, or not of real numbers.
+        """
         ...
 
     def count_nonzeros(self, features: Array) -> Array:

@@ -17,6 +17,7 @@ from sparsenn.backends.base import (
     register,
 )
 from sparsenn.backends.dense import forward as forward_dense
+from sparsenn.backends.host_arrays import rows_on_host
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Linear, SparseLinear
 from sparsenn.memory import free_host_memory
@@ -122,6 +123,10 @@ class ReferenceBackend:
         """Return the features as a float64 matrix."""
         dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float64)
         return dense
+
+    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
+        """Return rows as a float64 matrix; `keep_half` is not looked at."""
+        return rows_on_host(rows).astype(np.float64), True
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""

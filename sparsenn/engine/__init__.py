@@ -4,12 +4,14 @@ from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.execute import execute, infer
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.plan import Plan, plan
+from sparsenn.engine.predictor import Predictor
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
 
 __all__ = [
     "LayerStatistics",
     "Merged",
     "Plan",
+    "Predictor",
     "Result",
     "Seconds",
     "compile_kernels",

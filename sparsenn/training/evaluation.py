@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from sparsenn.backends.reference_training import loss_and_gradient
 from sparsenn.backends.trainer import LOSSES, Evaluation
-from sparsenn.engine.plan import choices
-from sparsenn.errors import ShapeError, UsageError, unknown_name
+from sparsenn.engine import Predictor
+from sparsenn.errors import ShapeError, unknown_name
 from sparsenn.formats import Array
 from sparsenn.network import Network
 
@@ -54,24 +52,12 @@ def evaluate(
     for what, array, width in (("inputs", inputs, network.inputs), ("targets", targets, network.outputs)):
         if array.ndim != 2 or array.shape[1] != width or len(array) != len(inputs) or not len(array):
             raise ShapeError(f"the {what} have shape {array.shape}; the network takes ({len(inputs)}, {width})")
-    total, right, compute = 0.0, 0, _launcher(network, device, kernel, precision)
+    total, right, predict = 0.0, 0, Predictor(network, device=device, kernel=kernel, precision=precision)
     for start in range(0, len(inputs), _ROWS):
         expected = targets[start : start + _ROWS]
         with np.errstate(over="ignore", invalid="ignore"):
-            outputs = compute(inputs[start : start + _ROWS])
+            outputs = predict(inputs[start : start + _ROWS])
             total += len(outputs) * loss_and_gradient(loss, outputs.astype(np.float64), expected)[0]
         right += int((outputs.argmax(axis=1) == expected.argmax(axis=1)).sum())
     counted = loss == "cross_entropy" if classes is None else classes
     return Evaluation(len(inputs), loss, total / len(inputs), right / len(inputs) if counted else None)
-
-
-def _launcher(network: Network, device: str, kernel: str, precision: str) -> Callable[[Array], Array]:
-    """Return what computes the network's outputs, float32 or float64 on the host, for some rows."""
-    layers = network.dense_layers()
-    backend, candidates = choices(device, kernel, "mlp", precision)
-    reasons = [candidate.why_not(layers, None) for candidate in candidates]
-    chosen = next((one for one, reason in zip(candidates, reasons, strict=True) if reason is None), None)
-    if chosen is None:
-        raise UsageError(f"the kernel {candidates[0].name!r} cannot run this: {reasons[0]}")
-    stack = backend.prepare_dense(layers)
-    return lambda rows: np.asarray(backend.fetch(chosen.launch(stack, backend.as_dense(backend.place(rows)))))

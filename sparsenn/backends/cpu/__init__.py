@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
 from sparsenn.backends.cpu.scipy_product import launch_scipy
 from sparsenn.backends.cpu.sequential import launch_sequential
 from sparsenn.backends.cpu.stack import Stack, Workspace
+from sparsenn.backends.host_arrays import rows_on_host
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Linear, SparseLinear
 from sparsenn.memory import free_host_memory
@@ -91,6 +93,10 @@ class CPUBackend:
         """Return the features as a float32 matrix."""
         dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float32)
         return dense
+
+    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
+        """Return rows as a row-major float32 matrix; `keep_half` is not looked at."""
+        return np.ascontiguousarray(rows_on_host(rows), np.float32), True
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +11,11 @@ from sparsenn.backends.base import Features
 from sparsenn.backends.cuda import conversion, ladders, mlp_rungs, rows, rungs, train_rungs
 from sparsenn.backends.cuda.availability import check_device, describe_device
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
+from sparsenn.backends.cuda.interchange import rows_on_device
 from sparsenn.backends.cuda.loader import compile_seconds, cupy
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.stack import Stack, prepared_bytes, upload
+from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.layers import Linear, SparseLinear
 from sparsenn.network import Layer
@@ -141,6 +144,12 @@ class CUDABackend:
             filled = cp.zeros(features.shape, np.float32) if empty else rows.as_dense(features)
             dense: Array = cp.ascontiguousarray(filled, dtype=np.float32)
             return dense
+
+    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
+        """Return rows as a row-major matrix on the device: float32, or float16 if they are that and may stay it."""
+        count, width = getattr(rows, "shape", (0, 0)) if len(getattr(rows, "shape", ())) == 2 else (0, 0)
+        with cupy().cuda.Device(self.index), within_memory("the rows", count, 4 * width):
+            return rows_on_device(rows, self.index, keep_half), is_on_host(rows)
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row on the device; returns a host array."""

@@ -34,6 +34,8 @@ _ANY = _Kind((_GPU,), mlp.fits_any, "float32")
 _STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), mlp.fits, "float32")
 _NARROW = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_tensor.fits, "float32")
 _FUSED = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_fused.fits, "float32")
+_HALF_ROWS = ("tensor_shared_half", "tensor_half")
+"""Rungs that take and give float16 rows, too."""
 
 _IN_ORDER: tuple[tuple[_Kind, tuple[mlp.Rung, ...]], ...] = (
     (_ANY, tuple(rung for rung in mlp.RUNGS if rung[0] in mlp.GENERAL)),
@@ -67,6 +69,7 @@ def _register(rung: mlp.Rung, kind: _Kind) -> None:
             needs=kind.needs,
             why_not=partial(_why_not, kind.fits),
             precision=kind.precision,
+            half_rows=name in _HALF_ROWS,
         )
     )
 
