@@ -1,4 +1,4 @@
-"""The fused dense network 72-64-64-4 on a GPU, beside PyTorch and cuBLAS, in float32, TF32 and half precision.
+"""Every kernel for a stack of dense layers on 72-64-64-4, beside PyTorch and cuBLAS, in each precision.
 
 Outputs of a sample of rows are checked against float64 first. Usage::
 
@@ -24,10 +24,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 from cupy._core import _routines_linalg as products
+from record_general import timed as queued
 from results_file import Column, results_path, write_results
 
+from sparsenn.backends import Variant, variants
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
-from sparsenn.backends.cuda.mlp_fused import PRECISIONS, RUNGS
 from sparsenn.layers import Identity, Linear, ReLU
 
 try:
@@ -51,14 +52,8 @@ PEAK_SIDE = 8192
 ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "fp16": 1e-2}
 """Largest difference from float64, in parts of the largest output."""
 
-CASES = (
-    ("fused_fma", np.float32),
-    ("tensor_float32", np.float32),
-    ("tensor_tf32", np.float32),
-    ("tensor_half", np.float32),
-    ("tensor_half", np.float16),
-)
-"""Our rungs and the type of their features."""
+LIBRARY = "cublas"
+"""The rung that calls a library, which cannot be captured in a graph through CuPy."""
 
 COLUMNS = (
     Column("rows", "rows", "{:,}"),
@@ -152,7 +147,7 @@ def peaks() -> Peaks:
         square = cp.random.default_rng(1).standard_normal((PEAK_SIDE, PEAK_SIDE), np.float32).astype(kind)
         out = cp.empty_like(square)
         with cublas_precision(precision):
-            rates[precision] = PEAK_SIDE**3 / repeated(partial(cp.matmul, square, square, out=out), 2)
+            rates[precision] = PEAK_SIDE**3 / queued(partial(cp.matmul, square, square, out=out)).median
     cp.get_default_memory_pool().free_all_blocks()
     return Peaks(copied, rates)
 
@@ -241,10 +236,10 @@ class CuBLAS:
 
 
 def time_cublas(layers: Sequence[Linear], given: Sequence[Any], precision: str) -> float:
-    """Return seconds of a call."""
+    """Return seconds of a call; queued one by one, as CuPy does not capture cuBLAS."""
     peer = CuBLAS(layers, given[0].shape[0], given[0].dtype)
     with cublas_precision(precision):
-        return timed([partial(peer, features) for features in given]).median
+        return queued(lambda: [peer(features) for features in given]).median / len(given)
 
 
 # ---- PyTorch ----------------------------------------------------------------------------------------------------
@@ -324,40 +319,43 @@ def torch_seconds(call: Callable[[], object], calls: int) -> float:
 class Case:
     """One of our rungs on so many rows of a type."""
 
-    name: str
+    rung: Variant
     kind: Any
     rows: int
 
-    @property
-    def precision(self) -> str:
-        """What is multiplied."""
-        return PRECISIONS[self.name]
+
+def cases(layers: Sequence[Linear], rows: int) -> Iterator[Case]:
+    """Yield every rung that takes the network, with each type of rows that it takes."""
+    for rung in variants("mlp", "cuda"):
+        if rung.name != LIBRARY and rung.why_not(layers, None) is None:
+            yield Case(rung, np.float32, rows)
+            if rung.half_rows:
+                yield Case(rung, np.float16, rows)
 
 
 def measure(
     case: Case, layers: Sequence[Linear], stack: DenseStack, top: Peaks, peers: dict[Any, Any]
 ) -> dict[str, Any]:
     """Return one row of the table."""
-    launch = next(launch for name, launch, _ in RUNGS if name == case.name)
+    launch, precision = case.rung.launch, case.rung.precision
     given = inputs(case.rows, layers[0].inputs, case.kind)
     sample = given[0][:SAMPLE]
     right = exact(layers, sample)
     error = difference(launch(stack, given[0])[:SAMPLE], right)
     plain = difference(CuBLAS(layers, len(sample), np.float32)(sample.astype(np.float32)), right)
     ours = timed([partial(launch, stack, features) for features in given])
-    key = case.precision, case.kind, case.rows
+    key = precision, case.kind, case.rows
     if key not in peers:
-        pytorch = time_torch(layers, given, case.precision)
-        peers[key] = {**pytorch, "cublas": time_cublas(layers, given, case.precision)}
+        pytorch = time_torch(layers, given, precision)
+        peers[key] = {**pytorch, "cublas": time_cublas(layers, given, precision)}
     micro = {name: None if seconds is None else 1e6 * seconds for name, seconds in peers[key].items()}
-    floor = top.floor(
-        [layers[0].inputs, *(layer.outputs for layer in layers)], case.rows, given[0].itemsize, case.precision
-    )
+    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
+    floor = top.floor(widths, case.rows, given[0].itemsize, precision)
     return {
         "rows": case.rows,
-        "precision": case.precision,
+        "precision": precision,
         "features": np.dtype(case.kind).name,
-        "kernel": case.name,
+        "kernel": case.rung.name,
         "microseconds": 1e6 * ours.median,
         "spread_microseconds": 1e6 * ours.spread,
         "floor_microseconds": 1e6 * floor,
@@ -395,7 +393,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_results(
         path,
         table="mlp",
-        title=f"The dense network {'-'.join(map(str, options.widths))} in one kernel, beside PyTorch and cuBLAS",
+        title=f"The dense network {'-'.join(map(str, options.widths))}, kernel by kernel, beside PyTorch and cuBLAS",
         columns=COLUMNS,
         rows=rows,
         configuration={
@@ -407,7 +405,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         notes=(
             "Times are of one call in a captured graph of calls on inputs in turn, more than any cache holds; "
-            f"PyTorch's first column is without a graph. Medians of {RUNS} graphs. Spread: interquartile range.",
+            "PyTorch's first column is without a graph, and cuBLAS's calls are queued one by one. Medians of "
+            f"{RUNS} graphs. Spread: interquartile range.",
             "Floor: the larger of features and outputs moved once at the measured copy bandwidth, and the "
             "multiply-adds at the rate of a cuBLAS product of the same precision; for float32 at a third of TF32's, if "
             "that is more.",
@@ -424,11 +423,11 @@ def _cases(options: argparse.Namespace, layers: Sequence[Linear], top: Peaks) ->
     stack = upload_dense(cp.cuda.runtime.getDevice(), layers)
     peers: dict[Any, Any] = {}
     for rows in options.rows:
-        for name, kind in CASES:
+        for case in cases(layers, rows):
             if time.perf_counter() - start > options.seconds:
-                print(f"out of time before {name}, {rows}", flush=True)
+                print(f"out of time before {case.rung.name}, {rows}", flush=True)
                 return
-            row = measure(Case(name, kind, rows), layers, stack, top, peers)
+            row = measure(case, layers, stack, top, peers)
             print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
             cp.get_default_memory_pool().free_all_blocks()
             yield row

@@ -143,7 +143,7 @@ SHARED = [
     (replace("layer2/weights", np.ones((5, 4))), "must hold float32"),
     (replace("layer2/weights", np.ones((5, 3), np.float32)), "layer 2: weights"),
     (replace("layer2/bias", np.ones(3, np.float32)), "layer 2: weights"),
-    (replace("layer2/bias", np.full(4, np.nan, np.float32)), "layer 2: the bias hold NaN"),
+    (replace("layer2/bias", np.full(4, np.nan, np.float32)), "layer 2: the bias holds NaN"),
     (replace("layer2/weights", h5py.SoftLink("/layer1/weights")), "links are not followed"),
     (replace("layer2/weights", h5py.ExternalLink("other.h5", "/x")), "links are not followed"),
     (change_record("activation", b"softmax"), "unknown activation 'softmax'"),
