@@ -28,8 +28,8 @@ from cupy_backends.cuda.libs import cusparse as library
 from cupyx import cusparse
 from results_file import Column, results_path, write_results
 
-from sparsenn.backends.cuda.chunks import chunk_weights, from_tiles, gather_chunks, to_tiles
-from sparsenn.backends.cuda.tiling import Limits, Tiling, device_limits, estimated_clocks, tiling_for, tilings
+from sparsenn.backends.cuda.sparse.chunks import chunk_weights, from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.sparse.tiling import Limits, Tiling, device_limits, estimated_clocks, tiling_for, tilings
 from sparsenn.formats import CSC, index_dtype
 
 RUNS = 20

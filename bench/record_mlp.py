@@ -28,7 +28,7 @@ from record_general import timed as queued
 from results_file import Column, results_path, write_results
 
 from sparsenn.backends import Variant, variants
-from sparsenn.backends.cuda.dense import DenseStack, upload_dense
+from sparsenn.backends.cuda.dense.stack import DenseStack, upload_dense
 from sparsenn.layers import Identity, Linear, ReLU
 
 try:

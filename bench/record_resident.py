@@ -22,8 +22,8 @@ from packed_images import unpack_images
 from results_file import results_path, write_results
 
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.packed import pack_network
-from sparsenn.backends.cuda.resident import ResidentRun, why_not
+from sparsenn.backends.cuda.sparse.packed import pack_network
+from sparsenn.backends.cuda.sparse.resident import ResidentRun, why_not
 from sparsenn.datasets import radixnet
 from sparsenn.engine import infer, merge_equal_outputs
 from sparsenn.engine.merging import Merged, unmerged

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsenn.backends.base import Backend
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.mlp import upload
+from sparsenn.backends.cuda.dense.plain import upload
 from sparsenn.backends.dense import forward
 from sparsenn.backends.ladder import Ladder, Settled, Work, register_ladder
 from sparsenn.errors import ResourceError, UsageError

@@ -8,7 +8,7 @@ from oracle import EPSILON
 from strategies import csc_matrices, csr_matrices, shapes
 
 from sparsenn import backends
-from sparsenn.backends.cuda.chunks import (
+from sparsenn.backends.cuda.sparse.chunks import (
     TILE_ROWS,
     chunk_weights,
     from_tiles,
@@ -16,8 +16,8 @@ from sparsenn.backends.cuda.chunks import (
     shared_tilings,
     to_tiles,
 )
-from sparsenn.backends.cuda.rows import count_tiles, take_from_tiles, tiles_from_csr
-from sparsenn.backends.cuda.tiling import (
+from sparsenn.backends.cuda.sparse.rows import count_tiles, take_from_tiles, tiles_from_csr
+from sparsenn.backends.cuda.sparse.tiling import (
     BLOCKS,
     BlockShape,
     Limits,

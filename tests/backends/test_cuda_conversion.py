@@ -6,8 +6,8 @@ from hypothesis import given
 from strategies import coo_matrices
 
 from sparsenn import backends
-from sparsenn.backends.cuda import conversion
 from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.formats import COO, CSC, CSR
 
 pytestmark = pytest.mark.gpu

@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from oracle import expected
 from strategies import csc_matrices, seeds
 
-from sparsenn.backends.cuda.counted import STATIC_BYTES, block_threads, count_inputs, pack_counted, rows_for, word_bytes
 from sparsenn.backends.cuda.loader import cupy
-from sparsenn.backends.cuda.packed import pack_network
-from sparsenn.backends.cuda.resident import _STAGE, SHARED_BYTES
-from sparsenn.backends.cuda.stack import upload
+from sparsenn.backends.cuda.sparse.counted import (
+    STATIC_BYTES,
+    block_threads,
+    count_inputs,
+    pack_counted,
+    rows_for,
+    word_bytes,
+)
+from sparsenn.backends.cuda.sparse.packed import pack_network
+from sparsenn.backends.cuda.sparse.resident import _STAGE, SHARED_BYTES
+from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.formats import CSC, CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network

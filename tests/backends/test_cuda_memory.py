@@ -9,7 +9,7 @@ import pytest
 
 from sparsenn.backends.cuda import memory
 from sparsenn.backends.cuda.memory import Staging
-from sparsenn.backends.cuda.stack import prepared_bytes
+from sparsenn.backends.cuda.sparse.stack import prepared_bytes
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparsenn import backends
-from sparsenn.backends.cuda import mlp
+from sparsenn.backends.cuda.dense import plain as mlp
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.mlp_ladder import random_problem
 from sparsenn.errors import ShapeError, UsageError

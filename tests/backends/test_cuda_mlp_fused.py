@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda import mlp_fused
-from sparsenn.backends.cuda.dense import DenseLayer, DenseStack, upload_dense
-from sparsenn.backends.cuda.loader import cupy
-from sparsenn.backends.cuda.mlp_fused import PRECISIONS, RUNGS, WIDEST, best_for, fits, plan, rows_of_block
-from sparsenn.backends.cuda.mlp_image import (
+from sparsenn.backends.cuda.dense import fused as mlp_fused
+from sparsenn.backends.cuda.dense.fused import PRECISIONS, RUNGS, WIDEST, best_for, fits, plan, rows_of_block
+from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
@@ -22,7 +20,9 @@ from sparsenn.backends.cuda.mlp_image import (
     split_tf32,
     tile_places,
 )
-from sparsenn.backends.cuda.tiling import Limits
+from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, upload_dense
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.sparse.tiling import Limits
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 

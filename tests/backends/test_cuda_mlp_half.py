@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda import mlp, mlp_half
+from sparsenn.backends.cuda.dense import half as mlp_half
+from sparsenn.backends.cuda.dense import plain as mlp
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.errors import UsageError
 from sparsenn.layers import Identity, Linear, ReLU

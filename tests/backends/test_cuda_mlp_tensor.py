@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.dense import DenseStack, upload_dense
-from sparsenn.backends.cuda.mlp import described
-from sparsenn.backends.cuda.mlp_tensor import MOST_WIDTH, PRECISIONS, RUNGS, fits, lay_out, shape_for
+from sparsenn.backends.cuda.dense.plain import described
+from sparsenn.backends.cuda.dense.stack import DenseStack, upload_dense
+from sparsenn.backends.cuda.dense.tensor_shared import MOST_WIDTH, PRECISIONS, RUNGS, fits, lay_out, shape_for
 from sparsenn.errors import UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 

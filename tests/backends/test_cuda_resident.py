@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oracle import assert_close
 from strategies import networks_with_inputs
 
-from sparsenn.backends.cuda.resident import (
+from sparsenn.backends.cuda.sparse.resident import (
     FIRST_STAGES,
     KERNEL_BYTES,
     SHARED_BYTES,

@@ -14,7 +14,7 @@ from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
 from sparsenn.backends import StepInput
-from sparsenn.backends.cuda.chunks import TILE_ROWS
+from sparsenn.backends.cuda.sparse.chunks import TILE_ROWS
 from sparsenn.formats import COO, CSR, coo_to_csr, from_dense
 from sparsenn.io import read_official
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
@@ -100,8 +100,8 @@ def test_a_rung_gives_the_same_bits_in_every_run(entry, rng):
 def test_rows_that_do_not_fit_at_once_are_computed_in_parts(entry, rng, monkeypatch):
     layer, features = problem((150, 80, 60), rng, ReLU(), -0.1)
     whole, _ = run(entry, layer, features)
-    monkeypatch.setattr("sparsenn.backends.cuda.spmspm.MOST_ELEMENTS", 60 * 37)
-    monkeypatch.setattr("sparsenn.backends.cuda.spmspm.MOST_BLOCKS_DOWN", 2)
+    monkeypatch.setattr("sparsenn.backends.cuda.sparse.spmspm.MOST_ELEMENTS", 60 * 37)
+    monkeypatch.setattr("sparsenn.backends.cuda.sparse.spmspm.MOST_BLOCKS_DOWN", 2)
     parts, _ = run(entry, layer, features)
     assert parts.indptr.tobytes() == whole.indptr.tobytes()
     assert parts.values.tobytes() == whole.values.tobytes()
@@ -202,7 +202,7 @@ def counted(output):
 def tile_rows(request, monkeypatch):
     """All layers in tiles of so many rows; None for those that the launch chooses."""
     if request.param:
-        monkeypatch.setattr("sparsenn.backends.cuda.chunks.TILE_ROWS", (request.param,))
+        monkeypatch.setattr("sparsenn.backends.cuda.sparse.chunks.TILE_ROWS", (request.param,))
     return request.param
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda import train, train_graph
-from sparsenn.backends.cuda.train import batches, checked_order, padded
-from sparsenn.backends.cuda.train_graph import NARROW, backward_steps, lanes_of, tile_size
+from sparsenn.backends.cuda.training import graph as train_graph
+from sparsenn.backends.cuda.training import layered as train
+from sparsenn.backends.cuda.training.graph import NARROW, backward_steps, lanes_of, tile_size
+from sparsenn.backends.cuda.training.layered import batches, checked_order, padded
 from sparsenn.backends.train_ladder import Epoch, TrainStage
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import InputError, ShapeError

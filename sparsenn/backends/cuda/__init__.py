@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.base import Features
-from sparsenn.backends.cuda import conversion, ladders, mlp_rungs, rows, rungs, train_rungs
 from sparsenn.backends.cuda.availability import check_device, describe_device
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
+from sparsenn.backends.cuda.dense import rungs as dense_rungs
 from sparsenn.backends.cuda.interchange import rows_on_device
 from sparsenn.backends.cuda.loader import compile_seconds, cupy
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.stack import Stack, prepared_bytes, upload
+from sparsenn.backends.cuda.sparse import Stack, conversion, ladders, prepared_bytes, rows, rungs, upload
+from sparsenn.backends.cuda.training import rungs as training_rungs
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.layers import Linear, SparseLinear
@@ -24,8 +25,8 @@ __all__ = ["CUDABackend"]
 
 rungs.register_all()
 ladders.register_all()
-mlp_rungs.register_all()
-train_rungs.register_all()
+dense_rungs.register_all()
+training_rungs.register_all()
 
 
 class CUDABackend:

@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense import DenseStack
+from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.stack import activation_code
-from sparsenn.backends.cuda.tiling import WARP, device_limits
+from sparsenn.backends.cuda.sparse.stack import activation_code
+from sparsenn.backends.cuda.sparse.tiling import WARP, device_limits
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear, Sigmoid, Tanh

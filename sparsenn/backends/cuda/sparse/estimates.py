@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sparsenn.backends.cuda.chunks import shared_tilings
-from sparsenn.backends.cuda.tiling import Limits, estimated_clocks
+from sparsenn.backends.cuda.sparse.chunks import shared_tilings
+from sparsenn.backends.cuda.sparse.tiling import Limits, estimated_clocks
 from sparsenn.layers import SparseLinear
 
 __all__ = ["chunks_seconds", "resident_seconds"]

@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.chunks import ChunkedWeights, chunk_weights
 from sparsenn.backends.cuda.loader import cupy, program
-from sparsenn.backends.cuda.packed import PackedNetwork
-from sparsenn.backends.cuda.stack import DeviceLayer
-from sparsenn.backends.cuda.tiling import (
+from sparsenn.backends.cuda.sparse.chunks import ChunkedWeights, chunk_weights
+from sparsenn.backends.cuda.sparse.packed import PackedNetwork
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.tiling import (
     BLOCKS,
     MOST_STAGES,
     WARP,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.loader import cupy
-from sparsenn.backends.cuda.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.formats import Array
 
 __all__ = ["PackedNetwork", "bytes_of", "pack_network"]

@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense import DenseLayer, DenseStack, upload_dense
+from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, upload_dense
 from sparsenn.backends.cuda.loader import Program, cupy, program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch, part
-from sparsenn.backends.cuda.stack import activation_code
+from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Identity, Linear, ReLU

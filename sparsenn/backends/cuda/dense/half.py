@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense import DenseStack
+from sparsenn.backends.cuda.dense.plain import STUDY_WIDTHS, fits, resident_blocks
+from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.loader import Program, cupy, program
-from sparsenn.backends.cuda.mlp import STUDY_WIDTHS, fits, resident_blocks
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array

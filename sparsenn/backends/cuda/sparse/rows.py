@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.base import Features
-from sparsenn.backends.cuda.conversion import INDEX_TYPES, blocks_for, index_type, scan_two_level
 from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan_two_level
 from sparsenn.formats import CSR, Array, index_dtype
 
 __all__ = [

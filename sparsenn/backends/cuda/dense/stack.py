@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsenn.backends.cuda.loader import cupy
-from sparsenn.backends.cuda.stack import activation_code
+from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 

@@ -18,15 +18,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.chunk_stages import ChunkStages, laid_out
-from sparsenn.backends.cuda.conversion import INDEX_TYPES, index_type
-from sparsenn.backends.cuda.counted import count_inputs, counted_first, has_finite_products, rows_for
 from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.backends.cuda.packed import PackedNetwork, bytes_of, pack_network
-from sparsenn.backends.cuda.rows import as_dense
-from sparsenn.backends.cuda.stack import Stack
-from sparsenn.backends.cuda.tiling import device_limits
+from sparsenn.backends.cuda.sparse.chunk_stages import ChunkStages, laid_out
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, index_type
+from sparsenn.backends.cuda.sparse.counted import count_inputs, counted_first, has_finite_products, rows_for
+from sparsenn.backends.cuda.sparse.packed import PackedNetwork, bytes_of, pack_network
+from sparsenn.backends.cuda.sparse.rows import as_dense
+from sparsenn.backends.cuda.sparse.stack import Stack
+from sparsenn.backends.cuda.sparse.tiling import device_limits
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 

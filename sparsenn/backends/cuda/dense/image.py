@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense import DenseLayer
-from sparsenn.backends.cuda.tiling import WARP
+from sparsenn.backends.cuda.dense.stack import DenseLayer
+from sparsenn.backends.cuda.sparse.tiling import WARP
 from sparsenn.formats import Array
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.base import Backend, variant
 from sparsenn.backends.cuda.loader import cupy
-from sparsenn.backends.cuda.spmspm import ROWS_PER_THREAD, launch_coarsened, launch_warp_vote_coarsened
+from sparsenn.backends.cuda.sparse.spmspm import ROWS_PER_THREAD, launch_coarsened, launch_warp_vote_coarsened
 from sparsenn.backends.ladder import Ladder, Settled, Sweep, Work, register_ladder, register_sweep
 from sparsenn.formats import CSR, Array, csr_to_coo
 from sparsenn.formats import conversion as host

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sparsenn.backends.base import Variant, register
-from sparsenn.backends.cuda import conversion, resident, spmspm
-from sparsenn.backends.cuda.estimates import chunks_seconds, resident_seconds
+from sparsenn.backends.cuda.sparse import conversion, resident, spmspm
+from sparsenn.backends.cuda.sparse.estimates import chunks_seconds, resident_seconds
 
 __all__ = ["register_all"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sparsenn.backends.cuda import conversion
+from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, CSR, Array
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh

@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends.cuda.loader import Program, cupy, program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import part
-from sparsenn.backends.cuda.stack import activation_code
+from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.backends.trainer import TRAIN, TrainingProblem, Velocities
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array

@@ -15,7 +15,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.chunks import (
+from sparsenn.backends.cuda.loader import Program, cupy, program
+from sparsenn.backends.cuda.memory import free_bytes, within_memory
+from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.sparse.chunks import (
     ChunkedWeights,
     chunk_weights,
     from_tiles,
@@ -23,11 +26,8 @@ from sparsenn.backends.cuda.chunks import (
     shared_tilings,
     to_tiles,
 )
-from sparsenn.backends.cuda.conversion import INDEX_TYPES, compress, index_type, scan_two_level
-from sparsenn.backends.cuda.loader import Program, cupy, program
-from sparsenn.backends.cuda.memory import free_bytes, within_memory
-from sparsenn.backends.cuda.recorder import launch, part
-from sparsenn.backends.cuda.rows import (
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan_two_level
+from sparsenn.backends.cuda.sparse.rows import (
     as_csr,
     count_tiles,
     gather_pieces,
@@ -36,8 +36,8 @@ from sparsenn.backends.cuda.rows import (
     tiles_from_csr,
     weigh_rows,
 )
-from sparsenn.backends.cuda.stack import DeviceLayer
-from sparsenn.backends.cuda.tiling import Tiling, device_limits
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.tiling import Tiling, device_limits
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 

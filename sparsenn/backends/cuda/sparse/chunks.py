@@ -15,7 +15,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.loader import cupy, program
 from sparsenn.backends.cuda.recorder import launch, part
-from sparsenn.backends.cuda.tiling import (
+from sparsenn.backends.cuda.sparse.tiling import (
     BLOCKS,
     MOST_STAGES,
     WARP,

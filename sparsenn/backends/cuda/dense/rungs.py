@@ -7,8 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from sparsenn.backends.base import Variant, register
-from sparsenn.backends.cuda import mlp, mlp_fused, mlp_half, mlp_tensor
-from sparsenn.backends.cuda.dense import DenseStack
+from sparsenn.backends.cuda.dense import fused, half, plain, tensor_shared
+from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.errors import ShapeError
@@ -30,23 +30,23 @@ class _Kind(NamedTuple):
     precision: str
 
 
-_ANY = _Kind((_GPU,), mlp.fits_any, "float32")
-_STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), mlp.fits, "float32")
-_NARROW = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_tensor.fits, "float32")
-_FUSED = _Kind((_GPU, f"layers up to {mlp_tensor.MOST_WIDTH} wide"), mlp_fused.fits, "float32")
+_ANY = _Kind((_GPU,), plain.fits_any, "float32")
+_STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), plain.fits, "float32")
+_NARROW = _Kind((_GPU, f"layers up to {tensor_shared.MOST_WIDTH} wide"), tensor_shared.fits, "float32")
+_FUSED = _Kind((_GPU, f"layers up to {tensor_shared.MOST_WIDTH} wide"), fused.fits, "float32")
 _HALF_ROWS = ("tensor_shared_half", "tensor_half")
 """Rungs that take and give float16 rows, too."""
 
-_IN_ORDER: tuple[tuple[_Kind, tuple[mlp.Rung, ...]], ...] = (
-    (_ANY, tuple(rung for rung in mlp.RUNGS if rung[0] in mlp.GENERAL)),
-    (_STUDY, tuple(rung for rung in mlp.RUNGS if rung[0] not in mlp.GENERAL)),
-    (_STUDY._replace(precision=mlp_half.PRECISION), mlp_half.RUNGS),
-    *((_NARROW._replace(precision=precision), (rung,)) for precision, rung in mlp_tensor.RUNGS),
+_IN_ORDER: tuple[tuple[_Kind, tuple[plain.Rung, ...]], ...] = (
+    (_ANY, tuple(rung for rung in plain.RUNGS if rung[0] in plain.GENERAL)),
+    (_STUDY, tuple(rung for rung in plain.RUNGS if rung[0] not in plain.GENERAL)),
+    (_STUDY._replace(precision=half.PRECISION), half.RUNGS),
+    *((_NARROW._replace(precision=precision), (rung,)) for precision, rung in tensor_shared.RUNGS),
     *(
         (_FUSED._replace(precision=precision), (rung,))
-        for rung, precision in zip(mlp_fused.RUNGS, mlp_fused.PRECISIONS.values(), strict=True)
+        for rung, precision in zip(fused.RUNGS, fused.PRECISIONS.values(), strict=True)
     ),
-    (_ANY, (mlp.LIBRARY,)),  # no rung, but what they are held against
+    (_ANY, (plain.LIBRARY,)),  # no rung, but what they are held against
 )
 
 
@@ -57,7 +57,7 @@ def register_all() -> None:
             _register(rung, kind)
 
 
-def _register(rung: mlp.Rung, kind: _Kind) -> None:
+def _register(rung: plain.Rung, kind: _Kind) -> None:
     name, launch, summary = rung
     register(
         Variant(
@@ -75,7 +75,7 @@ def _register(rung: mlp.Rung, kind: _Kind) -> None:
 
 
 def _why_not(fits: Callable[[DenseStack], str | None], layers: Sequence[Linear], features: Array) -> str | None:
-    return fits(mlp.described(layers))
+    return fits(plain.described(layers))
 
 
 def _launch(launch: Launch, stack: DenseStack, features: Array) -> Array:

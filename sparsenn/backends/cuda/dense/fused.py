@@ -21,9 +21,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense import DenseStack
-from sparsenn.backends.cuda.loader import cupy, module, program
-from sparsenn.backends.cuda.mlp_image import (
+from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
@@ -34,8 +32,10 @@ from sparsenn.backends.cuda.mlp_image import (
     image,
     tiles_of,
 )
+from sparsenn.backends.cuda.dense.stack import DenseStack
+from sparsenn.backends.cuda.loader import cupy, module, program
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.tiling import WARP, Limits, device_limits
+from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
 from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Array
 

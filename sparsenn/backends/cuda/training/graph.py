@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.loader import cupy, program
-from sparsenn.backends.cuda.tiling import device_limits
-from sparsenn.backends.cuda.train import REDUCING_THREADS, CUDATrainer, batches
+from sparsenn.backends.cuda.sparse.tiling import device_limits
+from sparsenn.backends.cuda.training.layered import REDUCING_THREADS, CUDATrainer, batches
 from sparsenn.errors import DeviceError, UsageError
 
 __all__ = ["RUNGS", "GraphTrainer", "PersistentTrainer", "Step", "backward_steps", "lanes_of", "tile_size"]

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.conversion import index_type
 from sparsenn.backends.cuda.loader import cupy, program
-from sparsenn.backends.cuda.packed import PackedNetwork
-from sparsenn.backends.cuda.stack import DeviceLayer
-from sparsenn.backends.cuda.tiling import WARP
+from sparsenn.backends.cuda.sparse.conversion import index_type
+from sparsenn.backends.cuda.sparse.packed import PackedNetwork
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.tiling import WARP
 from sparsenn.formats import CSC
 
 __all__ = [
