@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends import variants
+from sparsenn.backends import TrainingProblem, variants
 from sparsenn.engine.execute import infer
 from sparsenn.engine.plan import DEPTH, OPERATION
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, csr_to_ell
-from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -18,7 +18,7 @@ WIDTH = 8
 
 
 def compile_kernels(progress: Progress = silent) -> None:
-    """Run a tiny problem through every CPU kernel and conversion, so that all of them are compiled.
+    """Run a tiny problem through every CPU kernel, conversion and trainer, so that all of them are compiled.
 
     This takes up to half a minute where nothing is compiled yet, and none where everything is. Matrices wider than
     65,536 have 32-bit indices, and compile their own code when they first occur.
@@ -31,13 +31,19 @@ def compile_kernels(progress: Progress = silent) -> None:
     rows, columns = np.nonzero(weights)
     entries = COO.from_arrays((WIDTH, WIDTH), rows, columns, np.ones(rows.size, np.float32))
     valued = COO(entries.shape, entries.rows, entries.columns, np.linspace(0.5, 1, rows.size, dtype=np.float32))
-    kernels = variants(OPERATION, "cpu")
+    kernels, trainers = variants(OPERATION, "cpu"), variants("train", "cpu")
+    total = len(kernels) + len(trainers)
     for done, kernel in enumerate(kernels, start=1):
         for matrix in (entries, valued):
             weights_by_column, inputs = _converted(matrix)
             network = Network((SparseLinear(weights_by_column, -0.1, ReLU(32.0)),) * (DEPTH + 2))
             infer(network, inputs, kernel=kernel.name if kernel.name != "panel" else "auto")
-        progress("kernels", done, len(kernels))
+        progress("kernels", done, total)
+    data = np.ones((WIDTH, 1), np.float32)
+    problem = TrainingProblem((Linear(np.ones((1, 1)), np.zeros(1)),), data, data, "mse", WIDTH, 0.1)
+    for done, trainer in enumerate(trainers, start=len(kernels) + 1):
+        trainer.launch(problem, 0).epoch(np.arange(WIDTH))
+        progress("kernels", done, total)
 
 
 def _converted(matrix: COO) -> tuple[CSC, CSR]:
