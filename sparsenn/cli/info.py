@@ -1,14 +1,21 @@
-"""`sparsenn info`: what a dataset consists of."""
+"""`sparsenn info`: what a dataset or a model consists of."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import typer
+
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
+from sparsenn.cli.targets import is_hdf5
+from sparsenn.errors import UsageError
 
 __all__ = ["info"]
 
 
 def info(
+    context: typer.Context,
     dataset: options.Source,
     neurons: options.Neurons = None,
     layers: options.Layers = None,
@@ -16,19 +23,29 @@ def info(
     limit_inputs: options.LimitInputs = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Describe a dataset: shapes, edges, density, degrees, weights, biases, activations, truth and provenance.
+    """Describe a dataset, or a model that sparsenn train wrote: shapes, edges, weights, activations and provenance.
 
     \b
     Examples:
       sparsenn info problem.h5
       sparsenn info challenge/ --neurons 1024 --layers 120
+      sparsenn info model.h5
     """
     from sparsenn.datasets import load
-    from sparsenn.report import describe_dataset, describe_layers
+    from sparsenn.io import is_model, read_model
+    from sparsenn.report import describe_dataset, describe_layers, describe_model
 
+    screen = console()
+    if is_hdf5(Path(dataset)) and is_model(dataset):
+        for name in ("neurons", "layers", "bias", "limit_inputs"):
+            if context.params[name] is not None:
+                raise UsageError(f"--{name.replace('_', '-')} goes with a dataset, not with a model; leave it out")
+        model = read_model(Path(dataset))
+        screen.print(describe_model(Path(dataset).name, model))
+        screen.print(describe_layers(model.network))
+        return
     options.check_finite("--bias", bias)
     with reporting(progress) as report:
         found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=limit_inputs, progress=report)
-    screen = console()
     screen.print(describe_dataset(found))
-    screen.print(describe_layers(found))
+    screen.print(describe_layers(found.network))

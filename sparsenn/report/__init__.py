@@ -1,6 +1,6 @@
 """Reports: what results and datasets look like as text, tables, pictures and JSON. They read; nothing is computed."""
 
-from sparsenn.report.description import describe_dataset, describe_layers
+from sparsenn.report.description import describe_dataset, describe_layers, describe_model
 from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
 from sparsenn.report.plots import PLOT_SUFFIXES, draw_layers
 from sparsenn.report.quantities import count, duration, rate
@@ -24,6 +24,7 @@ __all__ = [
     "count",
     "describe_dataset",
     "describe_layers",
+    "describe_model",
     "draw_ladder",
     "draw_layers",
     "draw_losses",

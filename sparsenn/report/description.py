@@ -1,7 +1,8 @@
-"""What a dataset consists of: shapes, edges, degrees, values, truth and provenance."""
+"""What a dataset or a model consists of: shapes, edges, degrees, values, truth and provenance."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -9,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.formats import Array
-from sparsenn.io import Dataset
-from sparsenn.layers import SparseLinear
+from sparsenn.io import Dataset, Model
+from sparsenn.layers import Linear, SparseLinear
+from sparsenn.network import Network
 from sparsenn.report.quantities import count
 
-__all__ = ["describe_dataset", "describe_layers"]
+__all__ = ["describe_dataset", "describe_layers", "describe_model"]
 
 _NUMERIC = ("layers", "inputs", "outputs", "edges", "density", "per output", "per input")
 _WORDED = ("weights", "bias", "activation")
@@ -23,12 +25,9 @@ def describe_dataset(dataset: Dataset) -> Table:
     """Return a table of the dataset as a whole: network, inputs, truth and provenance."""
     network, inputs = dataset.network, dataset.inputs
     positions = sum(layer.inputs * layer.outputs for layer in network)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     facts = [
         ("dataset", dataset.name),
-        ("network", f"{count(len(network))} layers, {count(network.inputs)} inputs → {count(network.outputs)} outputs"),
+        ("network", _size(network)),
         ("edges", f"{count(network.edges)}, density {_fraction(network.edges, positions)}"),
         (
             "inputs",
@@ -36,21 +35,50 @@ def describe_dataset(dataset: Dataset) -> Table:
             f"density {inputs.density:.4g}, values {_values(inputs.values)}",
         ),
         ("truth", _truth(dataset)),
-        ("provenance", "\n".join(f"{part}: {origin}" for part, origin in dataset.provenance.items()) or "unknown"),
+        ("provenance", _origins(dataset.provenance)),
     ]
+    return _facts(facts)
+
+
+def describe_model(name: str, model: Model) -> Table:
+    """Return a table of a trained model as a whole: network, what it was trained for, and provenance."""
+    purpose = "scores of classes" if model.classes else "numbers"
+    facts = [
+        ("model", name),
+        ("network", _size(model.network)),
+        ("weights", count(model.network.edges)),
+        ("outputs", f"{purpose}, trained for the loss {model.loss}"),
+        ("provenance", _origins(model.provenance)),
+    ]
+    return _facts(facts)
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
     for heading, fact in facts:
         table.add_row(Text(heading), Text(fact))
     return table
 
 
-def describe_layers(dataset: Dataset) -> Table:
+def _size(network: Network) -> str:
+    layers = "layer" if len(network) == 1 else "layers"
+    return f"{count(len(network))} {layers}, {count(network.inputs)} inputs → {count(network.outputs)} outputs"
+
+
+def _origins(provenance: Mapping[str, str]) -> str:
+    return "\n".join(f"{part}: {origin}" for part, origin in provenance.items()) or "unknown"
+
+
+def describe_layers(network: Network) -> Table:
     """Return a table of the layers; neighbours that look the same share a line."""
     table = Table(title="layers", title_justify="left")
     for heading in _NUMERIC:
         table.add_column(heading, justify="right")
     for heading in _WORDED:
         table.add_column(heading)
-    described = ((number, _layer_cells(layer)) for number, layer in enumerate(dataset.network.sparse_layers(), start=1))
+    described = ((number, _layer_cells(layer)) for number, layer in enumerate(network, start=1))
     for cells, members in groupby(described, key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in members]
         span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
@@ -64,18 +92,24 @@ def _truth(dataset: Dataset) -> str:
     return f"{count(dataset.truth.size)} {'category' if dataset.truth.size == 1 else 'categories'}"
 
 
-def _layer_cells(layer: SparseLinear) -> tuple[str, ...]:
-    """All columns of the table but the layer's number."""
-    per_output = np.diff(layer.weights.indptr)
-    per_input = np.bincount(layer.weights.indices, minlength=layer.inputs)
+def _layer_cells(layer: SparseLinear | Linear) -> tuple[str, ...]:
+    """All columns of the table but the layer's number; of a dense layer, weights that are zero are no edges."""
+    if isinstance(layer, Linear):
+        there = layer.weights != 0
+        per_output, per_input, values = there.sum(axis=0), there.sum(axis=1), layer.weights
+    else:
+        per_output = np.diff(layer.weights.indptr)
+        per_input = np.bincount(layer.weights.indices, minlength=layer.inputs)
+        values = layer.weights.values
+    edges = int(per_output.sum())
     return (
         count(layer.inputs),
         count(layer.outputs),
-        count(layer.edges),
-        _fraction(layer.edges, layer.inputs * layer.outputs),
+        count(edges),
+        _fraction(edges, layer.inputs * layer.outputs),
         _span(per_output),
         _span(per_input),
-        _values(layer.weights.values),
+        _values(values),
         "none" if layer.bias is None else _values(np.atleast_1d(layer.bias)),
         str(layer.activation),
     )

@@ -250,3 +250,18 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
         done = run("infer", *arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert fragment in " ".join(done.stderr.split())
+
+
+def test_info_describes_a_model(run: Run, table: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.h5"
+    options = ("--hidden", "7,5", "--epochs", 1, "--activation", "tanh", "--device", "cpu")
+    assert run("train", table, *options, "--output", model).exit_code == 0
+    done = run("info", model)
+    text = " ".join(done.stdout.split())
+    assert done.exit_code == 0
+    assert "model model.h5 network 3 layers" in text
+    assert "trained for the loss mse" in text
+    assert text.count("tanh") >= 2
+    refused = run("info", model, "--layers", 2)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--layers goes with a dataset, not with a model" in refused.stderr

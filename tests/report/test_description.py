@@ -21,7 +21,7 @@ def described(dataset: Dataset) -> tuple[dict[str, str], list[list[str]]]:
     screen.print(describe_dataset(dataset))
     facts = dict(line.strip().split("  ", 1) for line in stream.getvalue().splitlines())
     stream.truncate(0)
-    screen.print(describe_layers(dataset))
+    screen.print(describe_layers(dataset.network))
     rows = [line for line in stream.getvalue().splitlines() if "│" in line]
     cells = [[cell.strip() for cell in row.strip("\0│").split("│")] for row in rows]
     return {heading: fact.strip() for heading, fact in facts.items()}, cells
