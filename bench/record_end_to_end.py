@@ -54,9 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows += measure(dataset, options.device, options.first_runs, options.runs)
         for row in rows[-2:]:
             print({key: value for key, value in row.items() if key != "wall_seconds"}, flush=True)
-    path = results_path("end-to-end")
-    if options.machine is not None:
-        path = path.parents[1] / options.machine / path.name
+    path = results_path("end-to-end", folder=options.machine)
     write_results(
         path,
         table="end-to-end",

@@ -476,9 +476,7 @@ def _cases(options: argparse.Namespace, limits: Limits, top: Ceilings) -> Iterat
 
 
 def _write(rows: list[dict[str, Any]], options: argparse.Namespace, top: Ceilings) -> Any:
-    path = results_path("general")
-    if options.machine:
-        path = path.parent.parent / options.machine / path.name
+    path = results_path("general", folder=options.machine)
     write_results(
         path,
         table="general",

@@ -50,9 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(measure(options.neurons[0], options.mnist)))
         return 0
     rows = [measured_apart(neurons, options.mnist) for neurons in options.neurons]
-    path = results_path("input_sizes")
-    if options.machine:
-        path = path.parent.parent / options.machine / path.name
+    path = results_path("input_sizes", folder=options.machine)
     write_results(
         path,
         table="input-sizes",

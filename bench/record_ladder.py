@@ -55,9 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = ", ".join(rung.name for rung in result.rungs if not rung.correct)
         print(f"these rungs do not agree with the reference: {wrong}", file=sys.stderr)
         return 1
-    path = results_path("spmspm-sweep" if options.sweep else "spmspm-ladder")
-    if options.machine:
-        path = path.parent.parent / options.machine / path.name
+    path = results_path("spmspm-sweep" if options.sweep else "spmspm-ladder", folder=options.machine)
     record(path, result, dataset.network.inputs)
     if options.plot:
         draw_ladder(result, options.plot)

@@ -387,9 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         print("no case was measured in the time given", file=sys.stderr)
         return 1
-    path = results_path("mlp")
-    if options.machine:
-        path = path.parent.parent / options.machine / path.name
+    path = results_path("mlp", folder=options.machine)
     write_results(
         path,
         table="mlp",

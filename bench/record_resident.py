@@ -67,9 +67,7 @@ def main() -> None:
         row["floor_milliseconds"] = 1e3 * max(row["bytes"] / bandwidth, 1e9 * row["performed"] / product)
         row["floor_share"] = row["floor_milliseconds"] / row["milliseconds"]
     write_results(
-        results_path("resident")
-        if options.machine is None
-        else results_path("resident").parents[1] / options.machine / "resident.json",
+        results_path("resident", folder=options.machine),
         table="resident",
         title="The Sparse DNN Graph Challenge on one GPU, 60,000 inputs",
         columns=COLUMNS,

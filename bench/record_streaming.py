@@ -60,9 +60,7 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    path = results_path("streaming")
-    if options.machine:
-        path = path.parent.parent / options.machine / path.name
+    path = results_path("streaming", folder=options.machine)
     write_results(
         path,
         table="streaming",

@@ -65,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         print("nothing to record: name --abalone or --mnist, or run where there is a GPU")
         return 2
-    path = results_path("training")
+    path = results_path("training", folder=options.machine)
     write_results(
-        path if options.machine is None else path.parents[1] / options.machine / path.name,
+        path,
         table="training",
         title="Training of MLPs, mini-batches of 64",
         columns=COLUMNS,

@@ -180,8 +180,10 @@ def read_results(path: str | os.PathLike[str]) -> ResultFile:
         raise ResultError(f"{path}: {error}") from error
 
 
-def results_path(name: str, root: Path = ROOT) -> Path:
-    """Return bench/results/<machine>/<name>.json, the folder named after CPU, cores and GPU of this machine."""
+def results_path(name: str, root: Path = ROOT, folder: str | None = None) -> Path:
+    """Return bench/results/<folder>/<name>.json, the folder named after CPU, cores and GPU of this machine if None."""
+    if folder:
+        return root / "bench" / "results" / folder / f"{name}.json"
     facts = machine()
     words = f"{facts['cpu']} {facts['cores']} cores {facts['gpu'] or ''}"
     folder = "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", " ", words.lower())))

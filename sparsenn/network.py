@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
@@ -14,6 +14,7 @@ from sparsenn.layers import Activation, Linear, SparseLinear
 __all__ = ["Layer", "Network"]
 
 Layer: TypeAlias = SparseLinear | Linear
+Kind = TypeVar("Kind", SparseLinear, Linear)
 """Any layer that a network can hold."""
 
 
@@ -82,12 +83,7 @@ class Network:
         UsageError
             A layer is dense; the message names it (1-based).
         """
-        found = []
-        for number, layer in enumerate(self.layers[first:last], start=first + 1):
-            if not isinstance(layer, SparseLinear):
-                raise UsageError(f"layer {number} is dense; this takes sparse layers only")
-            found.append(layer)
-        return tuple(found)
+        return self._all_of(SparseLinear, "sparse", first, last)
 
     def dense_layers(self, first: int = 0, last: int | None = None) -> tuple[Linear, ...]:
         """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be dense.
@@ -97,10 +93,15 @@ class Network:
         UsageError
             A layer is sparse; the message names it (1-based).
         """
+        return self._all_of(Linear, "dense", first, last)
+
+    def _all_of(self, kind: type[Kind], name: str, first: int, last: int | None) -> tuple[Kind, ...]:
+        """Return layers that must all be of one kind."""
         found = []
         for number, layer in enumerate(self.layers[first:last], start=first + 1):
-            if not isinstance(layer, Linear):
-                raise UsageError(f"layer {number} is sparse; this takes dense layers only")
+            if not isinstance(layer, kind):
+                other = "dense" if isinstance(layer, Linear) else "sparse"
+                raise UsageError(f"layer {number} is {other}; this takes {name} layers only")
             found.append(layer)
         return tuple(found)
 

@@ -19,7 +19,7 @@ from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Linear
 from sparsenn.network import Network
 
-__all__ = ["Plan", "choices", "plan"]
+__all__ = ["Plan", "choices", "plan", "those_that_can"]
 
 OPERATION, DENSE_OPERATION = "spmspm", "mlp"
 """What sparse layers are, and dense ones."""
@@ -176,7 +176,7 @@ class Plan:
         kernel is taken whose estimate is least if no more of them leave. Dense layers are always run to `last`.
         """
         if self.is_dense(layer):
-            return _those_that_can(self.dense_kernels, self.network.dense_layers(layer, last), None, layer)[0]
+            return those_that_can(self.dense_kernels, self.network.dense_layers(layer, last), None, layer)[0]
         if layer == 0 or len(self.kernels) == 1:
             return self.kernels[0]
         rest = self.merged.network.sparse_layers(layer, last)
@@ -396,7 +396,7 @@ def _sparse_kernels(candidates: Sequence[Variant], network: Network, inputs: CSR
     for first, last in network.runs():
         if not isinstance(network[first], Linear):
             layers = network.sparse_layers(first, last)
-            able = _those_that_can(able, Network(layers), inputs if first == 0 else _any_rows(layers[0].inputs), first)
+            able = those_that_can(able, Network(layers), inputs if first == 0 else _any_rows(layers[0].inputs), first)
     return able
 
 
@@ -405,7 +405,7 @@ def _any_rows(width: int) -> CSR:
     return from_dense(np.repeat([[1], [2]], width, axis=1))
 
 
-def _those_that_can(candidates: Sequence[Variant], problem: Any, inputs: CSR | None, first: int) -> tuple[Variant, ...]:
+def those_that_can(candidates: Sequence[Variant], problem: Any, inputs: CSR | None, first: int) -> tuple[Variant, ...]:
     """Return the variants that can run consecutive layers, the first of them number `first`, or say why none can.
 
     problem, inputs : what `Variant.why_not` takes.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sparsenn.backends import Variant
-from sparsenn.engine.plan import DENSE_OPERATION, choices
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.engine.plan import DENSE_OPERATION, choices, those_that_can
+from sparsenn.errors import ShapeError
 from sparsenn.network import Network
 
 __all__ = ["Predictor"]
@@ -43,11 +43,7 @@ class Predictor:
         layers = network.dense_layers()
         self.network = network
         self.backend, candidates = choices(device, kernel, DENSE_OPERATION, precision)
-        reasons = [candidate.why_not(layers, None) for candidate in candidates]
-        able = [one for one, reason in zip(candidates, reasons, strict=True) if reason is None]
-        if not able:
-            raise UsageError(f"the kernel {candidates[0].name!r} cannot run this: {reasons[0]}")
-        self.kernel: Variant = able[0]
+        self.kernel: Variant = those_that_can(candidates, layers, None, 0)[0]
         self._stack = self.backend.prepare_dense(layers)
 
     def __call__(self, rows: Any) -> Any:

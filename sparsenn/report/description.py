@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 
 import numpy as np
@@ -14,6 +14,7 @@ from sparsenn.io import Dataset, Model
 from sparsenn.layers import Linear, SparseLinear
 from sparsenn.network import Network
 from sparsenn.report.quantities import count
+from sparsenn.report.tables import fact_table
 
 __all__ = ["describe_dataset", "describe_layers", "describe_model"]
 
@@ -37,7 +38,7 @@ def describe_dataset(dataset: Dataset) -> Table:
         ("truth", _truth(dataset)),
         ("provenance", _origins(dataset.provenance)),
     ]
-    return _facts(facts)
+    return fact_table(facts)
 
 
 def describe_model(name: str, model: Model) -> Table:
@@ -50,16 +51,7 @@ def describe_model(name: str, model: Model) -> Table:
         ("outputs", f"{purpose}, trained for the loss {model.loss}"),
         ("provenance", _origins(model.provenance)),
     ]
-    return _facts(facts)
-
-
-def _facts(facts: Sequence[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for heading, fact in facts:
-        table.add_row(Text(heading), Text(fact))
-    return table
+    return fact_table(facts)
 
 
 def _size(network: Network) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from sparsenn.engine import Result, Seconds
 from sparsenn.report.quantities import count, duration, percentage, rate
+from sparsenn.report.tables import fact_table
 from sparsenn.report.verification import Verification
 
 __all__ = ["summary"]
@@ -28,22 +29,18 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
     result : a finished inference.
     verdict : the verification, or the reason why there is none.
     """
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(max_width=TEXT_WIDTH)
-    for heading, text in (
-        ("dataset", Text(name)),
+    facts: list[tuple[str, str | Text]] = [
+        ("dataset", name),
         ("problem", _problem(result)),
-        ("plan", Text(str(result.plan))),
-        *(("note", Text(note)) for note in result.notes),
+        ("plan", str(result.plan)),
+        *(("note", note) for note in result.notes),
         ("time", _time(result)),
-        ("rate", Text(f"{rate(result.edges_per_second)} (inputs × edges / (all time but read))")),
+        ("rate", f"{rate(result.edges_per_second)} (inputs × edges / (all time but read))"),
         ("performed", _performed(result)),
-        ("categories", Text(f"{count(result.categories.size)} of {count(result.inputs)} inputs")),
+        ("categories", f"{count(result.categories.size)} of {count(result.inputs)} inputs"),
         ("verification", _verdict(verdict)),
-    ):
-        table.add_row(heading, text)
-    return table
+    ]
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def _problem(result: Result) -> Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -11,7 +11,17 @@ from sparsenn.backends import Variant
 from sparsenn.engine import LayerStatistics
 from sparsenn.report.quantities import count, duration
 
-__all__ = ["layer_table", "variant_table"]
+__all__ = ["fact_table", "layer_table", "variant_table"]
+
+
+def fact_table(facts: Iterable[tuple[str, str | Text]], text_width: int | None = None) -> Table:
+    """Return a table of facts, each beside its heading, without lines; texts are broken at `text_width` columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(max_width=text_width)
+    for heading, fact in facts:
+        table.add_row(Text(heading), fact if isinstance(fact, Text) else Text(fact))
+    return table
 
 
 def layer_table(statistics: Sequence[LayerStatistics]) -> Table:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
 from sparsenn.network import Network
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count, duration, percentage
+from sparsenn.report.tables import fact_table
 
 __all__ = ["draw_losses", "evaluation_summary", "evaluation_text", "loss_table", "training_record", "training_summary"]
 
@@ -37,12 +37,12 @@ def training_summary(name: str, result: TrainingResult) -> Table:
     ]
     if result.validation:
         facts.append(("validation", evaluation_text(result.validation[-1][1])))
-    return _of_facts(facts)
+    return fact_table(facts)
 
 
 def evaluation_summary(model: str, data: str, network: Network, text: str, seconds: float) -> Table:
     """Return what was evaluated and how well it did (`evaluation_text`), as a table of two columns."""
-    return _of_facts(
+    return fact_table(
         [("model", model), ("network", _widths(network)), ("data", data), ("result", text), ("time", duration(seconds))]
     )
 
@@ -136,12 +136,3 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
 def _widths(network: Network) -> str:
     widths = " → ".join(count(width) for width in (network.inputs, *(layer.outputs for layer in network)))
     return f"{widths}; {count(network.edges)} weights"
-
-
-def _of_facts(facts: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for heading, fact in facts:
-        table.add_row(Text(heading), Text(fact))
-    return table

@@ -46,7 +46,9 @@ def test_caches_are_new_for_each_first_run_and_kept_for_the_others(
         return canned(next(walls))
 
     monkeypatch.setattr(record_end_to_end, "run", run)
-    monkeypatch.setattr(record_end_to_end, "results_path", lambda name: tmp_path / "desk" / f"{name}.json")
+    monkeypatch.setattr(
+        record_end_to_end, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
+    )
     options = ["--device", device, "--first-runs", "2", "--runs", "5", "--machine", "lab"]
     assert record_end_to_end.main([str(problem), *options]) == 0
     assert len(folders) == 7

@@ -17,7 +17,9 @@ def test_what_was_counted_is_recorded_and_a_wrong_count_fails(
         return row | {"seconds": 1.0, "peak_gb": 0.5}
 
     monkeypatch.setattr(record_input_sizes, "measured_apart", measured)
-    monkeypatch.setattr(record_input_sizes, "results_path", lambda name: tmp_path / "this" / f"{name}.json")
+    monkeypatch.setattr(
+        record_input_sizes, "results_path", lambda name, folder=None: tmp_path / (folder or "this") / f"{name}.json"
+    )
     assert record_input_sizes.main(["mnist", "--neurons", "1024", "--machine", "other"]) == code
     result = read_results(tmp_path / "other" / "input_sizes.json")
     assert result.rows[0]["non_zeros"] == found

@@ -19,7 +19,9 @@ from sparsenn.io import write_official
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e9))
-    monkeypatch.setattr(record_ladder, "results_path", lambda name: tmp_path / "desk" / f"{name}.json")
+    monkeypatch.setattr(
+        record_ladder, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
+    )
     write_official(generate(1024, 4, inputs="digits", images=30), tmp_path / "challenge")
     return tmp_path / "challenge"
 

@@ -14,7 +14,9 @@ from sparsenn.io import write_fann, write_idx
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(record_training, "results_path", lambda name: tmp_path / "desk" / f"{name}.json")
+    monkeypatch.setattr(
+        record_training, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
+    )
     monkeypatch.setattr(record_training, "single_epochs", lambda runs, notes: [])
     monkeypatch.setattr(record_training, "HIDDEN", (20, 20))
     monkeypatch.setitem(record_training.ABALONE, "hidden", (20, 20))

@@ -112,6 +112,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_results_path_is_named_after_the_machine(tmp_path: Path) -> None:
+    assert results_path("layers", tmp_path, "desk") == tmp_path / "bench" / "results" / "desk" / "layers.json"
     path = results_path("layers", tmp_path)
     assert path.name == "layers.json"
     assert path.parent.parent == tmp_path / "bench" / "results"

@@ -9,20 +9,9 @@ import pytest
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import execute, infer, plan
 from sparsenn.errors import OutOfMemoryError
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.network import Network
+from sparsenn.formats import from_dense
 
 INPUTS = 100
-
-
-def layer(dense, bias=None):
-    return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
-
-
-@pytest.fixture
-def network(rng):
-    return Network(tuple(layer(rng.normal(size=(20, 20)), -0.1) for _ in range(12)))
 
 
 @pytest.fixture

@@ -24,16 +24,6 @@ def layer(dense, bias=None):
     return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
 
 
-@pytest.fixture
-def network(rng):
-    return Network(tuple(layer(rng.normal(size=(20, 20)), -0.1) for _ in range(12)))
-
-
-@pytest.fixture
-def inputs(rng):
-    return from_dense(rng.random((100, 20)))
-
-
 def test_a_plan_prints_as_sentences(network, inputs):
     text = str(plan(network, inputs))
     assert "100 inputs (100.0 % dense) through 12 layers with 4,800 edges on cpu" in text

@@ -19,16 +19,6 @@ def layer(dense, bias=None):
     return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
 
 
-@pytest.fixture
-def network(rng):
-    return Network(tuple(layer(rng.normal(size=(20, 20)), -0.1) for _ in range(12)))
-
-
-@pytest.fixture
-def inputs(rng):
-    return from_dense(rng.random((100, 20)))
-
-
 class Layers(list):
     """What the reference prepares, so that it can be referred to weakly."""
 

@@ -127,12 +127,13 @@ class Tiling:
     chunk: int
 
 
-# What `estimated_clocks` reckons with: fitted to the times of 432 tilings on an H200 (18 layers, 256 to 16384 wide,
-# 1 to 20 % dense, 1,000 and 10,000 rows), where what it chooses takes 0.5 % longer than the fastest of 24 on average
-# and 4 % at most. `bench/record_general.py --sweep` compares on any device.
+# What `estimated_clocks` reckons with: fitted to the times of 541 tilings on an H200 (256 to 16384 inputs and outputs,
+# 1, 5 and 20 % dense, 1,000 and 10,000 rows: 15 to 24 tilings each). Of these it picks such as take 0.5 % longer than
+# the fastest on average, and 4 % at most. `bench/record_general.py --sweep` compares on any device.
 
 READ_CLOCKS = 0.8
-"""Clocks of a multiprocessor to read 16 bytes a lane from shared memory, in units of a row of a lane and an edge."""
+"""Clocks that a multiprocessor takes to read a word a lane from shared memory: a pair of edges needs one such read, and
+two for each row of a lane."""
 
 L2_BYTES = 44
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
