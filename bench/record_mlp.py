@@ -112,11 +112,6 @@ def timed(calls: Sequence[Callable[[], object]]) -> Timing:
     return summary([cp.cuda.get_elapsed_time(*pair) / 1e3 / len(calls) for pair in events])
 
 
-def repeated(call: Callable[[], object], calls: int = 4) -> float:
-    """Return the seconds of a call that takes no inputs in turn."""
-    return timed([call] * calls).median
-
-
 # ---- What the device can do -------------------------------------------------------------------------------------
 
 
@@ -140,7 +135,7 @@ def peaks() -> Peaks:
     """Measure this device: a copy of 2 GB, and square products by cuBLAS."""
     source = cp.ones(1 << 29, np.float32)
     target = cp.empty_like(source)
-    copied = 2 * source.nbytes / repeated(partial(cp.copyto, target, source))
+    copied = 2 * source.nbytes / queued(partial(cp.copyto, target, source)).median
     del source, target
     rates = {}
     for precision, kind in (("float32", np.float32), ("tf32", np.float32), ("fp16", np.float16)):

@@ -24,7 +24,19 @@ if TYPE_CHECKING:
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR, ELL
     from sparsenn.io import Dataset, Model, read_model, write_model
-    from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
+    from sparsenn.layers import (
+        AvgPool2d,
+        Conv2d,
+        Flatten,
+        Identity,
+        Linear,
+        MaxPool2d,
+        ReLU,
+        Sigmoid,
+        Softmax,
+        SparseLinear,
+        Tanh,
+    )
     from sparsenn.network import Network
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
@@ -35,10 +47,14 @@ __all__ = [
     "CSC",
     "CSR",
     "ELL",
+    "AvgPool2d",
+    "Conv2d",
     "Dataset",
+    "Flatten",
     "Identity",
     "LayerStatistics",
     "Linear",
+    "MaxPool2d",
     "Model",
     "Network",
     "Plan",
@@ -46,6 +62,7 @@ __all__ = [
     "ReLU",
     "Result",
     "Sigmoid",
+    "Softmax",
     "SparseLinear",
     "SparseNNError",
     "Tanh",
@@ -71,7 +88,10 @@ _HOMES = {
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR", "ELL"),
     "sparsenn.io": ("Dataset", "Model", "read_model", "write_model"),
-    "sparsenn.layers": ("Identity", "Linear", "ReLU", "Sigmoid", "SparseLinear", "Tanh"),
+    "sparsenn.layers": (
+        *("AvgPool2d", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),
+        *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),
+    ),
     "sparsenn.network": ("Network",),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }

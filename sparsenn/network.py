@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import prod
 from typing import Any, TypeAlias, TypeVar
 
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Linear, SparseLinear
+from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 
-__all__ = ["Layer", "Network"]
+__all__ = ["Image", "Layer", "Network", "kind_of", "multiply_adds"]
 
-Layer: TypeAlias = SparseLinear | Linear
-Kind = TypeVar("Kind", SparseLinear, Linear)
+Layer: TypeAlias = SparseLinear | Linear | ImageLayer
 """Any layer that a network can hold."""
+
+Kind = TypeVar("Kind", SparseLinear, Linear, ImageLayer)
+
+Image: TypeAlias = tuple[int, int, int]
+"""Channels, height and width."""
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
     """Layers applied one after the other, each one's outputs the next one's inputs.
 
+    What goes through a network is always a matrix with one row an input. A row is a vector of features, or an image:
+    its numbers channel by channel, row by row of pixels.
+
+    Parameters
+    ----------
+    layers : the layers, at least one.
+    image : channels, height and width of the inputs, where the first layer is none of `Linear` and `SparseLinear`.
+
+    Attributes
+    ----------
+    shapes : the shape of one input before each layer, and after the last: (channels, height, width) or (width,).
+
     Raises
     ------
     ShapeError
-        There is no layer, or two neighbours' widths differ; the message names the layer (1-based).
+        There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
+        or the image is needed and not given, or not three sizes of at least 1.
     """
 
     layers: tuple[Layer, ...]
+    image: Image | None = None
+    shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
         if not self.layers:
             raise ShapeError("a network needs at least one layer")
-        for number, (before, after) in enumerate(zip(self.layers, self.layers[1:], strict=False), start=2):
-            if before.outputs != after.inputs:
-                raise ShapeError(
-                    f"layer {number} takes {after.inputs} inputs, but layer {number - 1} gives {before.outputs}"
-                )
+        if self.image is not None:
+            object.__setattr__(self, "image", _checked_image(self.image))
+        object.__setattr__(self, "shapes", self._shapes())
+
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Follow the shape of one input through the layers."""
+        first = self.layers[0]
+        if self.image is not None:
+            shape: tuple[int, ...] = self.image
+        elif isinstance(first, FullyConnected):
+            shape = (first.inputs,)
+        else:
+            raise ShapeError(
+                f"layer 1 is {_called(first)}: say what images the network takes, image=(channels, height, width)"
+            )
+        shapes = [shape]
+        for number, layer in enumerate(self.layers, start=1):
+            shape = _shape_after(layer, shape, number)
+            shapes.append(shape)
+        return tuple(shapes)
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -50,14 +85,19 @@ class Network:
         return self.layers[index]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of one input before each layer, and after the last."""
+        return tuple(map(prod, self.shapes))
+
+    @property
     def inputs(self) -> int:
-        """Width of the network's input."""
-        return self.layers[0].inputs
+        """Numbers of one input of the network."""
+        return self.sizes[0]
 
     @property
     def outputs(self) -> int:
-        """Width of the network's output."""
-        return self.layers[-1].outputs
+        """Numbers of one output of the network."""
+        return self.sizes[-1]
 
     @property
     def edges(self) -> int:
@@ -66,12 +106,20 @@ class Network:
 
     @property
     def widest(self) -> int:
-        """The largest width of any input or output."""
-        return max(self.inputs, *(layer.outputs for layer in self.layers))
+        """The largest of `sizes`."""
+        return max(self.sizes)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of one input through all layers, none left out."""
+        return sum(multiply_adds(layer, shape) for layer, shape in zip(self.layers, self.shapes, strict=False))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return the (first, last) ranges of consecutive layers of one kind, counted from 0, `last` excluded."""
-        kinds = [isinstance(layer, Linear) for layer in self.layers]
+        """Return the (first, last) ranges of consecutive layers of one kind, counted from 0, `last` excluded.
+
+        The kinds are sparse, dense, and layers of images.
+        """
+        kinds = list(map(kind_of, self.layers))
         starts = [0, *(number for number in range(1, len(kinds)) if kinds[number] != kinds[number - 1])]
         return tuple(pairwise((*starts, len(kinds))))
 
@@ -95,13 +143,22 @@ class Network:
         """
         return self._all_of(Linear, "dense", first, last)
 
+    def image_layers(self, first: int = 0, last: int | None = None) -> tuple[ImageLayer, ...]:
+        """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be of images.
+
+        Raises
+        ------
+        UsageError
+            A layer is sparse or dense; the message names it (1-based).
+        """
+        return self._all_of(ImageLayer, "image", first, last)  # type: ignore[type-abstract]
+
     def _all_of(self, kind: type[Kind], name: str, first: int, last: int | None) -> tuple[Kind, ...]:
         """Return layers that must all be of one kind."""
         found = []
         for number, layer in enumerate(self.layers[first:last], start=first + 1):
             if not isinstance(layer, kind):
-                other = "dense" if isinstance(layer, Linear) else "sparse"
-                raise UsageError(f"layer {number} is {other}; this takes {name} layers only")
+                raise UsageError(f"layer {number} is {_called(layer)}; this takes {name} layers only")
             found.append(layer)
         return tuple(found)
 
@@ -115,11 +172,14 @@ class Network:
         """
         if not 1 <= layers <= len(self):
             raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
-        return Network(self.layers[:layers])
+        return Network(self.layers[:layers], self.image)
 
     def with_bias(self, bias: float) -> Network:
-        """Return the same network with one bias for all layers and outputs."""
-        return Network(tuple(replace(layer, bias=bias) for layer in self.layers))
+        """Return the same network with one bias for all outputs of all layers that have weights."""
+        layers = (
+            replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
+        )
+        return Network(tuple(layers), self.image)
 
     @classmethod
     def from_scipy(
@@ -145,3 +205,42 @@ class Network:
             except InputError as error:
                 raise type(error)(f"layer {number}: {error}") from error
         return cls(tuple(layers))
+
+
+def _checked_image(image: Image) -> Image:
+    """Return the shape of an image as a tuple of three sizes of at least 1."""
+    sizes = tuple(image)
+    if len(sizes) != 3 or not all(isinstance(size, int) and size >= 1 for size in sizes):
+        raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
+    return sizes
+
+
+def _shape_after(layer: Layer, shape: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """Return the shape that layer `number` (1-based) gives for one input of `shape`, or say why it does not take it."""
+    if isinstance(layer, FullyConnected) and shape != (layer.inputs,):
+        before = f"layer {number - 1} gives" if number > 1 else "the network is given"
+        if len(shape) == 1:
+            raise ShapeError(f"layer {number} takes {layer.inputs} inputs, but {before} {shape[0]}")
+        raise ShapeError(
+            f"layer {number} takes rows of {layer.inputs} inputs, but {before} images of shape {shape}; a Flatten "
+            f"between them makes rows of {prod(shape)}"
+        )
+    try:
+        return layer.output_shape((1, *shape))[1:]
+    except ShapeError as error:
+        raise ShapeError(f"layer {number}: {error}") from error
+
+
+def kind_of(layer: Layer) -> str:
+    """Return what a layer is run together with others as: `sparse`, `dense` or `image`."""
+    return "image" if isinstance(layer, ImageLayer) else "dense" if isinstance(layer, Linear) else "sparse"
+
+
+def _called(layer: Layer) -> str:
+    """Return what a layer is called in messages."""
+    return f"a {type(layer).__name__}" if isinstance(layer, ImageLayer) else kind_of(layer)
+
+
+def multiply_adds(layer: Layer, shape: tuple[int, ...]) -> int:
+    """Return the multiply-adds of one input of `shape`, without its batch, through a layer."""
+    return layer.multiply_adds((1, *shape)) if isinstance(layer, ImageLayer) else layer.edges

@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
     ("errors", "jit", "memory", "progress", "workers"),
+    ("storage",),
     ("formats",),
     ("layers",),
     ("network",),

@@ -9,7 +9,18 @@ from hypothesis import given
 from strategies import networks
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
-from sparsenn.layers import Linear, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
 from sparsenn.network import Network
 
 
@@ -167,3 +178,89 @@ def test_runs_are_the_longest_stretches_of_one_kind() -> None:
 def test_widths_are_checked_across_kinds() -> None:
     with pytest.raises(ShapeError, match="layer 2 takes 3 inputs, but layer 1 gives 2"):
         Network((ones(3, 2), Linear(np.ones((3, 4)))))
+
+
+def lenet(**given: Any) -> Network:
+    """Two convolutions with pooling after each, then a sparse layer, a dense one and shares of one."""
+    layers = (
+        Conv2d(np.ones((4, 1, 3, 3))),
+        MaxPool2d(2),
+        Conv2d(np.ones((6, 4, 3, 3)), stride=2, padding=1),
+        AvgPool2d(2),
+        Flatten(),
+        ones(54, 10),
+        Linear(np.ones((10, 3))),
+        Softmax(),
+    )
+    return Network(layers, **{"image": (1, 28, 28), **given})
+
+
+def test_shapes_are_followed_through_layers_of_images() -> None:
+    network = lenet()
+    images = ((1, 28, 28), (4, 26, 26), (4, 13, 13), (6, 7, 7), (6, 3, 3))
+    assert network.shapes == (*images, (54,), (10,), (3,), (3,))
+    assert network.sizes == (784, 2704, 676, 294, 54, 54, 10, 3, 3)
+    assert (network.inputs, network.outputs, network.widest) == (784, 3, 2704)
+    assert network.edges == 36 + 216 + 540 + 30
+    assert network.multiply_adds == 36 * 26 * 26 + 216 * 49 + 540 + 30
+    assert Network((ones(3, 5), ones(5, 2))).shapes == ((3,), (5,), (2,))
+    assert Network((ones(3, 5), ones(5, 2))).multiply_adds == 25
+
+
+def test_runs_tell_three_kinds_apart() -> None:
+    network = lenet()
+    assert network.runs() == ((0, 5), (5, 6), (6, 7), (7, 8))
+    assert network.image_layers(0, 5) == network.layers[:5]
+    with pytest.raises(UsageError, match="layer 6 is sparse; this takes image layers only"):
+        network.image_layers()
+    with pytest.raises(UsageError, match="layer 1 is a Conv2d; this takes dense layers only"):
+        network.dense_layers()
+    with pytest.raises(UsageError, match="layer 8 is a Softmax; this takes sparse layers only"):
+        network.sparse_layers(7)
+
+
+def test_an_image_may_come_as_a_list() -> None:
+    assert lenet(image=[1, 28, 28]).image == (1, 28, 28)
+
+
+@pytest.mark.parametrize("image", [(28, 28), (1, 28, 0), (1, 28, 28, 1), (1, 28, 2.5), "abc"])
+def test_what_is_no_image_is_refused(image: Any) -> None:
+    with pytest.raises(ShapeError, match=r"is not \(channels, height, width\), three integers"):
+        lenet(image=image)
+
+
+@pytest.mark.parametrize("first", [Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(2), AvgPool2d(2), Flatten(), Softmax()])
+def test_layers_of_images_need_an_image_first(first: Any) -> None:
+    with pytest.raises(ShapeError, match=f"layer 1 is a {type(first).__name__}: say what images"):
+        Network((first,))
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ((Conv2d(np.ones((4, 2, 3, 3))),), r"layer 1: the layer takes 2 channels; its input has shape \(1, 1, 8, 8\)"),
+        ((MaxPool2d(2), Conv2d(np.ones((4, 1, 5, 5)))), "layer 2: a window of 5 x 5 pixels is larger than an image"),
+        (
+            (MaxPool2d(2), Linear(np.ones((16, 3)))),
+            "layer 2 takes rows of 16 inputs, but layer 1 gives images.*Flatten",
+        ),
+        ((ones(64, 3),), r"layer 1 takes rows of 64 inputs, but the network is given images of shape \(1, 8, 8\)"),
+        ((Flatten(), ones(63, 3)), "layer 2 takes 63 inputs, but layer 1 gives 64"),
+        ((Flatten(), MaxPool2d(2)), r"layer 2: the layer takes \(images, channels, height, width\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_name_the_layer(layers: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Network(layers, image=(1, 8, 8))
+
+
+def test_an_image_before_a_first_sparse_layer_must_be_flattened() -> None:
+    assert Network((Flatten(), ones(64, 3)), image=(1, 8, 8)).outputs == 3
+
+
+def test_parts_of_a_network_of_images() -> None:
+    network = lenet()
+    assert network.prefix(2).shapes == network.shapes[:3]
+    biased = network.with_bias(0.5)
+    assert biased.shapes == network.shapes
+    assert [getattr(layer, "bias", "none") for layer in biased] == [0.5, "none", 0.5, "none", "none", 0.5, 0.5, "none"]

@@ -84,6 +84,18 @@ def test_a_table_edited_by_hand_is_found_and_mended(tmp_path: Path, update: Run,
     assert readme.read_text() == right
 
 
+def test_rows_of_a_long_table_are_selected(tmp_path: Path, update: Run) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(EMPTY.replace("layers -->", "layers variant=scipy,other -->"))
+    put(tmp_path)
+    assert update() == (0, "")
+    assert "| scipy | 1.50 |\n\nMedians." in readme.read_text()
+    assert update("--check") == (0, "")
+    readme.write_text(EMPTY.replace("layers -->", "layers variant=other -->"))
+    code, message = update()
+    assert (code, "README.md:3: no row of table layers has variant=other" in message) == (2, True)
+
+
 def test_a_new_result_makes_the_readme_stale(tmp_path: Path, update: Run) -> None:
     (tmp_path / "README.md").write_text(EMPTY)
     put(tmp_path)

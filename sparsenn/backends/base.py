@@ -10,17 +10,19 @@ import numpy as np
 
 from sparsenn.errors import SparseNNError, unknown_name
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
     "HOST_WEIGHT_MEMORY",
     "Backend",
     "Features",
+    "ImageStack",
     "LayerCounts",
     "StepInput",
     "StepOutput",
     "Variant",
+    "finished_step",
     "launch_dense",
     "operations",
     "register",
@@ -59,12 +61,28 @@ class LayerCounts:
 
 
 @dataclass(frozen=True, eq=False)
+class ImageStack:
+    """Consecutive layers of images, as a backend has prepared them.
+
+    Parameters
+    ----------
+    layers : the layers.
+    shapes : of one input before each layer, and after the last: (channels, height, width) or (width,).
+    prepared : a convolution as the variants of `conv2d` take it; of other layers nothing.
+    """
+
+    layers: tuple[ImageLayer, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    prepared: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class StepInput:
     """One launch: some consecutive layers of a prepared stack, on some rows.
 
     Parameters
     ----------
-    stack : what `Backend.prepare` or `Backend.prepare_dense` returned.
+    stack : what `Backend.prepare`, `Backend.prepare_dense` or `Backend.prepare_images` returned.
     first, last : the layers to run, counted from 0 within the stack, `last` excluded.
     features : rows of width `inputs` of layer `first`.
     multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
@@ -127,10 +145,11 @@ class Variant:
     fuses : whether one launch can run several layers.
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     seconds : estimates what consecutive layers take for so many rows if none of them leaves; None where `auto` has
-        nothing to choose from.
-    half_rows : whether a variant of `mlp` takes float16 rows as they are, and gives such.
+        nothing to choose from. A variant of `conv2d` takes the layer and an image's shape, and tells of one image.
+    half_rows : whether a variant of `mlp` or `conv2d` takes float16 rows as they are, and gives such.
     why_not : given the network to compute and its inputs, says why the variant cannot run them; None if it can. A
-        variant of `mlp` takes the layers in place of the network, and looks at no inputs.
+        variant of `mlp` takes the layers in place of the network, and looks at no inputs; one of `conv2d` takes the
+        layer, and an image's (channels, height, width).
     precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
     """
 
@@ -142,7 +161,7 @@ class Variant:
     needs: tuple[str, ...] = ()
     fuses: bool = False
     groups_rows: bool = False
-    seconds: Callable[[Sequence[SparseLinear], int], float] | None = None
+    seconds: Callable[[Any, Any], float] | None = None
     half_rows: bool = False
     why_not: Callable[[Any, Any], str | None] = lambda network, inputs: None
     precision: str = "float32"
@@ -194,6 +213,34 @@ class Backend(Protocol):
         ------
         UsageError
             The device's kernels do not know a layer's activation.
+        """
+        ...
+
+    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
+        """Bring layers of images into the form that kernels read; to be used as what `prepare` returns.
+
+        Parameters
+        ----------
+        shapes : of one input before each layer, and after the last.
+
+        Raises
+        ------
+        UsageError
+            The device's kernels do not know a layer's activation.
+        """
+        ...
+
+    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+        """Run a layer of images that is no convolution, with the backend's own function for it.
+
+        Parameters
+        ----------
+        shape : of one input.
+        features : a row-major matrix on the device, a row an input.
+
+        Returns
+        -------
+        A matrix on the device, of the same type: a new one, or for `Flatten` the features themselves.
         """
         ...
 
@@ -259,6 +306,10 @@ class Backend(Protocol):
         """
         ...
 
+    def all_finite(self, features: Features) -> bool:
+        """Return whether features on the device hold no infinity and no NaN; waits for the device."""
+        ...
+
 
 def launch_dense(backend: Backend, kernel: Variant, layers: Sequence[Linear], step: StepInput) -> StepOutput:
     """Run a step with a variant of `mlp`, and count and drop rows as variants of `spmspm` do by themselves.
@@ -274,15 +325,29 @@ def launch_dense(backend: Backend, kernel: Variant, layers: Sequence[Linear], st
     Dense features. Of all layers but the last the counts say neither active inputs nor non-zeros.
     """
     outputs = kernel.launch(step.stack, backend.as_dense(step.features))
+    rows = int(outputs.shape[0])
+    edges = tuple(rows * layer.edges for layer in layers)
+    return finished_step(backend, kernel.name, edges, outputs, step)
+
+
+def finished_step(backend: Backend, kernel: str, edges: Sequence[int], outputs: Array, step: StepInput) -> StepOutput:
+    """Count what a launch that gives dense rows has computed, and drop the rows that may go.
+
+    Parameters
+    ----------
+    kernel : name of what computed it.
+    edges : multiply-adds done, layer by layer.
+    outputs : a matrix on the device, a row for each of the step's, all of them.
+    """
     nonzeros = backend.count_nonzeros(outputs)
     rows, alive = nonzeros.size, nonzeros > 0
-    hidden = (LayerCounts(kernel.name, rows, None, None, rows * layer.edges) for layer in layers[:-1])
+    hidden = (LayerCounts(kernel, rows, None, None, done) for done in edges[:-1])
     last = LayerCounts(
-        kernel=kernel.name,
+        kernel=kernel,
         rows=rows,
         active_inputs=int(step.multiplicity[alive].sum()),
         nonzeros=int(nonzeros @ step.multiplicity),
-        performed_edges=rows * layers[-1].edges,
+        performed_edges=edges[-1],
     )
     kept = np.flatnonzero(alive) if step.last > step.droppable_from else np.arange(rows)
     features = outputs if kept.size == rows else backend.take_rows(outputs, kept)

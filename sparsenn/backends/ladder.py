@@ -1,8 +1,8 @@
 """Ladders: an operation's variants in order, from plain to best, on one problem that all of them solve.
 
 An operation joins by registering a `Ladder`: how its problem is built from a network and inputs, which are a sparse
-dataset's unless the ladder makes its own. The rungs are the operation's variants as the registry has them, on whichever
-device is asked for.
+dataset's unless the ladder makes its own, or from what stands in their place. The rungs are the operation's variants as
+the registry has them, on whichever device is asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "register_ladder",
     "register_sweep",
     "rungs_of",
+    "sweeps",
 ]
 
 
@@ -91,8 +92,13 @@ class Ladder:
     operation : whose variants are the rungs.
     stage : what a stage is called, in the singular.
     stages : builds the stages for a device, one after the other, from a network and its inputs.
-    problem : makes that network and inputs from rows, widths and a seed; None where they are a dataset's.
-    rows, widths : of that problem, unless asked for otherwise.
+    problem : makes that network and inputs from rows, sizes and a seed; None where they are a dataset's.
+    rows, sizes : of that problem, unless asked for otherwise; no rows where the sizes say how many there are.
+    form : what the sizes are, in order, such as m,k,n, with those in brackets that may be left out; empty where they
+        are the widths of the rows and then of each layer's outputs.
+    row : what one of the rows is, in the singular.
+    row_count : says how many there are, given the problem.
+    asked : what `Variant.why_not` is given, of the problem.
     launched : turns a variant into the rung that is timed, where its launch is not that itself.
     scaled : whether errors are in parts of the reference's largest element.
     """
@@ -102,7 +108,11 @@ class Ladder:
     stages: Callable[[Backend, Any, Any], Iterable[Stage]]
     problem: Callable[[int, Sequence[int], int], tuple[Any, Any]] | None = None
     rows: int = 0
-    widths: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    form: str = ""
+    row: str = "row"
+    row_count: Callable[[Any, Any], int] = lambda network, inputs: int(inputs.shape[0])
+    asked: Callable[[Any, Any], tuple[Any, Any]] = lambda network, inputs: (network, inputs)
     launched: Callable[[Variant], Variant] = lambda rung: rung
     scaled: bool = False
 
@@ -156,6 +166,11 @@ def register_ladder(ladder: Ladder) -> Ladder:
 def register_sweep(sweep: Sweep) -> None:
     """Add a sweep of one of an operation's rungs."""
     _SWEEPS.append(sweep)
+
+
+def sweeps() -> tuple[Sweep, ...]:
+    """Return all sweeps, in order of registration."""
+    return tuple(_SWEEPS)
 
 
 def ladders() -> tuple[str, ...]:

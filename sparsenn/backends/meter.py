@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from sparsenn.backends.cpu.cache_reading import cache_bytes, cache_level, reading
 from sparsenn.workers import map_threads, thread_count
 
-__all__ = ["Ceilings", "HostMeter", "Measurement", "Meter", "median_seconds"]
+__all__ = ["Ceilings", "HostMeter", "Identity", "Measurement", "Meter", "Roofs", "median_seconds"]
 
 RUNS = 20
 
@@ -54,8 +58,50 @@ class Ceilings:
         return max(bytes_moved / self.copy_bandwidth, multiply_adds / self.multiply_adds)
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What was measured: numbers found for one identity hold for another one that is equal.
+
+    Parameters
+    ----------
+    device : the hardware's own name, whatever its number in this machine.
+    driver : what stands between it and this program, with its version.
+    """
+
+    device: str
+    driver: str
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """What bounds a kernel by what it moves through each memory and by what it multiplies: the roofs of a roofline.
+
+    Parameters
+    ----------
+    copy_bandwidth : bytes per second, read plus written, of a copy far larger than the caches.
+    cache_bandwidth : bytes per second that all processors together read from the cache they share.
+    cache : that cache's name, such as L2.
+    cache_bytes : its size.
+    multiply_adds : multiply-adds per second by what is multiplied, `float32` and where there are any `tf32` and `fp16`.
+    shared_bandwidth : bytes per second that all processors together read from shared memory; None where there is none.
+    processors : multiprocessors of a GPU, threads of a host.
+    """
+
+    copy_bandwidth: float
+    cache_bandwidth: float
+    cache: str
+    cache_bytes: int
+    multiply_adds: Mapping[str, float] = field(hash=False)
+    shared_bandwidth: float | None = None
+    processors: int = 1
+
+
 class Meter(Protocol):
     """Measures on one device."""
+
+    def identity(self) -> Identity:
+        """Say what device this is."""
+        ...
 
     def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
         """Run `work`, which launches `operation`, to its end."""
@@ -65,9 +111,18 @@ class Meter(Protocol):
         """Measure the device."""
         ...
 
+    def roofs(self) -> Roofs:
+        """Measure the device, its caches and its arithmetic by precision."""
+        ...
+
 
 class HostMeter:
     """Measures by the wall clock."""
+
+    def identity(self) -> Identity:
+        """Return the processor's name with the threads in use, and NumPy's version: its library multiplies."""
+        threads = thread_count()
+        return Identity(f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}", f"numpy {np.__version__}")
 
     def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
         """Run `work`."""
@@ -91,8 +146,30 @@ class HostMeter:
             multiply_adds=size**3 / median_seconds(self, lambda: np.matmul(matrix, matrix, out=product)),
         )
 
+    def roofs(self) -> Roofs:
+        """Measure what `ceilings` does, and how fast all threads read the largest cache; medians of 20 runs."""
+        limits = self.ceilings()
+        read, work = reading()
+        return Roofs(
+            copy_bandwidth=limits.copy_bandwidth,
+            cache_bandwidth=read / median_seconds(self, work),
+            cache=f"L{cache_level()}",
+            cache_bytes=cache_bytes(),
+            multiply_adds={"float32": limits.multiply_adds},
+            processors=thread_count(),
+        )
+
 
 def median_seconds(meter: Meter, work: Callable[[], Any]) -> float:
     """Return the median of 20 runs after one to warm up."""
     work()
     return statistics.median(meter.measure("", work).seconds for _ in range(RUNS))
+
+
+def _processor() -> str:
+    """Return the processor's name where Linux tells it, else what the system says of its kind."""
+    try:
+        told = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        told = None
+    return told[1].strip() if told else platform.processor() or platform.machine()

@@ -136,5 +136,5 @@ def _stages(backend: Backend, layers: Sequence[Linear], features: Array) -> Iter
 
 
 register_ladder(
-    Ladder("mlp", "network", _stages, problem=random_problem, rows=12_800, widths=(72, 64, 64, 4), scaled=True)
+    Ladder("mlp", "network", _stages, problem=random_problem, rows=12_800, sizes=(72, 64, 64, 4), scaled=True)
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from sparsenn.backends.base import (
     HOST_WEIGHT_MEMORY,
     Features,
+    ImageStack,
     LayerCounts,
     StepInput,
     StepOutput,
@@ -18,8 +20,10 @@ from sparsenn.backends.base import (
 )
 from sparsenn.backends.dense import forward as forward_dense
 from sparsenn.backends.host_arrays import rows_on_host
+from sparsenn.backends.images import prepared_as_they_are
+from sparsenn.backends.reference_images import forward_images
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.memory import free_host_memory
 from sparsenn.network import Layer, Network
 from sparsenn.progress import Progress, silent
@@ -27,10 +31,20 @@ from sparsenn.progress import Progress, silent
 __all__ = ["ReferenceBackend", "categories", "forward", "run"]
 
 
-def forward(layer: Layer, features: Any) -> Any:
-    """Compute act(Y·W + b) in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR."""
+def forward(layer: Layer, features: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """Compute a layer in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR.
+
+    Parameters
+    ----------
+    shape : of one input, which layers of images must be told: (channels, height, width) or (inputs,).
+    """
     from scipy.sparse import csr_array
 
+    if isinstance(layer, ImageLayer):
+        rows, width = features.shape
+        images = features.toarray().reshape(rows, *((width,) if shape is None else shape))
+        outputs = forward_images(layer, images)
+        return csr_array(outputs.reshape(rows, prod(outputs.shape[1:])))
     if isinstance(layer, Linear):
         return csr_array(forward_dense((layer,), features.toarray()))
     product = csr_array(features @ layer.weights.to_scipy().astype(np.float64).tocsr())
@@ -46,8 +60,8 @@ def forward(layer: Layer, features: Any) -> Any:
 def run(network: Network, inputs: CSR, progress: Progress = silent) -> Any:
     """Run the whole network in float64; returns the outputs as a SciPy CSR array of shape (rows, outputs)."""
     features = inputs.to_scipy().astype(np.float64)
-    for number, layer in enumerate(network, start=1):
-        features = forward(layer, features)
+    for number, (layer, shape) in enumerate(zip(network, network.shapes, strict=False), start=1):
+        features = forward(layer, features, shape)
         progress("reference", number, len(network))
     return features
 
@@ -74,7 +88,7 @@ class ReferenceBackend:
 
     def prepared_bytes(self, layer: Layer) -> int:
         """Return the bytes of the weights, which are used as they are."""
-        return layer.weights.nbytes
+        return layer.weights.nbytes if isinstance(layer, SparseLinear | Linear | Conv2d) else 0
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Return the layers with the number of neurons that each output stands for."""
@@ -83,6 +97,16 @@ class ReferenceBackend:
     def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
         """Return the layers, which are used as they are."""
         return tuple(layers)
+
+    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
+        """Return the layers, which are used as they are."""
+        return prepared_as_they_are(layers, shapes)
+
+    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+        """Run a layer in float64."""
+        rows = features.shape[0]
+        outputs = forward_images(layer, features.reshape(rows, *shape))
+        return outputs.reshape(rows, prod(outputs.shape[1:]))
 
     def release(self) -> None:
         """Do nothing: no memory is kept."""
@@ -132,6 +156,10 @@ class ReferenceBackend:
         """Count the non-zeros of each row."""
         counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
         return counts
+
+    def all_finite(self, features: Features) -> bool:
+        """Return whether all values are finite numbers."""
+        return bool(np.isfinite(features.values if isinstance(features, CSR) else features).all())
 
 
 def _as_csr(features: Features) -> CSR:

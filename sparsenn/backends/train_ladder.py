@@ -141,7 +141,7 @@ register_ladder(
         _stages,
         problem=random_problem,
         rows=2000,
-        widths=(10, 500, 500, 500, 1),
+        sizes=(10, 500, 500, 500, 1),
         launched=epoch_rung,
     )
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from typing import TextIO
+
 from sparsenn.cli.exits import ExitCode, finish, prepare_streams, report_error
 
 __all__ = ["main"]
@@ -14,6 +18,7 @@ def main() -> int:
     130: interrupted; 141: whoever read the output stopped reading; 70: a fault in sparsenn itself.
     """
     prepare_streams()
+    warnings.showwarning = _show_warning
     try:
         from sparsenn.cli.app import app
 
@@ -24,3 +29,15 @@ def main() -> int:
     except BaseException as error:
         code = report_error(error)
     return finish(code)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Say a warning's message on stderr; where in the code it arose is of no use to users."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)

@@ -15,7 +15,9 @@ from sparsenn.cli.infer import infer
 from sparsenn.cli.info import info
 from sparsenn.cli.kernels import kernels
 from sparsenn.cli.ladder import ladder
+from sparsenn.cli.roofline import roofline
 from sparsenn.cli.train import train
+from sparsenn.cli.tune import tune
 from sparsenn.cli.verify import verify
 
 __all__ = ["app"]
@@ -29,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in (infer, train, generate, convert, verify, info, kernels, ladder, download):
+for verb in (infer, train, generate, convert, verify, info, kernels, ladder, roofline, tune, download):
     app.command()(guarded(verb))
 
 

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ import typer
 
 from sparsenn.cli import data_options, options
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.evaluate import evaluate_model
+from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.targets import STDOUT, check_target, is_hdf5, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, is_hdf5, write_json
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,30 +29,8 @@ __all__ = ["infer"]
 _OF_MODELS = ("inputs", "labels", "targets", "classes")
 """Parameters that only a model has a use for."""
 
-_OF_DATASETS = (
-    *("neurons", "layers", "bias", "limit_inputs", "batch_size", "memory_limit", "weight_memory"),
-    *("no_compaction", "no_dedup", "no_merge", "verify", "output", "stats", "plot"),
-)
+_OF_DATASETS = ("neurons", "layers", "bias", "verify")
 """Parameters that only a dataset has a use for."""
-
-
-@dataclass(frozen=True)
-class _Targets:
-    """Where results go, besides the summary."""
-
-    output: Path | None
-    json: Path | None
-    plot: Path | None
-    stats: bool
-
-    def check(self) -> None:
-        """Refuse whatever could not be written, before anything is computed."""
-        from sparsenn.datasets.load import HDF5_SUFFIXES
-        from sparsenn.report import PLOT_SUFFIXES
-
-        check_target("--output", self.output, (".tsv", *HDF5_SUFFIXES))
-        check_target("--json", None if self.json == STDOUT else self.json)
-        check_target("--plot", self.plot, PLOT_SUFFIXES)
 
 
 def infer(
@@ -84,7 +62,7 @@ def infer(
 ) -> None:
     """Run the inputs of a dataset through its network and verify the categories.
 
-    Or run a model that sparsenn train wrote on the rows of --inputs, and say its loss and accuracy.
+    Or run a trained model, of rows or of images, on the data of --inputs, and say its loss and accuracy.
 
     Exit code 0: done, and verified where there is a truth.
     Exit code 1: verification failed.
@@ -98,14 +76,15 @@ def infer(
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
+      sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
     """
-    if _is_model(dataset, inputs):
+    model = _is_model(dataset, inputs)
+    if model:
         _refuse_given(context, _OF_DATASETS, "goes with a dataset, not with a model")
-        rows = _rows(dataset, inputs)
-        evaluate_model(Path(dataset), rows, labels, targets, classes, json, device, kernel, precision)
-        return
-    _refuse_given(context, _OF_MODELS, "goes with a model that sparsenn train wrote, which this is not")
-    files = _Targets(output, json, plot, stats)
+    else:
+        _refuse_given(context, _OF_MODELS, "goes with a model, which this is not")
+    rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs) if model else None
+    files = ResultTargets(output, json, plot, stats)
     files.check()
     options.check_finite("--bias", bias)
     how: dict[str, Any] = {
@@ -119,6 +98,9 @@ def infer(
         "deduplication": not no_dedup,
         "merging": not no_merge,
     }
+    if rows is not None:
+        evaluate_model(Path(dataset), rows, how, files, progress)
+        return
     what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     problem, result = _run(dataset, what, how, verify, progress)
     verdict = _verdict(problem, result, verify)
@@ -136,7 +118,7 @@ def _is_model(source: str, inputs: Path | None) -> bool:
     return inputs is not None or is_model(source)
 
 
-def _rows(model: str, inputs: Path | None) -> Path:
+def _given(model: str, inputs: Path | None) -> Path:
     if inputs is None:
         raise UsageError(f"{model} is a model; name the data to run it on (--inputs)")
     return inputs
@@ -190,7 +172,7 @@ def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verificat
     return compare_categories(result.categories, dataset.truth)
 
 
-def _deliver(name: str, result: Result, verdict: Verification | str, targets: _Targets) -> None:
+def _deliver(name: str, result: Result, verdict: Verification | str, targets: ResultTargets) -> None:
     """Print the summary and write what was asked for."""
     from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
 

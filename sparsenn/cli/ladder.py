@@ -11,13 +11,10 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.problems import ProblemOptions, refuse_given
 from sparsenn.cli.targets import STDOUT, check_target
-from sparsenn.errors import UsageError
 
 __all__ = ["ladder"]
-
-_OF_DATASETS = ("dataset", "neurons", "layers", "limit_inputs")
-_OF_RANDOM_PROBLEMS = ("rows", "widths", "seed")
 
 
 def ladder(
@@ -32,6 +29,7 @@ def ladder(
     limit_inputs: options.LimitInputs = 1200,
     rows: options.Rows = None,
     widths: options.Widths = None,
+    sizes: options.Sizes = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     runs: Annotated[int, typer.Option(metavar="R", min=1, help="Timed runs of each layer, after a checked one.")] = 20,
@@ -44,8 +42,8 @@ def ladder(
 ) -> None:
     """Run all kernels of an operation on one problem, from plain to best: each is checked, then timed.
 
-    Sparse operations take a dataset; mlp, a stack of dense layers, and train, an epoch of its training, take random
-    rows and weights.
+    Sparse operations take a dataset. The others take random numbers: mlp, a stack of dense layers, and train, an epoch
+    of its training, of --widths; conv2d, a convolution of --rows images, and gemm, a product of matrices, of --sizes.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -59,6 +57,8 @@ def ladder(
       sparsenn ladder sort --device cuda
       sparsenn ladder mlp --rows 5120000 --device cuda
       sparsenn ladder train --device cuda
+      sparsenn ladder conv2d --rows 16 --sizes 64,224,224,64,3,1 --device cuda
+      sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
     """
     from sparsenn.backends import backend_for
     from sparsenn.backends.ladder import ladder_for, rungs_of
@@ -68,37 +68,16 @@ def ladder(
     check_target("--json", None if json == STDOUT else json)
     check_target("--plot", plot, PLOT_SUFFIXES)
     chosen = ladder_for(operation)
-    random = chosen.problem
-    _refuse_given(context, operation, _OF_RANDOM_PROBLEMS if random is None else _OF_DATASETS)
-    sizes = chosen.widths if widths is None else options.widths_from(widths)
+    refuse_given(context, chosen)
     rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read
+    given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
     with reporting(progress) as report:
-        how: dict[str, Any] = {"device": device, "runs": runs, "sweep": sweep, "progress": report}
-        if random is None:
-            from sparsenn.datasets import load
-
-            problem = load(dataset, neurons=neurons, layers=layers, limit_inputs=limit_inputs, progress=report)
-            origin: dict[str, Any] = {"dataset": problem.name}
-            result = run_ladder(operation, problem.network, problem.inputs, **how)
-        else:
-            origin = {"widths": sizes, "seed": seed}
-            result = run_ladder(operation, *random(chosen.rows if rows is None else rows, sizes, seed), **how)
+        problem, origin = given.problem(chosen, report)
+        result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))
     _deliver(result, origin, json, plot)
     if not result.correct:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
-
-
-def _refuse_given(context: typer.Context, operation: str, names: tuple[str, ...]) -> None:
-    """Refuse options that were given though the operation has no use for them."""
-    given = [name for name in names if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"]
-    if given:
-        options_given = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(
-            f"{options_given}: the ladder of {operation} takes "
-            + ("a dataset, no random problem" if names is _OF_RANDOM_PROBLEMS else "a random problem, no dataset")
-            + "; leave the option out"
-        )
 
 
 def _deliver(result: Any, origin: dict[str, Any], json: Path | None, plot: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -30,17 +31,19 @@ __all__ = [
     "ProgressFlag",
     "Rows",
     "Seed",
+    "Sizes",
     "Source",
     "Stats",
     "Verify",
     "WeightMemory",
     "Widths",
     "check_finite",
+    "sizes_from",
     "widths_from",
 ]
 
 WIDEST = 1 << 20
-"""Largest width of a random dense layer."""
+"""Largest width of a random dense layer, and largest size of any other random problem."""
 
 _PROBLEM = "Problem"
 _SPEED = "Speed and memory"
@@ -73,9 +76,7 @@ LimitInputs = Annotated[
 ]
 Inputs = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="Data to run a model of sparsenn train on, as train takes them.", rich_help_panel="Data"
-    ),
+    typer.Option(metavar="FILE", help="Data to run a model on, of the kinds that train takes.", rich_help_panel="Data"),
 ]
 Rows = Annotated[
     int | None,
@@ -87,6 +88,15 @@ Widths = Annotated[
     str | None,
     typer.Option(
         metavar="N,N,...", help="Widths of the rows, then of each dense layer's outputs.", rich_help_panel=_PROBLEM
+    ),
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,...",
+        help="Of conv2d: channels, height, width, filters, filters' side, and padding if there is any. Of gemm: rows, "
+        "terms of a sum, columns.",
+        rich_help_panel=_PROBLEM,
     ),
 ]
 Seed = Annotated[
@@ -154,7 +164,8 @@ Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help=".tsv: the categories in the official form; .h5: outputs and categories.",
+        help=".tsv: the categories in the official form, or a model's predictions, a line a row; .h5: outputs and "
+        "categories.",
         rich_help_panel=_REPORT,
     ),
 ]
@@ -204,3 +215,31 @@ def widths_from(text: str) -> tuple[int, ...]:
             f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, divided by commas, as in 72,64,64,4"
         )
     return tuple(widths)
+
+
+def sizes_from(text: str, form: str, example: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes that `--sizes` names.
+
+    Parameters
+    ----------
+    form : the sizes' names, divided by commas; those in brackets may be left out, and are then 0.
+    example : sizes that fit, for the message.
+
+    Raises
+    ------
+    UsageError
+        It is not as many whole numbers, divided by commas: from 1 to 2^20, those in brackets from 0.
+    """
+    needed, _, rest = form.partition("[")
+    fewest = len(needed.split(","))
+    most = fewest + rest.count(",")
+    parts = text.split(",")
+    sizes = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 7]
+    complete = len(sizes) == len(parts) and fewest <= len(parts) <= most
+    if not complete or min(sizes[:fewest]) < 1 or max(sizes) > WIDEST:
+        raise UsageError(
+            f"--sizes {text}: take {form}, whole numbers from 1 to {WIDEST:,}"
+            + (", those in brackets from 0 if they are given" if rest else "")
+            + f", divided by commas, as in {','.join(map(str, example))}"
+        )
+    return (*sizes, *[0] * (most - len(sizes)))

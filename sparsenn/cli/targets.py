@@ -5,14 +5,34 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenn.errors import ResourceError, UsageError
 
-__all__ = ["STDOUT", "check_dataset_target", "check_target", "is_hdf5", "write_json"]
+__all__ = ["STDOUT", "ResultTargets", "check_dataset_target", "check_target", "is_hdf5", "write_json"]
 
 STDOUT = Path("-")
 """What stands for stdout where a file is asked for."""
+
+
+@dataclass(frozen=True)
+class ResultTargets:
+    """Where the results of `sparsenn infer` go, besides the summary."""
+
+    output: Path | None
+    json: Path | None
+    plot: Path | None
+    stats: bool
+
+    def check(self) -> None:
+        """Refuse whatever could not be written, before anything is computed."""
+        from sparsenn.datasets.load import HDF5_SUFFIXES
+        from sparsenn.report import PLOT_SUFFIXES
+
+        check_target("--output", self.output, (".tsv", *HDF5_SUFFIXES))
+        check_target("--json", None if self.json == STDOUT else self.json)
+        check_target("--plot", self.plot, PLOT_SUFFIXES)
 
 
 def check_target(option: str, path: Path | None, suffixes: Collection[str] = ()) -> None:

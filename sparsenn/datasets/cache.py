@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from sparsenn.errors import ResourceError
+from sparsenn.storage import cache_folder
 
 __all__ = ["cache_folder", "check_disk", "check_memory"]
-
-
-def cache_folder() -> Path:
-    """Return the cache folder: SPARSENN_CACHE, else XDG_CACHE_HOME/sparsenn, else ~/.cache/sparsenn. It need not exist.
-
-    Raises
-    ------
-    ResourceError
-        None of the three is set and the user has no home folder.
-    """
-    own, xdg = os.environ.get("SPARSENN_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    if xdg and Path(xdg).is_absolute():  # the XDG rules ignore a relative one
-        return Path(xdg) / "sparsenn"
-    try:
-        return Path.home() / ".cache" / "sparsenn"
-    except RuntimeError as error:
-        raise ResourceError("there is no home folder to cache data in; set SPARSENN_CACHE to a folder") from error
 
 
 def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:

@@ -15,6 +15,7 @@ from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5 import read_dataset
 from sparsenn.io.layout import CHALLENGE_BIAS
 from sparsenn.io.official import read_official
+from sparsenn.layers import Conv2d, FullyConnected
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -122,7 +123,8 @@ def _is_own_bias(network: Network, bias: float, official: bool) -> bool:
     """Return whether the truth goes with this bias: files in the official layout do not say; the challenge does."""
     if official:
         return bool(CHALLENGE_BIAS.get(network.inputs, bias) == bias)
-    return all(bool((layer.bias_vector() == np.float32(bias)).all()) for layer in network)
+    weighted = (layer for layer in network if isinstance(layer, FullyConnected | Conv2d))
+    return all(bool((layer.bias_vector() == np.float32(bias)).all()) for layer in weighted)
 
 
 def _with_other_bias(dataset: Dataset, bias: float) -> Dataset:

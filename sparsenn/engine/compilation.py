@@ -6,9 +6,10 @@ import numpy as np
 
 from sparsenn.backends import TrainingProblem, variants
 from sparsenn.engine.execute import infer
-from sparsenn.engine.plan import DEPTH, OPERATION
-from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, csr_to_ell
-from sparsenn.layers import Linear, ReLU, SparseLinear
+from sparsenn.engine.kernels import CONV_OPERATION, OPERATION
+from sparsenn.engine.plan import DEPTH
+from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, csr_to_ell, from_dense
+from sparsenn.layers import AvgPool2d, Conv2d, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -32,16 +33,22 @@ def compile_kernels(progress: Progress = silent) -> None:
     entries = COO.from_arrays((WIDTH, WIDTH), rows, columns, np.ones(rows.size, np.float32))
     valued = COO(entries.shape, entries.rows, entries.columns, np.linspace(0.5, 1, rows.size, dtype=np.float32))
     kernels, trainers = variants(OPERATION, "cpu"), variants("train", "cpu")
-    total = len(kernels) + len(trainers)
+    convolutions = variants(CONV_OPERATION, "cpu")
+    total = len(kernels) + len(convolutions) + len(trainers)
     for done, kernel in enumerate(kernels, start=1):
         for matrix in (entries, valued):
             weights_by_column, inputs = _converted(matrix)
             network = Network((SparseLinear(weights_by_column, -0.1, ReLU(32.0)),) * (DEPTH + 2))
             infer(network, inputs, kernel=kernel.name if kernel.name != "panel" else "auto")
         progress("kernels", done, total)
+    pixels = from_dense(np.ones((1, WIDTH)))
+    for done, kernel in enumerate(convolutions, start=len(kernels) + 1):
+        layers = Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(1), AvgPool2d(1), Softmax()
+        infer(Network(layers, image=(1, 1, WIDTH)), pixels, kernel=kernel.name)
+        progress("kernels", done, total)
     data = np.ones((WIDTH, 1), np.float32)
     problem = TrainingProblem((Linear(np.ones((1, 1)), np.zeros(1)),), data, data, "mse", WIDTH, 0.1)
-    for done, trainer in enumerate(trainers, start=len(kernels) + 1):
+    for done, trainer in enumerate(trainers, start=len(kernels) + len(convolutions) + 1):
         trainer.launch(problem, 0).epoch(np.arange(WIDTH))
         progress("kernels", done, total)
 

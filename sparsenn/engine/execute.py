@@ -11,6 +11,7 @@ import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, StepInput, Variant
 from sparsenn.engine.clock import Clock
+from sparsenn.engine.finite import check_inputs, check_overflow
 from sparsenn.engine.plan import Plan, plan
 from sparsenn.engine.result import BatchOutput, LayerStatistics, Result
 from sparsenn.engine.segments import PreparedSegments
@@ -135,11 +136,17 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
     ------
     ShapeError
         The inputs are not those the plan was made for.
+    InputError
+        There are layers of images, and an input is NaN or infinite.
+    NumericError
+        In precision `fp16`, numbers went beyond what it can hold.
     OutOfMemoryError, MemoryError
         Memory does not suffice for a single row, on the device or on the host.
     """
     if inputs.shape != (plan.inputs, plan.network.inputs):
         raise ShapeError(f"the plan is for inputs of shape {(plan.inputs, plan.network.inputs)}, not {inputs.shape}")
+    if plan.has_image_layers:
+        check_inputs(inputs)
     clock = Clock(plan.backend)
     totals = [_LayerTotal() for _ in plan.network]
     batches, categories = [], [np.zeros(0, np.int64)]
@@ -173,7 +180,7 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
         inputs=plan.inputs,
         neurons=plan.network.inputs,
         layers=len(plan.network),
-        edges=plan.network.edges,
+        edges=plan.network.multiply_adds,
         categories=np.concatenate(categories),
         statistics=_statistics(plan.network, totals),
         seconds=clock.seconds(plan.seconds),
@@ -214,11 +221,13 @@ def _run_segment(run: _Run, batch: _Batch, number: int) -> None:
         if _finished(run, batch, layer, last):
             return
         kernel, before, stop = plan.kernel_for(layer, last, rows.count), rows.count, last
-        if not plan.is_dense(layer):
+        if plan.kind(layer) == "sparse":
             batch.depth = plan.depth(kernel, layer, batch.depth, batch.removed)
             stop = min(layer + batch.depth, last)
+        elif plan.kind(layer) == "image":
+            stop = layer + 1
         _run_layers(run, batch, kernel, stack, first, layer, stop)
-        if not plan.is_dense(layer):
+        if plan.kind(layer) == "sparse":
             batch.removed = 1 - rows.count / max(1, before)
         layer = stop
         run.steps.report(batch.first, batch.last, layer)
@@ -239,6 +248,7 @@ def _run_layers(run: _Run, batch: _Batch, kernel: Variant, stack: Any, origin: i
         deduplicate=plan.deduplication,
     )
     output = plan.launch(kernel, step, layer, stop)
+    check_overflow(plan.backend, kernel, output.features, layer, stop)
     rows.replace(output.features, output.owners(rows.count))
     if plan.groups_after(kernel, stop):
         _deduplicate(plan, rows)
@@ -268,11 +278,12 @@ def _finished(run: _Run, batch: _Batch, first: int, last: int) -> bool:
     plan, rows = run.plan, batch.rows
     if rows.count or first < plan.droppable_from:
         return False
-    kernel = plan.kernel_for(first, last, 0)
-    distinct = 0 if plan.deduplication and not plan.is_dense(first) else None
-    for total in batch.totals[first:last]:
-        total.add(LayerCounts(kernel.name, 0, 0, 0, 0, distinct), 0.0)
-    rows.features = np.zeros((0, plan.merged.network[last - 1].outputs), np.float32)
+    kind, kernel = plan.kind(first), plan.kernel_for(first, last, 0)
+    distinct = 0 if plan.deduplication and kind == "sparse" else None
+    for number in range(first, last):
+        name = plan.kernel_for(number, last, 0).name if kind == "image" else kernel.name
+        batch.totals[number].add(LayerCounts(name, 0, 0, 0, 0, distinct), 0.0)
+    rows.features = np.zeros((0, plan.merged.network.sizes[last]), np.float32)
     run.steps.report(batch.first, batch.last, last)
     return True
 
@@ -286,11 +297,11 @@ def _statistics(network: Network, totals: Sequence[_LayerTotal]) -> tuple[LayerS
             active_rows=total.active_inputs,
             distinct_rows=total.distinct,
             nonzeros=total.nonzeros,
-            density=_density(total, layer.outputs),
+            density=_density(total, outputs),
             performed_edges=total.performed_edges,
             seconds=total.seconds,
         )
-        for number, (layer, total) in enumerate(zip(network, totals, strict=True), start=1)
+        for number, (outputs, total) in enumerate(zip(network.sizes[1:], totals, strict=True), start=1)
     )
 
 

@@ -13,9 +13,6 @@ from sparsenn.backends.ladder import Stage, ladder_for, rungs_of
 from sparsenn.backends.meter import Ceilings, Measurement, Meter
 from sparsenn.backends.selection import meter_for
 from sparsenn.errors import UsageError
-from sparsenn.formats import CSR, Array
-from sparsenn.layers import Linear
-from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
 __all__ = ["LadderResult", "RungResult", "run_ladder"]
@@ -59,12 +56,13 @@ class LadderResult:
     ----------
     operation, device : which ladder, and where, in words.
     stage, stages : what a stage is called, and how many there were.
-    rows, runs : input rows, and timed runs of each stage.
+    rows, runs : input rows, or what stands for them, and timed runs of each stage.
     ceilings : what the device can do at most.
     floor_seconds : the time below which no rung can come, all stages added up.
     bytes, multiply_adds : the least that must be moved and computed.
     rungs : in the ladder's order.
     scaled : whether errors are in parts of the reference's largest element; else they are absolute.
+    row : what one of the rows is called.
     left_out : rungs that cannot run this problem, with the reason.
     """
 
@@ -80,6 +78,7 @@ class LadderResult:
     multiply_adds: int
     rungs: tuple[RungResult, ...]
     scaled: bool = False
+    row: str = "row"
     left_out: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -151,8 +150,8 @@ def _median_total(stages: Sequence[Sequence[float | None]]) -> float | None:
 
 def run_ladder(
     operation: str,
-    network: Network | Sequence[Linear],
-    inputs: CSR | Array,
+    network: Any,
+    inputs: Any,
     *,
     device: str = "auto",
     runs: int = 20,
@@ -186,7 +185,8 @@ def run_ladder(
     ladder = ladder_for(operation)
     backend = backend_for(device)
     rungs = rungs_of(operation, backend.device, sweep)
-    reasons = [rung.why_not(network, inputs) for rung in rungs]
+    asked = ladder.asked(network, inputs)
+    reasons = [rung.why_not(*asked) for rung in rungs]
     climbers = [_Climber(rung) for rung, reason in zip(rungs, reasons, strict=True) if reason is None]
     meter = meter_for(backend)
     ceilings = meter.ceilings()
@@ -206,7 +206,7 @@ def run_ladder(
         device=backend.description,
         stage=ladder.stage,
         stages=stages,
-        rows=inputs.shape[0],
+        rows=ladder.row_count(network, inputs),
         runs=runs,
         ceilings=ceilings,
         floor_seconds=floor,
@@ -214,5 +214,6 @@ def run_ladder(
         multiply_adds=multiply_adds,
         rungs=tuple(climber.result() for climber in climbers),
         scaled=ladder.scaled,
+        row=ladder.row,
         left_out=tuple((rung.name, reason) for rung, reason in zip(rungs, reasons, strict=True) if reason is not None),
     )

@@ -7,7 +7,7 @@ copy of a neuron they read become equal themselves. Networks built by Kronecker 
 RadiX-Net builds them, shrink by about the size of the block; in an unstructured network nothing is found and the
 layers are used as they are.
 
-Only sparse layers are merged, and of those not the outputs that a dense layer reads: dense layers stay as they are.
+Only sparse layers are merged, and of those not the outputs that a layer of another kind reads: such stay as they are.
 
 A summed weight is computed in float64 and rounded once to float32, so that the factored product (w1 + w2)·x is never
 further from the exact value than the rounding of w1·x + w2·x allows.
@@ -22,7 +22,7 @@ import numpy as np
 from sparsenn.formats import CSC, Array, equal_groups
 from sparsenn.formats.conversion import scan
 from sparsenn.jit import compiled
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import SparseLinear
 from sparsenn.network import Layer, Network
 from sparsenn.workers import map_threads
 
@@ -39,7 +39,8 @@ class Merged:
     Parameters
     ----------
     network : layers whose outputs are the distinct ones of the original's.
-    copies : for each layer, (outputs,) int64: how many of the original's neurons each output stands for.
+    copies : for each layer, (outputs,) int64: how many of the original's neurons each output stands for; read-only
+        where all stand for one.
     expansion : (original outputs,) int64: which output of the last layer holds each original one; None if all do
         themselves.
     """
@@ -51,7 +52,12 @@ class Merged:
 
 def unmerged(network: Network) -> Merged:
     """Return the network as it is, every output standing for itself."""
-    return Merged(network, tuple(np.ones(layer.outputs, np.int64) for layer in network), None)
+    return Merged(network, tuple(map(_ones, network.sizes[1:])), None)
+
+
+def _ones(count: int) -> Array:
+    """Return that many ones, which take no memory."""
+    return np.broadcast_to(np.int64(1), (count,))
 
 
 def merge_equal_outputs(network: Network) -> Merged:
@@ -61,11 +67,16 @@ def merge_equal_outputs(network: Network) -> Merged:
     classes: Array | None = None  # for each input of the next layer, the merged output that holds it
     count = network.inputs
     for number, (layer, found) in enumerate(zip(network, _search(network), strict=True), start=1):
-        representatives, group = found
+        if not isinstance(layer, SparseLinear):  # what it reads was not merged, and nor is what it gives
+            layers.append(layer)
+            count = network.sizes[number]
+            copies.append(_ones(count))
+            continue
+        representatives, group = found or (np.arange(layer.outputs), np.arange(layer.outputs))
         merged = layer
-        if isinstance(layer, SparseLinear) and (classes is not None or representatives.size < layer.outputs):
+        if classes is not None or representatives.size < layer.outputs:
             merged = _reduce(layer, representatives, classes, count)
-            if classes is not None and not _is_dense(network, number):
+            if classes is not None and found is not None:
                 again, regroup = _equal_outputs(merged)
                 group = regroup[group]
                 merged = merged if again.size == merged.outputs else _reduce(merged, again, None, count)
@@ -73,25 +84,19 @@ def merge_equal_outputs(network: Network) -> Merged:
         copies.append(np.bincount(group, minlength=merged.outputs).astype(np.int64))
         count = merged.outputs
         classes = None if count == layer.outputs else group
-    return Merged(Network(tuple(layers)), tuple(copies), classes)
+    return Merged(Network(tuple(layers), network.image), tuple(copies), classes)
 
 
-def _is_dense(network: Network, number: int) -> bool:
-    """Whether there is a layer of that number, counted from 0, and it is dense."""
-    return number < len(network) and isinstance(network[number], Linear)
-
-
-def _search(network: Network) -> list[tuple[Array, Array]]:
+def _search(network: Network) -> list[tuple[Array, Array] | None]:
     """Group the equal outputs of each layer; layers do not depend on each other for that.
 
-    Where outputs are not to be merged, each is a group.
+    None stands for layers whose outputs are not to be merged.
     """
 
-    def groups(number: int) -> tuple[Array, Array]:
+    def groups(number: int) -> tuple[Array, Array] | None:
         layer = network[number]
-        if isinstance(layer, SparseLinear) and not _is_dense(network, number + 1):
-            return _equal_outputs(layer)
-        return np.arange(layer.outputs), np.arange(layer.outputs)
+        read_by_others = number + 1 < len(network) and not isinstance(network[number + 1], SparseLinear)
+        return _equal_outputs(layer) if isinstance(layer, SparseLinear) and not read_by_others else None
 
     if network.edges < _THREADED_EDGES * len(network):
         return list(map(groups, range(len(network))))

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, StepInput, StepOutput, Variant, backend_for, launch_dense, variants
-from sparsenn.backends import variant as variant_named
+from sparsenn.backends import (
+    Backend,
+    Features,
+    StepInput,
+    StepOutput,
+    Variant,
+    image_kernel,
+    launch_dense,
+    launch_images,
+)
+from sparsenn.engine.kernels import (
+    OPERATION,
+    Chosen,
+    choices,
+    choose_convolution,
+    choose_kernels,
+    fastest_dense,
+    sparse_kernels,
+)
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.wording import describe
-from sparsenn.errors import ResourceError, ShapeError, UsageError, unknown_name
-from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Linear
-from sparsenn.network import Network
+from sparsenn.errors import ResourceError, ShapeError, UsageError
+from sparsenn.formats import CSR
+from sparsenn.layers import Conv2d
+from sparsenn.network import Network, kind_of
 
-__all__ = ["Plan", "choices", "plan", "those_that_can"]
-
-OPERATION, DENSE_OPERATION = "spmspm", "mlp"
-"""What sparse layers are, and dense ones."""
-
-AUTO = {
-    OPERATION: {"cpu": ("panel",), "cuda": ("resident", "chunks"), "reference": ("reference",)},
-    DENSE_OPERATION: {
-        "cpu": ("blas",),
-        "cuda": ("tensor_shared", "tensor_shared_tf32", "tensor_shared_half", "cublas"),
-        "reference": ("reference",),
-    },
-}
-"""The kernels that `auto` takes by operation and device, of those that can run the problem: the first to begin with;
-of dense layers', those of the precision that is asked for."""
-
-PRECISIONS = ("float32", "tf32", "fp16")
-"""What dense layers may be multiplied in; sums are float32."""
+__all__ = ["Plan", "choices", "plan"]
 
 FIRST_LOOK = 24
 """Layers after which it is first looked how many rows are left, where the kernel for the rest depends on that."""
@@ -74,8 +73,9 @@ class Plan:
     compaction, deduplication, merging : drop dead rows; compute equal rows once; compute equal outputs once.
     droppable_from : layers (counted from 0) after which rows of zeros can be dropped, because all later layers
         keep them at zero; the number of layers minus 1 is always among them.
-    dense_kernels : the variants that may run dense layers; consecutive ones are run by the first that can.
-    precision : in which dense layers are multiplied.
+    dense_kernels : the variants that may run dense layers; consecutive ones are run by the fastest that can.
+    conv_kernels : the variants that may run convolutions; `convolutions` says which one runs which.
+    precision : the least in which dense layers and convolutions may be multiplied.
     seconds : time the planning took.
     """
 
@@ -94,6 +94,7 @@ class Plan:
     merging: bool
     droppable_from: int
     dense_kernels: tuple[Variant, ...] = ()
+    conv_kernels: tuple[Variant, ...] = ()
     precision: str = "float32"
     seconds: float = field(default=0.0, compare=False)
 
@@ -105,8 +106,18 @@ class Plan:
     @property
     def rechosen_from(self) -> int | None:
         """The layer, counted from 0, from which on the kernel of sparse layers depends on the rows left, if any."""
-        after = FIRST_LOOK if not self.dense_kernels else min(FIRST_LOOK, self.segments[0][1])
+        after = FIRST_LOOK if not self.is_mixed else min(FIRST_LOOK, self.segments[0][1])
         return after if len(self.kernels) > 1 and after < len(self.network) else None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are layers that are not sparse."""
+        return any(kind_of(layer) != "sparse" for layer in self.network)
+
+    @property
+    def has_image_layers(self) -> bool:
+        """Whether there are layers of images."""
+        return any(kind_of(layer) == "image" for layer in self.network)
 
     @property
     def device(self) -> str:
@@ -126,7 +137,7 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """The (first, last) ranges of layers whose weights are prepared together: all sparse, or all dense.
+        """The (first, last) ranges of layers whose weights are prepared together, all of one kind.
 
         Where memory holds all weights, these are the longest such ranges. Otherwise each takes what weights may take,
         or half of it where the next one is prepared meanwhile; a layer that takes more than that by itself is a range
@@ -152,31 +163,48 @@ class Plan:
         """Return the stack of a segment, on the device."""
         first, last = self.segments[segment]
         network = self.merged.network
-        if self.is_dense(first):
+        if self.kind(first) == "dense":
             return self.backend.prepare_dense(network.dense_layers(first, last))
+        if self.kind(first) == "image":
+            return self.backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
         return self.backend.prepare(network.sparse_layers(first, last), self.merged.copies[first:last])
 
-    def is_dense(self, layer: int) -> bool:
-        """Whether a layer, counted from 0, is dense."""
-        return isinstance(self.network[layer], Linear)
+    def kind(self, layer: int) -> str:
+        """Return whether a layer, counted from 0, is `sparse`, `dense`, or one of images: `image`."""
+        return kind_of(self.network[layer])
 
     @cached_property
     def dense_segments(self) -> dict[Variant, list[tuple[int, int]]]:
         """The segments of dense layers by the kernel that runs them."""
         found: dict[Variant, list[tuple[int, int]]] = {}
         for first, last in self.segments:
-            if self.is_dense(first):
+            if self.kind(first) == "dense":
                 found.setdefault(self.kernel_for(first, last, self.inputs), []).append((first, last))
         return found
+
+    @cached_property
+    def convolutions(self) -> dict[int, Chosen]:
+        """For each convolution, counted from 0, the kernel that runs it, and why that."""
+        layers = zip(self.network, self.network.shapes, strict=False)
+        return {
+            number: choose_convolution(self.conv_kernels, layer, shape, number)
+            for number, (layer, shape) in enumerate(layers)
+            if isinstance(layer, Conv2d)
+        }
 
     def kernel_for(self, layer: int, last: int, rows: int) -> Variant:
         """Return the kernel of a launch that begins at `layer`, of those up to `last`, with so many rows.
 
         Where there is a choice, the first launch is the first kernel's. Then it is known how fast rows go, and that
-        kernel is taken whose estimate is least if no more of them leave. Dense layers are always run to `last`.
+        kernel is taken whose estimate is least if no more of them leave. Dense layers are always run to `last`, layers
+        of images one by one.
         """
-        if self.is_dense(layer):
-            return those_that_can(self.dense_kernels, self.network.dense_layers(layer, last), None, layer)[0]
+        if self.kind(layer) == "image":
+            if layer in self.convolutions:
+                return self.convolutions[layer].kernel
+            return image_kernel(self.backend, self.network.image_layers(layer, layer + 1)[0])
+        if self.kind(layer) == "dense":
+            return fastest_dense(self.dense_kernels, self.network.dense_layers(layer, last), rows, layer)
         if layer == 0 or len(self.kernels) == 1:
             return self.kernels[0]
         rest = self.merged.network.sparse_layers(layer, last)
@@ -197,23 +225,25 @@ class Plan:
 
     def launch(self, kernel: Variant, step: StepInput, layer: int, stop: int) -> StepOutput:
         """Run layers `layer` to `stop`, which are those of the step, with a kernel of their kind."""
-        if kernel.operation == DENSE_OPERATION:
+        if self.kind(layer) == "dense":
             return launch_dense(self.backend, kernel, self.network.dense_layers(layer, stop), step)
+        if self.kind(layer) == "image":
+            return launch_images(self.backend, kernel, step)
         output: StepOutput = kernel.launch(step)
         return output
 
     def groups_after(self, kernel: Variant, stop: int) -> bool:
         """Whether equal rows are looked for after a launch that ends before layer `stop`.
 
-        What dense layers give is looked at for the sparse layers that follow only: it is seldom equal.
+        What other layers than sparse ones give is looked at for the sparse layers that follow only: it is seldom equal.
         """
-        if kernel.operation == DENSE_OPERATION:
-            return self.deduplication and stop < len(self.network) and not self.is_dense(stop)
+        if kernel.operation != OPERATION:
+            return self.deduplication and stop < len(self.network) and self.kind(stop) == "sparse"
         return self.deduplication and not kernel.groups_rows
 
     def scatters(self, layer: int, features: Features) -> bool:
         """Whether multiplying only the non-zeros of `features` in this layer beats gathering from dense rows."""
-        if not self.adaptive or self.is_dense(layer):
+        if not self.adaptive or self.kind(layer) != "sparse":
             return False
         weights = self.merged.network.sparse_layers(layer, layer + 1)[0].weights
         rows, width = features.shape
@@ -226,11 +256,12 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decisions as plain values for JSON."""
+        convolving = (chosen.kernel for chosen in self.convolutions.values())
         return {
             "text": str(self),
             "device": self.device,
             "kernel": self.kernel.name,
-            "kernels": [kernel.name for kernel in (*self.kernels, *self.dense_segments)],
+            "kernels": [kernel.name for kernel in dict.fromkeys((*self.kernels, *convolving, *self.dense_segments))],
             "precision": self.precision,
             "adaptive": self.adaptive,
             "batch_size": self.batch_size,
@@ -241,7 +272,7 @@ class Plan:
             "compaction": self.compaction,
             "deduplication": self.deduplication,
             "merging": self.merging,
-            "computed_neurons": sum(layer.outputs for layer in self.merged.network),
+            "computed_neurons": sum(self.merged.network.sizes[1:]),
             "computed_edges": self.merged.network.edges,
         }
 
@@ -271,9 +302,12 @@ def plan(
     inputs : CSR of shape (rows, network.inputs), float32.
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
     kernel : `auto`, or a variant by name: it is obeyed or refused, never replaced. Where there are sparse layers it is
-        one of `spmspm` and runs these, and dense ones are left to `auto`; else it is one of `mlp`.
-    precision : `float32`, `tf32` or `fp16`, in which dense layers are multiplied, and sparse ones only in the first;
-        sums are float32 in any case. The reference computes in float64.
+        one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else one of `mlp`.
+        Layers of other kinds are left to `auto`.
+    precision : `float32`, `tf32` or `fp16`: the least in which dense layers and convolutions may be multiplied. `auto`
+        takes a kernel of float32 for layers that none of the precision can run, and for convolutions that it should be
+        faster with. Sparse layers are multiplied in float32 only. Sums are float32 in any case; the reference computes
+        in float64.
     batch_size : inputs taken through the network together; by default as many as the memory limit allows.
     memory_limit : bytes for the rows in flight; by default half of the memory that is free.
     weight_memory : bytes that prepared weights may take on the device; by default half of what is free on a GPU,
@@ -301,17 +335,9 @@ def plan(
     for name, size in sizes:
         if size is not None and size < 1:
             raise UsageError(f"a {name} of {size} is not positive")
-    kinds = {isinstance(layer, Linear) for layer in network}
-    if precision != "float32":
-        _check_precision(precision, network)
-    operation = OPERATION if False in kinds else DENSE_OPERATION
-    backend, candidates = choices(device, kernel, operation, precision)
+    backend, kernels = choose_kernels(network, device, kernel, precision)
     merged = merge_equal_outputs(network) if merging else unmerged(network)
-    kernels: tuple[Variant, ...] = ()
-    dense_kernels = candidates
-    if operation == OPERATION:
-        kernels = _sparse_kernels(candidates, merged.network, inputs)
-        dense_kernels = _named(DENSE_OPERATION, backend.device, "auto", precision) if True in kinds else []
+    sparse = sparse_kernels(kernels.sparse, merged.network, inputs)
     limit = memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
     made = Plan(
         network=network,
@@ -319,8 +345,8 @@ def plan(
         inputs=inputs.shape[0],
         density=inputs.density,
         backend=backend,
-        kernels=kernels,
-        adaptive=kernel == "auto" and bool(kernels) and kernels[0].name == "panel",
+        kernels=sparse,
+        adaptive=kernel == "auto" and bool(sparse) and sparse[0].name == "panel",
         batch_size=batch_size or _largest_batch(merged.network, inputs.shape[0], limit),
         memory_limit=limit,
         weight_memory=weight_memory or backend.weight_memory(),
@@ -328,95 +354,12 @@ def plan(
         deduplication=deduplication,
         merging=merging,
         droppable_from=_droppable_from(network),
-        dense_kernels=tuple(dense_kernels),
+        dense_kernels=kernels.dense,
+        conv_kernels=kernels.convolutions,
         precision=precision,
     )
-    _ = made.dense_segments  # refuses dense layers that none of the kernels can run
+    _ = made.dense_segments, made.convolutions  # refuses layers that none of the kernels can run
     return replace(made, seconds=time.perf_counter() - start)
-
-
-def choices(
-    device: str, kernel: str, operation: str = OPERATION, precision: str = "float32"
-) -> tuple[Backend, list[Variant]]:
-    """Return the backend, and the kernels that may run on it, for a device and a kernel as given to `plan`.
-
-    A kernel that only the CPU has takes `auto` to the CPU.
-
-    Parameters
-    ----------
-    device, kernel, precision : as `plan` takes them.
-    operation : `mlp` for networks of dense layers only, else `spmspm`.
-
-    Raises
-    ------
-    UsageError
-        The device or the kernel does not exist, or it does not have the precision.
-    DeviceError
-        The device is not there.
-    """
-    only_cpu = device == "auto" and kernel in {entry.name for entry in variants(operation, "cpu")}
-    backend = backend_for("cpu" if only_cpu else device)
-    return backend, _named(operation, backend.device, kernel, precision)
-
-
-def _named(operation: str, device: str, kernel: str, precision: str) -> list[Variant]:
-    """Return the variants of a device that `kernel` names, `auto` or one, in the order in which they are preferred."""
-    if kernel != "auto":
-        chosen = variant_named(operation, kernel, device)
-        if chosen.precision != precision:
-            raise UsageError(
-                f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
-                f"precision {chosen.precision}, or for another kernel"
-            )
-        return [chosen]
-    order = AUTO[operation][device]
-    registered = {entry.name: entry for entry in variants(operation, device)}
-    found = [registered[name] for name in order if name in registered and registered[name].precision == precision]
-    if not found:
-        known = dict.fromkeys(registered[name].precision for name in order if name in registered)
-        raise UsageError(f"dense layers are not multiplied in {precision} on {device}; known: {', '.join(known)}")
-    return found
-
-
-def _check_precision(precision: str, network: Network) -> None:
-    """Refuse a precision that does not exist, or that sparse layers do not have."""
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
-    number = next((number for number, layer in enumerate(network, start=1) if not isinstance(layer, Linear)), None)
-    if number is not None:
-        raise UsageError(
-            f"layer {number} is sparse, and sparse layers are multiplied in float32 only; leave out precision "
-            f"{precision}, which networks of dense layers take"
-        )
-
-
-def _sparse_kernels(candidates: Sequence[Variant], network: Network, inputs: CSR) -> tuple[Variant, ...]:
-    """Return the variants that can run all sparse layers of a network, or say why none can."""
-    able = tuple(candidates)
-    for first, last in network.runs():
-        if not isinstance(network[first], Linear):
-            layers = network.sparse_layers(first, last)
-            able = those_that_can(able, Network(layers), inputs if first == 0 else _any_rows(layers[0].inputs), first)
-    return able
-
-
-def _any_rows(width: int) -> CSR:
-    """Return inputs that say no more than what dense layers give does: rows of different values."""
-    return from_dense(np.repeat([[1], [2]], width, axis=1))
-
-
-def those_that_can(candidates: Sequence[Variant], problem: Any, inputs: CSR | None, first: int) -> tuple[Variant, ...]:
-    """Return the variants that can run consecutive layers, the first of them number `first`, or say why none can.
-
-    problem, inputs : what `Variant.why_not` takes.
-    """
-    reasons = [(candidate, candidate.why_not(problem, inputs)) for candidate in candidates]
-    able = tuple(candidate for candidate, reason in reasons if reason is None)
-    if not able:
-        what = f"layers {first + 1} to {first + len(problem)}" if first else "this"
-        texts = (f"the kernel {candidate.name!r} cannot run {what}: {reason}" for candidate, reason in reasons)
-        raise UsageError("; ".join(texts))
-    return able
 
 
 def _droppable_from(network: Network) -> int:
@@ -427,8 +370,8 @@ def _droppable_from(network: Network) -> int:
 
 def _largest_batch(network: Network, inputs: int, limit: int) -> int:
     """Return how many inputs fit: a row's floats before and after a launch, once more while parts are joined."""
-    outputs = max(layer.outputs for layer in network)
-    per_row = 3 * 4 * max(outputs, network.inputs if isinstance(network[0], Linear) else 0) + 64
+    widest = max(network.sizes[1:]) if kind_of(network[0]) == "sparse" else network.widest  # sparse rows stay sparse
+    per_row = 3 * 4 * widest + 64
     if per_row > limit:
         raise ResourceError(f"a memory limit of {limit:,} bytes does not hold one row, which takes {per_row:,}")
     return max(1, min(inputs, limit // per_row))

@@ -1,19 +1,36 @@
-"""Predictor: a network of dense layers, kept ready on a device and called with rows, wherever they are."""
+"""Predictor: a network of dense layers and layers of images, kept ready on a device and called with rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sparsenn.backends import Variant
-from sparsenn.engine.plan import DENSE_OPERATION, choices, those_that_can
-from sparsenn.errors import ShapeError
-from sparsenn.network import Network
+from sparsenn.backends import Variant, image_kernel, run_images
+from sparsenn.engine.finite import check_overflow
+from sparsenn.engine.kernels import Kernels, choose_convolution, choose_kernels, fastest_dense
+from sparsenn.errors import InputError, ShapeError, UsageError
+from sparsenn.formats import Array
+from sparsenn.layers import Conv2d
+from sparsenn.network import Network, kind_of
 
 __all__ = ["Predictor"]
 
 
+@dataclass(frozen=True)
+class _Step:
+    """Layers `first` to `last`, counted from 0, and what runs them; `chosen` if there were kernels to choose from."""
+
+    first: int
+    last: int
+    kernel: Variant
+    run: Callable[[Array], Array]
+    chosen: bool = True
+
+
 class Predictor:
-    """Runs a network of dense layers on rows of features, one call a batch.
+    """Runs a network of dense layers and layers of images on rows of features, one call a batch.
 
     Weights are brought to the device once. Rows may be NumPy or CuPy arrays, lists of lists, or anything that speaks
     DLPack or CUDA's array interface; those already on the device, in float32 and row-major, are not copied. A call with
@@ -21,10 +38,10 @@ class Predictor:
 
     Parameters
     ----------
-    network : dense layers only.
+    network : without sparse layers.
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
-    kernel : `auto`, or a variant of `mlp` by name.
-    precision : `float32`, `tf32` or `fp16`: what is multiplied; sums are float32.
+    kernel : `auto`, or a variant by name: of `conv2d` where there are convolutions, else of `mlp`.
+    precision : `float32`, `tf32` or `fp16`, as `plan` takes it.
 
     Raises
     ------
@@ -40,36 +57,85 @@ class Predictor:
     def __init__(
         self, network: Network, *, device: str = "auto", kernel: str = "auto", precision: str = "float32"
     ) -> None:
-        layers = network.dense_layers()
+        for number, layer in enumerate(network, start=1):
+            if kind_of(layer) == "sparse":
+                raise UsageError(
+                    f"layer {number} is sparse; a Predictor runs dense layers and layers of images: use infer"
+                )
         self.network = network
-        self.backend, candidates = choices(device, kernel, DENSE_OPERATION, precision)
-        self.kernel: Variant = those_that_can(candidates, layers, None, 0)[0]
-        self._stack = self.backend.prepare_dense(layers)
+        self.backend, kernels = choose_kernels(network, device, kernel, precision)
+        self._steps = tuple(self._prepared(kernels))
+        self._images = any(kind_of(layer) == "image" for layer in network)
+
+    def _prepared(self, kernels: Kernels) -> Iterator[_Step]:
+        """Yield the steps, their weights on the device; consecutive dense layers are one."""
+        network, backend = self.network, self.backend
+        for first, last in network.runs():
+            if kind_of(network[first]) == "dense":
+                dense = network.dense_layers(first, last)
+                kernel = fastest_dense(kernels.dense, dense, rows=1, first=first)
+                yield _Step(first, last, kernel, partial(kernel.launch, backend.prepare_dense(dense)))
+                continue
+            stack = backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
+            for place, layer in enumerate(stack.layers):
+                convolves, number = isinstance(layer, Conv2d), first + place
+                if isinstance(layer, Conv2d):
+                    kernel = choose_convolution(kernels.convolutions, layer, stack.shapes[place], number).kernel
+                else:
+                    kernel = image_kernel(backend, layer)
+                yield _Step(number, number + 1, kernel, partial(run_images, kernel, stack, place), convolves)
+
+    @property
+    def kernel(self) -> Variant:
+        """The variant that runs the first layers."""
+        return self._steps[0].kernel
 
     def __call__(self, rows: Any) -> Any:
         """Return the network's outputs for rows of shape (rows, inputs), as an array of shape (rows, outputs).
 
-        It is where the rows were: a NumPy array for rows on the host, a CuPy array for rows on a GPU. Its type is
-        float32; float16 where the rows are that and the kernel takes them, as those of precision `fp16` on a GPU do;
-        float64 on the device `reference`.
+        Images may come as an array of shape (images, channels, height, width), too. The outputs are where the rows
+        were: a NumPy array for rows on the host, a CuPy array for rows on a GPU. Their type is float32; float16 where
+        the rows are that and the kernels take them, as those of precision `fp16` on a GPU do; float64 on the device
+        `reference`.
+
+        Numbers of layers of images are looked at where the rows are on the host. For rows on a GPU that would mean to
+        wait; what is infinite or NaN is then seen in the outputs.
 
         Raises
         ------
         ShapeError
             The rows are no matrix, or not as wide as the network's inputs.
         InputError
-            They are not of real numbers.
+            They are not of real numbers; or they are images with a number that is infinite or NaN.
+        NumericError
+            They are on the host, and numbers went beyond what precision `fp16` holds.
         UsageError
             They are on a GPU that the network is not on.
         OutOfMemoryError
             Rows or outputs do not fit on the device.
         """
-        placed, on_host = self.backend.take_in(rows, self.kernel.half_rows)
+        placed, on_host = self.backend.take_in(self._as_rows(rows), all(step.kernel.half_rows for step in self._steps))
         if placed.shape[1] != self.network.inputs:
             raise ShapeError(f"the rows have {placed.shape[1]} columns; the network takes {self.network.inputs}")
-        outputs = self.kernel.launch(self._stack, placed)
-        return self.backend.fetch(outputs) if on_host else outputs
+        checks = on_host and self._images
+        if checks and not self.backend.all_finite(placed):
+            raise InputError("a number of the rows is infinite or NaN; check where they come from")
+        values = placed
+        for step in self._steps:
+            values = step.run(values)
+            if checks:
+                check_overflow(self.backend, step.kernel, values, step.first, step.last)
+        return self.backend.fetch(values) if on_host else values
+
+    def _as_rows(self, rows: Any) -> Any:
+        """Return images as rows; anything else as it is."""
+        shape = tuple(getattr(rows, "shape", ()))
+        if len(shape) != 4 or shape[1:] != self.network.image or not hasattr(rows, "reshape"):
+            return rows
+        return rows.reshape(shape[0], self.network.inputs)
 
     def __str__(self) -> str:
-        widths = " - ".join(str(width) for width in (self.network.inputs, *(layer.outputs for layer in self.network)))
-        return f"{widths} on {self.backend.description}, kernel {self.kernel.name}: {self.kernel.summary}"
+        sizes = " - ".join(" × ".join(map(str, shape)) for shape in self.network.shapes)
+        kernels = {step.kernel.name: step.kernel for step in self._steps if step.chosen}
+        told = ", ".join(f"kernel {name}: {kernel.summary}" for name, kernel in kernels.items())
+        return f"{sizes} on {self.backend.description}{f', {told}' if told else ''}"

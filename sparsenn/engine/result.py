@@ -108,7 +108,8 @@ class Result:
     Parameters
     ----------
     plan : what was run.
-    inputs, neurons, layers, edges : the problem's size; `neurons` is the width of the input.
+    inputs, neurons, layers, edges : the problem's size; `neurons` is the width of the input, `edges` the connections
+        from layer to layer: the weights, each as often as an input's pixels meet it.
     categories : sorted int64, the inputs (counted from 0) whose final row has a non-zero.
     statistics : one record a layer.
     seconds : where the time went.

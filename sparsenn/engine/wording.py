@@ -20,24 +20,59 @@ def describe(plan: Plan) -> str:
 def _problem(plan: Plan) -> str:
     count = len(plan.batches)
     batches = "in one batch" if count == 1 else f"in {count} batches of up to {plan.batch_size:,}"
-    layers = f"{len(plan.network)} layer{'s' if len(plan.network) > 1 else ''}"
+    network = plan.network
+    layers = f"{len(network)} layer{'s' if len(network) > 1 else ''}"
+    size = f"{network.edges:,} edges"
+    if plan.has_image_layers:
+        size = f"{network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input"
     return (
-        f"{plan.inputs:,} inputs ({100 * plan.density:.1f} % dense) through {layers} with "
-        f"{plan.network.edges:,} edges on {plan.device}, {batches}."
+        f"{plan.inputs:,} inputs ({100 * plan.density:.1f} % dense) through {layers} with {size} on {plan.device}, "
+        f"{batches}."
     )
 
 
 def _kernels(plan: Plan) -> str:
-    if not plan.dense_kernels:
+    if not plan.is_mixed:
         return f"Kernel {_sparse_kernels(plan)}."
+    runs = plan.network.runs()
+    sparse = [run for run in runs if plan.kind(run[0]) == "sparse"]
     dense = (
-        f"Dense layers ({_spans(segments)}): kernel {kernel.name}: {kernel.summary}{_rounding(plan.precision)}."
+        f"Dense layers ({_spans(segments)}): kernel {kernel.name}: {kernel.summary}{_rounding(kernel.precision)}."
         for kernel, segments in plan.dense_segments.items()
     )
-    sparse = [run for run in plan.network.runs() if not plan.is_dense(run[0])]
-    return " ".join(
-        [*([f"Sparse layers ({_spans(sparse)}): kernel {_sparse_kernels(plan)}."] if sparse else ()), *dense]
+    parts = (
+        *([f"Sparse layers ({_spans(sparse)}): kernel {_sparse_kernels(plan)}."] if sparse else ()),
+        *_convolutions(plan),
+        *dense,
+        *_other_image_layers(plan),
     )
+    return " ".join(parts)
+
+
+def _convolutions(plan: Plan) -> list[str]:
+    """Say which kernel each convolution gets, and why; those that share both are told of together."""
+    shared: dict[tuple[str, str], list[int]] = {}
+    for number, chosen in plan.convolutions.items():
+        text = f"kernel {chosen.kernel.name}: {chosen.kernel.summary}{_rounding(chosen.kernel.precision)}"
+        shared.setdefault((text, chosen.reason), []).append(number)
+    return [
+        f"Convolutions ({_numbers(numbers)}): {text}{f'; {reason}' if reason else ''}."
+        for (text, reason), numbers in shared.items()
+    ]
+
+
+def _other_image_layers(plan: Plan) -> list[str]:
+    """Say which layers of images have but one way to be run."""
+    named: dict[str, list[int]] = {}
+    for first, last in plan.network.runs():
+        if plan.kind(first) == "image":
+            for number, layer in enumerate(plan.network.image_layers(first, last), start=first):
+                if number not in plan.convolutions:
+                    named.setdefault(layer.name, []).append(number)
+    if not named:
+        return []
+    told = ", ".join(f"{name} ({_numbers(numbers)})" for name, numbers in named.items())
+    return [f"The device's own functions: {told}."]
 
 
 def _rounding(precision: str) -> str:
@@ -62,10 +97,13 @@ def _merging(plan: Plan) -> str:
         return ""
     if not plan.merging:
         return "Equal outputs are not merged."
-    neurons = sum(layer.outputs for layer in plan.network)
-    computed = sum(layer.outputs for layer in plan.merged.network)
+    neurons = sum(plan.network.sizes[1:])
+    computed = sum(plan.merged.network.sizes[1:])
     if computed == neurons:
-        kind = "sparse layer, of those that no dense one reads," if plan.dense_kernels else "layer"
+        kind = "layer"
+        if plan.is_mixed:
+            reader = "layer of another kind" if plan.has_image_layers else "dense one"
+            kind = f"sparse layer, of those that no {reader} reads,"
         return f"No two outputs of a {kind} are equal: nothing to merge."
     return (
         f"Equal outputs merged: {computed:,} of {neurons:,} neurons and {plan.merged.network.edges:,} of "
@@ -89,10 +127,15 @@ def _rows(plan: Plan) -> str:
         dead = f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last that revives them"
     if not (plan.deduplication and plan.kernels):
         return f"{dead}; equal rows are not looked for."
-    where = ", looked for before and after sparse layers" if plan.dense_kernels else ""
+    where = ", looked for before and after sparse layers" if plan.is_mixed else ""
     return f"{dead}; equal rows are computed once{where}."
 
 
 def _spans(ranges: Sequence[tuple[int, int]]) -> str:
     """Return ranges of layers, counted from 0 with their ends excluded, as a reader counts them."""
     return ", ".join(f"{first + 1}" if last == first + 1 else f"{first + 1}–{last}" for first, last in ranges)
+
+
+def _numbers(layers: Sequence[int]) -> str:
+    """Return layers, counted from 0, as a reader counts them."""
+    return ", ".join(str(number + 1) for number in layers)

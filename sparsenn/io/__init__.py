@@ -7,7 +7,7 @@
 `matrix_market`     sparse matrices in `.mtx` files
 `idx`               dense arrays in the format of MNIST
 `fann`, `csv`       tables of inputs and targets for training, as text
-`model`             a trained model: dense layers, loss, provenance
+`model`             a trained model: its layers, of images too, its loss and provenance
 `checkpoint`        a training under way
 ==================  =================================================================================================
 

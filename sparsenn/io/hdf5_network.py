@@ -57,7 +57,7 @@ def write_network(group: h5py.Group, network: Network) -> None:
             "<i8",
             [matrix.indptr for matrix, record in zip(weights, table, strict=True) if record["degree"] < 0],
         ),
-        ("biases", "<f4", [layer.bias for layer in network if isinstance(layer.bias, np.ndarray)]),
+        ("biases", "<f4", [layer.bias for layer in layers if isinstance(layer.bias, np.ndarray)]),
     ):
         _write_joined(group, name, dtype, arrays)
 

@@ -1,11 +1,16 @@
-"""One HDF5 file for a trained model: its dense layers, what it was trained for, and provenance.
+"""One HDF5 file for a trained model: its layers, what it was trained for, and provenance.
 
 Everything is stored as it is in memory, uncompressed and contiguous.
 
 ::
 
     attributes          format = "sparsenn model", version
-    description         JSON: loss, classes (whether the outputs are scores of classes), provenance
+    description         JSON: loss, classes (whether the outputs are scores of classes), provenance; image (channels,
+                        height and width, or null) and resize (how other images become so, or null)
+    layers, layerK/     the layers, as `sparsenn.io.model_layers` tells
+
+Files of version 1 hold dense layers only, and neither image nor resize; checkpoints hold their layers likewise::
+
     layers              one record a layer, `DENSE_LAYER`
     layer1/weights      float32 (inputs, outputs); so for each layer, counted from 1
     layer1/bias         float32 (outputs,)
@@ -25,16 +30,19 @@ import h5py
 import numpy as np
 
 from sparsenn.backends.trainer import LOSSES
-from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
+from sparsenn.errors import FileFormatError, SparseNNError, UsageError, unknown_name
+from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.atomic import replacing
 from sparsenn.io.bounded import reading
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
-from sparsenn.layers import Activation, Linear, activation_named
-from sparsenn.network import Network
+from sparsenn.io.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
+from sparsenn.layers import Linear
+from sparsenn.network import Image, Network
 
 __all__ = [
     "DENSE_LAYER",
+    "RESIZES",
     "Model",
     "check_form",
     "created_as",
@@ -46,8 +54,11 @@ __all__ = [
 ]
 
 _MODEL = "sparsenn model"
-_VERSION = 1
+_VERSION, _DENSE_VERSION = 2, 1
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+RESIZES = ("bilinear",)
+"""How images may be brought to a model's size."""
 
 DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
 """What the table holds of each layer; a clip of NaN is none."""
@@ -59,16 +70,30 @@ class Model:
 
     Parameters
     ----------
-    network : dense layers.
+    network : the layers.
     loss : what was minimised, "mse" or "cross_entropy".
-    classes : whether each output is the score of a class.
+    classes : whether each output is the score, or the probability, of a class.
     provenance : how it was made, in words and figures.
+    resize : how smaller images are brought to the size that the network takes, one of `RESIZES`; None where they are
+        not.
+
+    Raises
+    ------
+    UsageError
+        There is no such way to resize, or the network takes no images.
     """
 
     network: Network
     loss: str
     classes: bool
     provenance: dict[str, str] = field(default_factory=dict)
+    resize: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.resize is not None and self.resize not in RESIZES:
+            raise unknown_name("way to resize", self.resize, RESIZES)
+        if self.resize is not None and self.network.image is None:
+            raise UsageError("images are resized for a network that takes images, and this one takes rows of features")
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -77,17 +102,23 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Raises
     ------
     UsageError
-        A layer is sparse, or has an activation that is not one of this package's.
+        A layer or its activation is not one of this package's.
     ResourceError
         The file cannot be written.
     """
-    description = {"loss": model.loss, "classes": model.classes, "provenance": model.provenance}
+    description = {
+        "loss": model.loss,
+        "classes": model.classes,
+        "provenance": model.provenance,
+        "image": model.network.image,
+        "resize": model.resize,
+    }
     with created_as(path, _MODEL, _VERSION, description) as file:
-        write_dense_layers(file, model.network.dense_layers())
+        write_model_layers(file, model.network.layers)
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read what `write_model` wrote.
+    """Read what `write_model` wrote, or a version of this package that knew dense layers only.
 
     Raises
     ------
@@ -97,15 +128,20 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         The file is not there, cannot be read, or is larger than memory.
     """
     with opened(path) as source:
-        description = check_form(source, _MODEL, _VERSION)
-        layers = read_dense_layers(source)
+        description = check_form(source, _MODEL, _DENSE_VERSION, _VERSION)
+        dense = source.attribute("version") == _DENSE_VERSION
+        layers = read_dense_layers(source) if dense else read_model_layers(source)
     loss, classes, provenance = (description.get(key) for key in ("loss", "classes", "provenance"))
     notes = list(provenance.values()) if isinstance(provenance, dict) else [None]
     if loss not in LOSSES or not isinstance(classes, bool) or not all(isinstance(note, str) for note in notes):
         raise FileFormatError(path, "description has no sound loss, classes and provenance")
+    image, resize = (None, None) if dense else (description.get("image"), description.get("resize"))
+    if not (_is_image(image) and isinstance(resize, str | None)):
+        raise FileFormatError(path, "description has no sound image and resize")
     try:
-        return Model(Network(layers), str(loss), classes, dict(provenance or {}))
-    except InputError as error:
+        network = Network(layers, None if image is None else _image(image))
+        return Model(network, str(loss), classes, dict(provenance or {}), resize)
+    except SparseNNError as error:
         raise FileFormatError(path, str(error)) from error
 
 
@@ -130,8 +166,8 @@ def created_as(path: str | os.PathLike[str], form: str, version: int, descriptio
         yield file
 
 
-def check_form(source: Hdf5Source, form: str, version: int) -> dict[str, Any]:
-    """Return the description of a file, which must be of this form and version.
+def check_form(source: Hdf5Source, form: str, *versions: int) -> dict[str, Any]:
+    """Return the description of a file, which must be of this form and one of these versions.
 
     Raises
     ------
@@ -141,8 +177,9 @@ def check_form(source: Hdf5Source, form: str, version: int) -> dict[str, Any]:
     found, number = source.attribute("format"), source.attribute("version")
     if found != form:
         raise source.fault(f"not a {form}: {f'it says {found!r}' if found else 'it is some other HDF5 file'}")
-    if number != version:
-        raise source.fault(f"is of version {number}; this program reads version {version}: use the one that wrote it")
+    if number not in versions:
+        known = " and ".join(map(str, versions))
+        raise source.fault(f"is of version {number}; this program reads version {known}: use the one that wrote it")
     description = json.loads(source.text("description"))
     if not isinstance(description, dict):
         raise source.fault("description is no object")
@@ -178,27 +215,29 @@ def read_dense_layers(source: Hdf5Source) -> tuple[Linear, ...]:
 
 
 def _record(number: int, layer: Linear) -> tuple[object, ...]:
-    clip = getattr(layer.activation, "clip", None)
-    if layer.activation != _activation(layer.activation.name, clip):
-        raise UsageError(f"layer {number} has the activation {layer.activation}, which HDF5 files have no name for")
-    return (*layer.weights.shape, layer.activation.name.encode("ascii"), math.nan if clip is None else clip)
-
-
-def _activation(name: str, clip: float | None) -> Activation | None:
-    try:
-        return activation_named(name, clip)
-    except (InputError, UsageError):
-        return None
+    return (*layer.weights.shape, *activation_fields(number, layer.activation))
 
 
 def _layer(source: Hdf5Source, number: int, record: Any) -> Linear:
     weights = source.matrix(f"layer{number}/weights", "<f4")
     bias = source.vector(f"layer{number}/bias", "<f4")
-    shape, clip = (int(record["inputs"]), int(record["outputs"])), float(record["clip"])
+    shape = int(record["inputs"]), int(record["outputs"])
     if weights.shape != shape or bias.shape != shape[1:]:
         raise source.fault(f"layer {number}: weights {weights.shape} and bias {bias.shape}; declared is {shape}")
     try:
-        activation = activation_named(record["activation"].decode("ascii"), None if math.isnan(clip) else clip)
-        return Linear(weights, bias, activation)
+        return Linear(weights, bias, read_activation(record))
     except SparseNNError as error:
         raise source.fault(f"layer {number}: {error}") from error
+
+
+def _is_image(image: Any) -> bool:
+    """Whether this is what a description says of images: nothing, or three sizes of an image that can be a row."""
+    if not isinstance(image, list):
+        return image is None
+    whole = len(image) == 3 and all(type(size) is int and 1 <= size <= INDEX32_LIMIT for size in image)
+    return whole and math.prod(image) <= INDEX32_LIMIT
+
+
+def _image(sizes: list[int]) -> Image:
+    channels, height, width = sizes
+    return channels, height, width

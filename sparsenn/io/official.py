@@ -256,9 +256,10 @@ def write_official(
 
 def _refuse_unwritable(dataset: Dataset) -> None:
     remedy = "the official layout cannot say so; write HDF5 instead"
-    first = dataset.network[0]
+    layers = dataset.network.sparse_layers()
+    first = layers[0]
     expected = CHALLENGE_BIAS.get(first.inputs, first.bias)
-    for number, layer in enumerate(dataset.network, start=1):
+    for number, layer in enumerate(layers, start=1):
         if (layer.inputs, layer.outputs) != (first.inputs, first.inputs):
             raise UsageError(f"layer {number} is {layer.inputs} x {layer.outputs}, not square of one width; {remedy}")
         if layer.activation != ReLU(CHALLENGE_CLIP):

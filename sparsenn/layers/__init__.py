@@ -1,7 +1,30 @@
 """Layers: parameters and shape rules, with no device code. Backends do the work."""
 
 from sparsenn.layers.activation import Activation, Identity, ReLU, Sigmoid, Tanh, activation_named
+from sparsenn.layers.conv2d import Conv2d
+from sparsenn.layers.flatten import Flatten
+from sparsenn.layers.fully_connected import FullyConnected
+from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.linear import Linear
+from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
+from sparsenn.layers.softmax import Softmax
 from sparsenn.layers.sparse_linear import SparseLinear
 
-__all__ = ["Activation", "Identity", "Linear", "ReLU", "Sigmoid", "SparseLinear", "Tanh", "activation_named"]
+__all__ = [
+    "Activation",
+    "AvgPool2d",
+    "Conv2d",
+    "Flatten",
+    "FullyConnected",
+    "Identity",
+    "ImageLayer",
+    "Linear",
+    "MaxPool2d",
+    "Pool2d",
+    "ReLU",
+    "Sigmoid",
+    "Softmax",
+    "SparseLinear",
+    "Tanh",
+    "activation_named",
+]

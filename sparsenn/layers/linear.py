@@ -11,7 +11,7 @@ from sparsenn.formats import Array
 from sparsenn.layers.activation import Activation, ReLU
 from sparsenn.layers.fully_connected import FullyConnected
 
-__all__ = ["Linear"]
+__all__ = ["Linear", "float32_parameters"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +37,12 @@ class Linear(FullyConnected):
     activation: Activation = field(default_factory=ReLU)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _float32(self.weights, "weights hold"))
+        object.__setattr__(self, "weights", float32_parameters(self.weights, "weights hold"))
         if self.weights.ndim != 2 or 0 in self.weights.shape:
             raise ShapeError(f"the weights have shape {self.weights.shape}; a layer takes (inputs, outputs)")
         if self.bias is None:
             return
-        bias = _float32(self.bias, "bias holds")
+        bias = float32_parameters(self.bias, "bias holds")
         if bias.ndim and bias.shape != (self.outputs,):
             raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
         object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
@@ -63,7 +63,14 @@ class Linear(FullyConnected):
         return int(self.weights.size)
 
 
-def _float32(values: float | Array, what: str) -> Array:
+def float32_parameters(values: float | Array, what: str) -> Array:
+    """Return parameters as a row-major float32 array, or an array of no dimension for one number.
+
+    Raises
+    ------
+    InputError
+        One is not a finite float32 number; the message begins with `what`.
+    """
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(values, dtype=np.float32) if np.ndim(values) else np.asarray(values, np.float32)
     if not np.isfinite(array).all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 from rich.table import Table
@@ -11,8 +11,9 @@ from rich.text import Text
 
 from sparsenn.formats import Array
 from sparsenn.io import Dataset, Model
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.network import Network
+from sparsenn.report.architecture import architecture_table, parameters, shape_text
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
 
@@ -25,7 +26,7 @@ _WORDED = ("weights", "bias", "activation")
 def describe_dataset(dataset: Dataset) -> Table:
     """Return a table of the dataset as a whole: network, inputs, truth and provenance."""
     network, inputs = dataset.network, dataset.inputs
-    positions = sum(layer.inputs * layer.outputs for layer in network)
+    positions = sum(before * after for before, after in pairwise(network.sizes))
     facts = [
         ("dataset", dataset.name),
         ("network", _size(network)),
@@ -43,15 +44,24 @@ def describe_dataset(dataset: Dataset) -> Table:
 
 def describe_model(name: str, model: Model) -> Table:
     """Return a table of a trained model as a whole: network, what it was trained for, and provenance."""
-    purpose = "scores of classes" if model.classes else "numbers"
+    shares = isinstance(model.network[-1], Softmax)
+    purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
+    network = model.network
     facts = [
         ("model", name),
-        ("network", _size(model.network)),
-        ("weights", count(model.network.edges)),
+        ("network", _size(network)),
+        *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
+        ("weights", f"{count(network.edges)}; with biases {count(sum(map(parameters, network)))} parameters"),
+        ("multiply-adds", f"{count(network.multiply_adds)} an input"),
         ("outputs", f"{purpose}, trained for the loss {model.loss}"),
         ("provenance", _origins(model.provenance)),
     ]
     return fact_table(facts)
+
+
+def _images(image: tuple[int, ...], resize: str | None) -> str:
+    smaller = "" if resize is None else f"; smaller ones are enlarged: {resize}"
+    return f"{shape_text(image)} (channels × height × width){smaller}"
 
 
 def _size(network: Network) -> str:
@@ -64,13 +74,16 @@ def _origins(provenance: Mapping[str, str]) -> str:
 
 
 def describe_layers(network: Network) -> Table:
-    """Return a table of the layers; neighbours that look the same share a line."""
+    """Return a table of the layers; where all are sparse or dense, neighbours that look the same share a line."""
+    fully_connected = [layer for layer in network if not isinstance(layer, ImageLayer)]
+    if len(fully_connected) < len(network):
+        return architecture_table(network)
     table = Table(title="layers", title_justify="left")
     for heading in _NUMERIC:
         table.add_column(heading, justify="right")
     for heading in _WORDED:
         table.add_column(heading)
-    described = ((number, _layer_cells(layer)) for number, layer in enumerate(network, start=1))
+    described = ((number, _layer_cells(layer)) for number, layer in enumerate(fully_connected, start=1))
     for cells, members in groupby(described, key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in members]
         span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"

@@ -33,7 +33,8 @@ def ladder_table(result: LadderResult) -> Table:
 
 def _title(result: LadderResult) -> str:
     stages = f"{result.stages} {result.stage}{'s' if result.stages > 1 else ''}"
-    return f"{result.operation} on {result.device}: {count(result.rows)} rows, {stages}"
+    rows = f"{count(result.rows)} {result.row}{'s' if result.rows > 1 else ''}"
+    return f"{result.operation} on {result.device}: {rows}, {stages}"
 
 
 def _caption(result: LadderResult) -> str:

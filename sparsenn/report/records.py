@@ -9,7 +9,7 @@ from typing import Any
 
 from sparsenn.engine import Result
 
-__all__ = ["to_json", "to_record"]
+__all__ = ["plain", "to_json", "to_record"]
 
 
 def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
         "performed_edges": result.performed_edges,
         "per_layer": [asdict(layer) for layer in result.statistics],
     }
-    plain: dict[str, Any] = _plain(record)
-    return plain
+    values: dict[str, Any] = plain(record)
+    return values
 
 
 def to_json(record: dict[str, Any]) -> str:
@@ -53,12 +53,12 @@ def to_json(record: dict[str, Any]) -> str:
     return json.dumps(record, indent=2, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Turn NumPy numbers into Python's, tuples into lists, and what JSON cannot say (NaN, infinity) into None."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -14,7 +14,7 @@ from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import fact_table
 
-__all__ = ["draw_losses", "evaluation_summary", "evaluation_text", "loss_table", "training_record", "training_summary"]
+__all__ = ["draw_losses", "evaluation_text", "loss_table", "training_record", "training_summary"]
 
 _LINES = 10
 """Epochs that the table of losses shows, the first and the last among them."""
@@ -40,16 +40,9 @@ def training_summary(name: str, result: TrainingResult) -> Table:
     return fact_table(facts)
 
 
-def evaluation_summary(model: str, data: str, network: Network, text: str, seconds: float) -> Table:
-    """Return what was evaluated and how well it did (`evaluation_text`), as a table of two columns."""
-    return fact_table(
-        [("model", model), ("network", _widths(network)), ("data", data), ("result", text), ("time", duration(seconds))]
-    )
-
-
 def evaluation_text(evaluation: Evaluation) -> str:
     """Return an evaluation in one line: loss, accuracy of classes, rows."""
-    accuracy = "" if evaluation.accuracy is None else f", accuracy {percentage(evaluation.accuracy, 1.0)}"
+    accuracy = "" if evaluation.accuracy is None else f", accuracy {100 * evaluation.accuracy:.2f} %"
     return f"{evaluation.loss} {evaluation.value:.6g}{accuracy}, over {count(evaluation.rows)} rows"
 
 
@@ -134,5 +127,4 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
 
 
 def _widths(network: Network) -> str:
-    widths = " → ".join(count(width) for width in (network.inputs, *(layer.outputs for layer in network)))
-    return f"{widths}; {count(network.edges)} weights"
+    return f"{' → '.join(map(count, network.sizes))}; {count(network.edges)} weights"

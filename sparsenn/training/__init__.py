@@ -1,8 +1,23 @@
-"""Training of MLPs: data, initial parameters, the loop over epochs, evaluation. Trainers are in the backends."""
+"""Training of MLPs: data, initial parameters, the loop over epochs, evaluation. Trainers are in the backends.
+
+Trained models, of images too, are run on data here.
+"""
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
 from sparsenn.training.data import TrainingData, read_data
 from sparsenn.training.evaluation import evaluate
+from sparsenn.training.inference import ModelResult, run_model
 from sparsenn.training.loop import train
+from sparsenn.training.resize import resize_bilinear
 
-__all__ = ["Evaluation", "TrainingData", "TrainingResult", "evaluate", "read_data", "train"]
+__all__ = [
+    "Evaluation",
+    "ModelResult",
+    "TrainingData",
+    "TrainingResult",
+    "evaluate",
+    "read_data",
+    "resize_bilinear",
+    "run_model",
+    "train",
+]

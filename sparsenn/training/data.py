@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from sparsenn.io.csv import read_csv
 from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
+from sparsenn.network import Image
 
 __all__ = ["FANN_SUFFIXES", "TrainingData", "read_data"]
 
@@ -34,11 +36,12 @@ class TrainingData:
     inputs : (rows, inputs), brought to float32.
     targets : (rows, outputs), brought to float32; for classes, one-hot.
     classes : whether the targets are classes.
+    image : channels, height and width where each row of inputs is an image, and None where that is not known.
 
     Raises
     ------
     ShapeError
-        Inputs or targets are no matrix, are empty, or differ in their rows.
+        Inputs or targets are no matrix, are empty, or differ in their rows; or a row does not hold such an image.
     InputError
         A number is not finite in float32, or classes are not one-hot.
     """
@@ -46,6 +49,7 @@ class TrainingData:
     inputs: Array
     targets: Array
     classes: bool = False
+    image: Image | None = None
 
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):
@@ -59,11 +63,15 @@ class TrainingData:
             object.__setattr__(self, name, array)
         if len(self.inputs) != len(self.targets):
             raise ShapeError(f"there are {len(self.inputs):,} rows of inputs and {len(self.targets):,} of targets")
+        if self.image is not None and prod(self.image) != self.inputs.shape[1]:
+            raise ShapeError(f"rows of {self.inputs.shape[1]:,} inputs hold no images of shape {self.image}")
         if self.classes and not _is_one_hot(self.targets):
             raise InputError("targets of classes must be one-hot: a 1 in each row, and zeros")
 
     @classmethod
-    def of_labels(cls, inputs: Array, labels: Array, classes: int | None = None) -> TrainingData:
+    def of_labels(
+        cls, inputs: Array, labels: Array, classes: int | None = None, image: Image | None = None
+    ) -> TrainingData:
         """Build from a label for each row.
 
         Parameters
@@ -71,6 +79,7 @@ class TrainingData:
         inputs : (rows, inputs).
         labels : (rows,), whole numbers that count from 0.
         classes : how many there are; one more than the largest label unless given.
+        image : channels, height and width where the rows are images.
 
         Raises
         ------
@@ -91,7 +100,11 @@ class TrainingData:
         count = int(whole.max(initial=0)) + 1 if classes is None else classes
         targets = np.zeros((len(whole), count), np.float32)
         targets[np.arange(len(whole)), whole] = 1
-        return cls(inputs, targets, True)
+        return cls(inputs, targets, True, image)
+
+    def head(self, rows: int) -> TrainingData:
+        """Return the first `rows` rows, or all where there are no more."""
+        return TrainingData(self.inputs[:rows], self.targets[:rows], self.classes, self.image)
 
     @property
     def rows(self) -> int:
@@ -148,7 +161,8 @@ def read_data(
         raise UsageError(f"{os.fspath(path)}: only IDX images have labels in a file of their own")
     try:
         if is_idx:
-            return TrainingData.of_labels(*_read_images(path, labels), outputs)
+            pixels, found, image = _read_images(path, labels)
+            return TrainingData.of_labels(pixels, found, outputs, image)
         if suffix in _HDF5_SUFFIXES:
             return _read_hdf5(path, classes, outputs)
         if suffix in FANN_SUFFIXES:
@@ -172,7 +186,10 @@ def _of_columns(inputs: Array, targets: Array, classes: bool, outputs: int | Non
     return TrainingData(inputs, targets, classes)
 
 
-def _read_images(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None) -> tuple[Array, Array]:
+def _read_images(
+    path: str | os.PathLike[str], labels: str | os.PathLike[str] | None
+) -> tuple[Array, Array, Image | None]:
+    """Return pixels as rows, labels, and the shape of an image where there are two dimensions of pixels, or three."""
     images = read_idx(path)
     place = _labels_beside(Path(path)) if labels is None else Path(labels)
     found = read_idx(place)
@@ -180,8 +197,11 @@ def _read_images(path: str | os.PathLike[str], labels: str | os.PathLike[str] | 
         raise FileFormatError(
             place, f"holds {found.dtype} of shape {found.shape}; needed is a label for {len(images):,}"
         )
-    pixels = images.reshape(len(images), -1).astype(np.float32)
-    return pixels / np.float32(255) if images.dtype == np.uint8 else pixels, found
+    pixels = images.reshape(len(images), prod(images.shape[1:])).astype(np.float32)
+    image = None
+    if images.ndim in (3, 4) and 0 not in images.shape:
+        image = (images.shape[1] if images.ndim == 4 else 1, *images.shape[-2:])
+    return pixels / np.float32(255) if images.dtype == np.uint8 else pixels, found, image
 
 
 def _labels_beside(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""How well a network of dense layers does on some rows."""
+"""How well a network does on some rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from sparsenn.backends.trainer import LOSSES, Evaluation
 from sparsenn.engine import Predictor
 from sparsenn.errors import ShapeError, unknown_name
 from sparsenn.formats import Array
+from sparsenn.layers import Softmax
 from sparsenn.network import Network
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "loss_of"]
 
 _ROWS = 8192
 """Rows computed at a time."""
@@ -27,11 +28,11 @@ def evaluate(
     kernel: str = "auto",
     precision: str = "float32",
 ) -> Evaluation:
-    """Run a network of dense layers and compare its outputs with the targets.
+    """Run a network without sparse layers and compare its outputs with the targets.
 
     Parameters
     ----------
-    network : dense layers.
+    network : dense layers and layers of images. The loss is of its raw outputs, or of probabilities after a Softmax.
     inputs, targets : float32 of shape (rows, inputs) and (rows, outputs); classes are one-hot.
     loss : "mse" or "cross_entropy".
     device : where to compute: auto, cpu, cuda, cuda:i or reference.
@@ -57,7 +58,24 @@ def evaluate(
         expected = targets[start : start + _ROWS]
         with np.errstate(over="ignore", invalid="ignore"):
             outputs = predict(inputs[start : start + _ROWS])
-            total += len(outputs) * loss_and_gradient(loss, outputs.astype(np.float64), expected)[0]
+            total += len(outputs) * loss_of(network, loss, outputs, expected)
         right += int((outputs.argmax(axis=1) == expected.argmax(axis=1)).sum())
     counted = loss == "cross_entropy" if classes is None else classes
     return Evaluation(len(inputs), loss, total / len(inputs), right / len(inputs) if counted else None)
+
+
+def loss_of(network: Network, loss: str, outputs: Array, targets: Array) -> float:
+    """Return the mean loss of some rows, computed in float64.
+
+    A probability that float32 cannot tell from zero counts as its smallest number, so that the logarithm is finite.
+
+    Parameters
+    ----------
+    network : what gave the outputs: if it ends in a Softmax, they are probabilities.
+    loss : "mse" or "cross_entropy".
+    outputs, targets : (rows, outputs); classes are one-hot.
+    """
+    exact, expected = outputs.astype(np.float64), targets.astype(np.float64)
+    if loss == "cross_entropy" and isinstance(network[-1], Softmax):
+        return float(-np.log(np.maximum((exact * expected).sum(axis=1), np.finfo(np.float32).tiny)).mean())
+    return loss_and_gradient(loss, exact, expected)[0]

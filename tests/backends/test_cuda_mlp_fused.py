@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.dense import fused as mlp_fused
-from sparsenn.backends.cuda.dense.fused import PRECISIONS, RUNGS, WIDEST, best_for, fits, plan, rows_of_block
+from sparsenn.backends.cuda.dense.fused import (
+    FMA_RATE,
+    PRECISIONS,
+    RUNGS,
+    WIDEST,
+    fits,
+    fma_seconds,
+    plan,
+    rows_of_block,
+    tensor_float32_seconds,
+)
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
@@ -250,14 +260,19 @@ def test_few_rows_reach_all_multiprocessors():
     made = plan(FLOAT32, (72, 64, 64, 4), 12_800, Limits())
     assert (made.row_tiles, made.tiles, made.warps) == (1, 800, 7)
     made = plan(FLOAT32, (72, 64, 64, 4), 5_120_000, Limits())
+    assert (made.row_tiles, made.tiles, made.warps) == (1, 320_000, 8)
+    made = plan(TF32, (72, 64, 64, 4), 5_120_000, Limits())
     assert (made.row_tiles, made.tiles, made.warps) == (2, 160_000, 8)
 
 
-def test_precisions_lead_to_rungs():
-    assert {best_for(precision) for precision in PRECISIONS.values()} == {launch for _, launch, _ in RUNGS[1:]}
-    assert set(PRECISIONS) == {name for name, _, _ in RUNGS}
-    with pytest.raises(UsageError, match="float32"):
-        best_for("float64")
+def test_every_rung_has_a_precision():
+    assert list(PRECISIONS) == [name for name, _, _ in RUNGS]
+
+
+def test_tensor_cores_lead_while_rows_stay_in_registers():
+    narrow, wide = ([Linear(np.ones((width, width), np.float32))] * 4 for width in (64, 256))
+    assert tensor_float32_seconds(narrow, 1000) < fma_seconds(narrow, 1000)
+    assert tensor_float32_seconds(wide, 1000) > fma_seconds(wide, 1000) == 1000 * 4 * 256 * 256 / FMA_RATE
 
 
 def test_wide_layers_do_not_fit(rng):
@@ -427,7 +442,7 @@ def test_a_launch_can_be_captured(rung, rng):
     stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(300, 72)).astype(np.float32))
     first = rung[1](stack, features)
     stream = cp.cuda.Stream(non_blocking=True)
-    stream.synchronize()
+    cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
     with stream:
         stream.begin_capture()
         captured = rung[1](stack, features)

@@ -46,3 +46,13 @@ def test_taking_rows_of_both_forms(backend, rng):
         taken = backend.fetch(backend.take_rows(backend.place(features), selected))
         found = taken.validate().to_scipy().toarray() if isinstance(taken, CSR) else taken
         assert np.array_equal(found, full[selected])
+
+
+@pytest.mark.parametrize("shape", [(3, 70_001), (70_000, 3), (5, 2048), (4, 2049), (1, 1)])
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_sparse_rows_become_dense_ones(backend, shape, density, rng):
+    matrix = np.round(rng.normal(size=shape), 2).astype(np.float32) * (rng.random(shape) < density)
+    for rows in (from_dense(matrix), from_dense((matrix != 0).astype(np.float32))):
+        dense = backend.fetch(backend.as_dense(backend.place(rows)))
+        assert dense.dtype == np.float32
+        assert np.array_equal(dense, rows.to_scipy().toarray())

@@ -14,7 +14,7 @@ import sparsenn
 
 Run = Callable[..., Result]
 
-VERBS = ("infer", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "download")
+VERBS = ("infer", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune", "download")
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
 
 

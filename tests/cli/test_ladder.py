@@ -64,6 +64,24 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("mlp", "--rows", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --rows"),
         (("mlp", "--rows", 0), "--rows"),
         (("mlp", "--sweep", "--device", "cpu"), "leave --sweep out"),
+        (("mlp", "--sizes", "72,4"), "--sizes: the ladder of mlp takes --widths N,N,..."),
+        (("spmspm", "--sizes", "72,4"), "--sizes: the ladder of spmspm takes a dataset"),
+        (("conv2d", "--widths", "72,4"), "--widths: the ladder of conv2d takes --sizes C,H,W,M,K[,padding]"),
+        (("gemm", "--rows", 5), "--rows: the ladder of gemm takes --sizes m,k,n"),
+        (("gemm", "--layers", 5), "--layers: the ladder of gemm takes a random problem"),
+        (("gemm", "--sizes", "5,5"), "--sizes 5,5: take m,k,n, whole numbers from 1 to 1,048,576, divided by commas"),
+        (("gemm", "--sizes", "5,5,5,5"), "--sizes 5,5,5,5: take m,k,n"),
+        (("gemm", "--sizes", "5,0,5"), "--sizes 5,0,5: take m,k,n"),
+        (("gemm", "--sizes", "5,,5"), "as in 1024,1024,1024"),
+        (("gemm", "--sizes", "5,5,9999999"), "--sizes 5,5,9999999: take"),
+        (("gemm", "--sizes", "1048576,1048576,1", "--device", "cpu"), "take smaller --sizes"),
+        (("conv2d", "--sizes", "1,9,9,4"), "--sizes 1,9,9,4: take C,H,W,M,K[,padding]"),
+        (("conv2d", "--sizes", "1,9,9,4,3,1,1"), "in brackets from 0"),
+        (("conv2d", "--sizes", "1,9,9,4,3,-1"), "--sizes 1,9,9,4,3,-1: take"),
+        (("conv2d", "--sizes", "1,9,9,0,3"), "--sizes 1,9,9,0,3: take"),
+        (("conv2d", "--sizes", "1,5,5,1,8,1", "--device", "cpu"), "larger than an image of 7 x 7"),
+        (("conv2d", "--sizes", "1048576,1048576,1048576,1,1", "--device", "cpu"), "take fewer --rows"),
+        (("conv2d", "--rows", 0), "--rows"),
     ],
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -88,6 +106,29 @@ def test_dense_layers_are_those_of_the_study_unless_told_otherwise(run: Run) -> 
     done = run("ladder", "mlp", "--device", "cpu", "--runs", 1, "--json", "-")
     record = json.loads(done.stdout)
     assert (record["rows"], record["widths"]) == (12_800, [72, 64, 64, 4])
+
+
+def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "conv2d.json", "--plot", tmp_path / "conv2d.svg")
+    done = run("ladder", "conv2d", "--rows", 5, "--sizes", "2,9,8,3,3", "--seed", 4, *options)
+    assert done.exit_code == 0, done.output
+    assert "conv2d on cpu" in done.stdout
+    assert "5 images, 1 convolution" in done.stdout
+    record = json.loads((tmp_path / "conv2d.json").read_text())
+    assert (record["rows"], record["row"], record["sizes"], record["seed"]) == (5, "image", [2, 9, 8, 3, 3, 0], 4)
+    assert record["multiply_adds"] == 5 * 3 * 7 * 6 * 18
+    assert record["bytes"] == 4 * (5 * 2 * 9 * 8 + 5 * 3 * 7 * 6 + 3 * 18 + 3)
+    assert [rung["name"] for rung in record["rungs"]] == [entry.name for entry in backends.variants("conv2d", "cpu")]
+    assert all(0 < rung["error"] < 1e-6 for rung in record["rungs"])
+    assert "conv2d on cpu" in (tmp_path / "conv2d.svg").read_text()
+
+
+def test_products_are_of_random_matrices(run: Run) -> None:
+    done = run("ladder", "gemm", "--sizes", "30,20,10", "--device", "cpu", "--runs", 1, "--json", "-")
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert (record["rows"], record["sizes"], record["multiply_adds"]) == (30, [30, 20, 10], 6000)
+    assert "widths" not in record
 
 
 def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from sparsenn.backends import Variant
 from sparsenn.backends.base import register
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import execute, infer, merge_equal_outputs, plan
-from sparsenn.engine.plan import AUTO, DENSE_OPERATION, DEPTH
+from sparsenn.engine.kernels import AUTO, DENSE_OPERATION
+from sparsenn.engine.plan import DEPTH
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
@@ -313,8 +314,9 @@ def test_a_precision_is_obeyed_or_refused(rng):
     assert chosen.kernel.name == "rounded"
     assert "kernel rounded: narrow layers, rounded; factors are rounded to tf32." in str(chosen)
     assert plan(narrow, inputs, device="cpu", precision="tf32", kernel="rounded").kernel.name == "rounded"
+    assert plan(wide, inputs, device="cpu", precision="tf32").kernel.name == "blas"  # float32 keeps any precision
     with pytest.raises(UsageError, match="the kernel 'rounded' cannot run this: a layer is wide"):
-        plan(wide, inputs, device="cpu", precision="tf32")
+        plan(wide, inputs, device="cpu", precision="tf32", kernel="rounded")
     with pytest.raises(UsageError, match="the kernel 'narrow' cannot run this: a layer is wide"):
         plan(wide, inputs, device="cpu", kernel="narrow")
     with pytest.raises(UsageError, match="'rounded' multiplies in tf32, not in float32; ask for precision tf32"):
@@ -330,23 +332,24 @@ def pretended(monkeypatch):
     class Pretended(CPUBackend):
         device = "cuda"
 
-    monkeypatch.setattr(import_module("sparsenn.engine.plan"), "backend_for", lambda device: Pretended())
+    monkeypatch.setattr(import_module("sparsenn.engine.kernels"), "backend_for", lambda device: Pretended())
 
 
 @pytest.mark.usefixtures("pretended")
 @pytest.mark.parametrize(
     ("precision", "name"),
-    [("float32", "tensor_shared"), ("tf32", "tensor_shared_tf32"), ("fp16", "tensor_shared_half")],
+    [("float32", "tensor_float32"), ("tf32", "tensor_tf32"), ("fp16", "tensor_half")],
 )
 def test_narrow_layers_go_to_tensor_cores_in_the_precision_asked_for(precision, name):
-    narrow, wide = (Network((Linear(np.eye(4)), Linear(np.ones((4, width))))) for width in (256, 257))
+    narrow, wide = (Network((Linear(np.eye(4)), Linear(np.ones((4, width))))) for width in (128, 257))
     inputs = from_dense(np.eye(4))
     assert plan(narrow, inputs, device="cuda", precision=precision).kernel.name == name
+    chosen = plan(wide, inputs, device="cuda", precision=precision)  # float32 keeps any precision
+    assert chosen.kernel.name == "cublas"
+    assert "rounded" not in str(chosen)
     if precision == "float32":
-        assert plan(wide, inputs, device="cuda").kernel.name == "cublas"
-    else:
-        with pytest.raises(UsageError, match=f"the kernel '{name}' cannot run this: .*257"):
-            plan(wide, inputs, device="cuda", precision=precision)
+        square = Network((Linear(np.eye(256)), Linear(np.eye(256))))  # rows leave the registers
+        assert plan(square, from_dense(np.eye(256)), device="cuda").kernel.name == "fused_fma"
 
 
 @pytest.mark.usefixtures("pretended")
@@ -357,7 +360,7 @@ def test_a_plan_says_from_where_on_sparse_kernels_are_chosen_anew(exact, first):
     assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
     start = 3 if first else 2
     assert f"; from layer {start} on that or chunks (" in str(chosen)
-    assert chosen.to_dict()["kernels"] == ["resident", "chunks", "tensor_shared"]
+    assert chosen.to_dict()["kernels"] == ["resident", "chunks", "tensor_float32"]
 
 
 def test_every_kernel_that_auto_names_for_sparse_runs_is_asked_about_each_of_them(monkeypatch, exact):

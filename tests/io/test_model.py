@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ResourceError
 from sparsenn.io import (
     Checkpoint,
     Dataset,
@@ -22,7 +23,7 @@ from sparsenn.io import (
     write_dataset,
     write_model,
 )
-from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
 
@@ -50,6 +51,23 @@ def checkpoint() -> Checkpoint:
     return Checkpoint({"seed": 3, "widths": [3, 5]}, layers(), velocities, state, (0.5, 0.1), ((1, 0.25, 0.75),))
 
 
+def write_version_1(path: Path) -> None:
+    """A model as the version of the format that knew dense layers only has it, without this package's writer."""
+    record = [("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")]
+    table = [
+        (*layer.weights.shape, layer.activation.name.encode(), getattr(layer.activation, "clip", np.nan))
+        for layer in layers()
+    ]
+    notes = {"loss": "cross_entropy", "classes": True, "provenance": {"data": "Zahlen ü", "epochs": "3"}}
+    with h5py.File(path, "w") as file:
+        file.attrs["format"], file.attrs["version"] = np.bytes_("sparsenn model"), 1
+        file["description"] = np.bytes_(json.dumps(notes))
+        file["layers"] = np.array(table, record)
+        for number, layer in enumerate(layers(), start=1):
+            file[f"layer{number}/weights"] = layer.weights
+            file[f"layer{number}/bias"] = layer.bias_vector()
+
+
 def same_layers(found: Any, expected: Any) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
@@ -64,9 +82,19 @@ def test_written_model_is_read(tmp_path: Path) -> None:
     found = read_model(path)
     same_layers(found.network.dense_layers(), layers())
     assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
+    assert (found.network.image, found.resize) == (None, None)
     first = path.read_bytes()
     write_model(path, model())
     assert path.read_bytes() == first
+
+
+def test_version_1_is_read(tmp_path: Path) -> None:
+    write_version_1(tmp_path / "model.h5")
+    assert is_model(tmp_path / "model.h5")
+    found = read_model(tmp_path / "model.h5")
+    same_layers(found.network.dense_layers(), layers())
+    assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
+    assert (found.network.image, found.resize) == (None, None)
 
 
 def test_written_checkpoint_is_read(tmp_path: Path) -> None:
@@ -100,10 +128,17 @@ def test_what_is_a_model(tmp_path: Path, mixed: Dataset) -> None:
         read_model(tmp_path / "none.h5")
 
 
-def test_sparse_layers_are_refused(tmp_path: Path, mixed: Dataset) -> None:
-    with pytest.raises(UsageError, match="layer 1 is sparse"):
-        write_model(tmp_path / "model.h5", Model(mixed.network, "mse", False))
-    assert not list(tmp_path.iterdir())
+def test_layers_of_a_dataset(tmp_path: Path, mixed: Dataset, same_matrix: Callable[[Any, Any], None]) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, Model(mixed.network, "mse", False))
+    found = read_model(path).network
+    for one, other in zip(found, mixed.network, strict=True):
+        assert isinstance(one, SparseLinear)
+        same_matrix(one.weights, other.weights)
+        assert one.weights.values.dtype == other.weights.values.dtype
+        assert one.weights.iso == other.weights.iso
+        np.testing.assert_array_equal(one.bias, other.bias_vector())
+        assert one.activation == other.activation
 
 
 def test_unwritable(tmp_path: Path) -> None:
@@ -163,7 +198,7 @@ SHARED = [
 )
 def test_models_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
     path = tmp_path / "model.h5"
-    write_model(path, model())
+    write_version_1(path)
     with h5py.File(path, "r+") as file:
         change(file)
     with pytest.raises(FileFormatError, match=told):
@@ -172,7 +207,7 @@ def test_models_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None
 
 def test_layers_that_do_not_fit_each_other(tmp_path: Path) -> None:
     path = tmp_path / "model.h5"
-    write_model(path, model())
+    write_version_1(path)
     with h5py.File(path, "r+") as file:
         change_record("outputs", 7)(file)
         replace("layer2/weights", np.ones((5, 7), np.float32))(file)
@@ -182,8 +217,6 @@ def test_layers_that_do_not_fit_each_other(tmp_path: Path) -> None:
 
 
 def with_generator(**changes: Any) -> Callable[[h5py.File], None]:
-    import json
-
     state = dict(np.random.PCG64(3).state) | changes
     return replace("description", np.bytes_(json.dumps({"options": {}, "generator": state})))
 

@@ -158,3 +158,27 @@ def test_names_that_say_nothing(tmp_path: Path) -> None:
         read_data(tmp_path / "a.csv", labels=tmp_path / "b")
     with pytest.raises(InputError, match="no such file"):
         read_data(tmp_path / "a.csv")
+
+
+def test_images_keep_their_shape(tmp_path: Path) -> None:
+    write_idx(tmp_path / "labels.idx", np.array([1, 0, 2], np.uint8))
+    for shape, image in (((3, 2, 4), (1, 2, 4)), ((3, 2, 2, 2), (2, 2, 2)), ((3, 8), None), ((3, 2, 2, 2, 1), None)):
+        write_idx(tmp_path / "images.idx", np.arange(24, dtype=np.uint8).reshape(shape))
+        found = read_data(tmp_path / "images.idx", labels=tmp_path / "labels.idx")
+        assert (found.image, found.inputs.shape) == (image, (3, 8))
+        assert found.head(2).image == image
+    with pytest.raises(ShapeError, match=r"rows of 8 inputs hold no images of shape \(1, 3, 3\)"):
+        TrainingData(np.ones((3, 8)), TARGETS, image=(1, 3, 3))
+
+
+def test_head_takes_the_first_rows() -> None:
+    data = TrainingData.of_labels(INPUTS, np.array([1, 0, 2]))
+    same(data.head(2), INPUTS[:2], ONE_HOT[:2], True)
+    same(data.head(30), INPUTS, ONE_HOT, True)
+
+
+def test_no_images_at_all(tmp_path: Path) -> None:
+    write_idx(tmp_path / "images.idx", np.zeros((0, 28, 28), np.uint8))
+    write_idx(tmp_path / "labels.idx", np.zeros(0, np.uint8))
+    with pytest.raises(FileFormatError, match="a row or more"):
+        read_data(tmp_path / "images.idx", labels=tmp_path / "labels.idx")

@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import HOST_WEIGHT_MEMORY, Features, Variant, register
-from sparsenn.backends.cpu import rows
+from sparsenn.backends.base import HOST_WEIGHT_MEMORY, Features, ImageStack, Variant, register
+from sparsenn.backends.cpu import convolution, images, rows
 from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
 from sparsenn.backends.cpu.scipy_product import launch_scipy
 from sparsenn.backends.cpu.sequential import launch_sequential
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.host_arrays import rows_on_host
+from sparsenn.backends.images import prepared_as_they_are
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.memory import free_host_memory
 from sparsenn.network import Layer
 from sparsenn.workers import thread_count
 
-__all__ = ["CPUBackend"]
+__all__ = ["CPUBackend", "convolution"]
 
 
 class CPUBackend:
@@ -49,8 +50,10 @@ class CPUBackend:
     def prepared_bytes(self, layer: Layer) -> int:
         """Return the bytes of a packed layer, 12 an output for bias and copies; a layer by rows comes on top.
 
-        The weights of a dense layer are used as they are, and counted all the same.
+        The weights of dense layers and convolutions are used as they are, and counted all the same.
         """
+        if isinstance(layer, ImageLayer):
+            return layer.weights.nbytes if isinstance(layer, Conv2d) else 0
         return layer.weights.nbytes + 12 * layer.outputs
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
@@ -60,6 +63,14 @@ class CPUBackend:
     def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
         """Return the layers, which are used as they are."""
         return tuple(layers)
+
+    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
+        """Return the layers, which are used as they are."""
+        return prepared_as_they_are(layers, shapes)
+
+    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+        """Run a layer in float32 on all cores."""
+        return images.run_layer(layer, shape, features)
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""
@@ -100,8 +111,11 @@ class CPUBackend:
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""
-        counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
-        return counts
+        return images.count_nonzeros(features)
+
+    def all_finite(self, features: Features) -> bool:
+        """Return whether all values are finite numbers."""
+        return bool(np.isfinite(features.values if isinstance(features, CSR) else features).all())
 
 
 register(

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.base import LayerCounts, StepInput, StepOutput
+from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, Packed, Stack
 from sparsenn.formats import CSR, Array
 from sparsenn.jit import compiled
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["launch_panel", "launch_scatter", "run_csr", "run_dense"]
+__all__ = ["CHUNK_ROWS_TO_TRY", "LANES_TO_TRY", "launch_panel", "launch_scatter", "run_csr", "run_dense"]
 
 CACHE_BYTES = 2 << 20
 """Room for a panel before and after a layer: a 2 MiB second-level cache."""
@@ -36,6 +37,10 @@ LANE_STEP = 8
 
 CHUNK_ROWS = 2048
 """Rows a thread takes at a time: enough to hide the call, few enough to balance the load."""
+
+LANES_TO_TRY = (8, 16, 32, 64, 128, 256, 512)
+CHUNK_ROWS_TO_TRY = (512, 2048, 8192)
+"""What `tune` tries in place of the lanes that the cache holds, and of `CHUNK_ROWS`."""
 
 CHUNK_BYTES = 8 << 20
 """And no more than this many bytes of outputs."""
@@ -300,34 +305,21 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
     return written
 
 
-class _Scratch(threading.local):
-    """Buffers that each thread keeps between launches, so that memory is touched for the first time only once."""
-
-    def __init__(self) -> None:
-        self.buffers: dict[str, Array] = {}
-
-    def take(self, name: str, size: int) -> Array:
-        """Return a float32 vector of `size` elements, uninitialised."""
-        buffer = self.buffers.get(name)
-        if buffer is None or buffer.size < size:
-            buffer = self.buffers[name] = np.empty(size, np.float32)
-        return buffer[:size]
+_scratch = Scratch()
 
 
-_scratch = _Scratch()
-
-
-def _stride(rows: int, widest: int) -> int:
-    """Lanes of a panel: as many as the cache holds, but no more than give every thread a panel."""
+def _stride(rows: int, widest: int, lanes: int | None) -> int:
+    """Lanes of a panel: as many as asked for, else as the cache holds, but no more than give every thread a panel."""
     cached = CACHE_BYTES // (2 * 4 * max(1, widest)) // LANE_STEP * LANE_STEP
+    most = min(cached, MOST_LANES) if lanes is None else lanes
     share = -(-rows // thread_count())
     needed = -(-share // LANE_STEP) * LANE_STEP
-    return max(LANE_STEP, min(cached, needed, MOST_LANES))
+    return max(LANE_STEP, min(most, needed))
 
 
-def _chunk(rows: int, width: int, stride: int) -> int:
+def _chunk(rows: int, width: int, stride: int, most: int) -> int:
     """Rows a thread takes at a time, a multiple of the panel's."""
-    wanted = min(CHUNK_ROWS, CHUNK_BYTES // (4 * width), -(-rows // thread_count()))
+    wanted = min(most, CHUNK_BYTES // (4 * width), -(-rows // thread_count()))
     return max(1, wanted // stride) * stride
 
 
@@ -348,13 +340,13 @@ class _Collector:
         self.kept[start : start + kept.size] = kept
 
 
-def _launch(step: StepInput, scatter: bool) -> StepOutput:
+def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows: int = CHUNK_ROWS) -> StepOutput:
     stack: Stack = step.stack
     packed: Packed = stack.packed
     widths = packed.widths[step.first : step.last + 1]
     rows, outputs = step.features.shape[0], int(widths[-1])
     panel_width = int(widths[1:].max() if scatter else widths.max())
-    stride = _stride(rows, panel_width)
+    stride = _stride(rows, panel_width, lanes)
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
     collector = _Collector(stack.workspace.next(rows, outputs))
 
@@ -375,7 +367,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         collector.add(out[:written], kept[:written])
         return counters
 
-    work = chunks(rows, _chunk(rows, max(1, outputs), stride))
+    work = chunks(rows, _chunk(rows, max(1, outputs), stride, chunk_rows))
     counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
         features=collector.out[: collector.count],
@@ -387,9 +379,16 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     )
 
 
-def launch_panel(step: StepInput) -> StepOutput:
-    """Run any number of layers in panels; the first one by scattering if `step.scatter` asks for it."""
-    return _launch(step, step.scatter)
+def launch_panel(step: StepInput, lanes: int | None = None, chunk_rows: int = CHUNK_ROWS) -> StepOutput:
+    """Run any number of layers in panels; the first one by scattering if `step.scatter` asks for it.
+
+    Parameters
+    ----------
+    step : the layers and the rows.
+    lanes : of a panel at most, one of `LANES_TO_TRY`; by default as many as the second-level cache holds.
+    chunk_rows : that a thread takes at a time at most.
+    """
+    return _launch(step, step.scatter, lanes, chunk_rows)
 
 
 def launch_scatter(step: StepInput) -> StepOutput:

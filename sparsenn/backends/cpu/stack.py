@@ -11,7 +11,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
 
-__all__ = ["IDENTITY", "RELU", "SIGMOID", "TANH", "Packed", "Stack", "Workspace", "pack"]
+__all__ = ["IDENTITY", "RELU", "SIGMOID", "TANH", "Packed", "Stack", "Workspace", "activation_code", "pack"]
 
 RELU, SIGMOID, TANH, IDENTITY = range(4)
 _CODES: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
@@ -98,9 +98,18 @@ class Stack:
         return self._by_rows[layer]
 
 
-def _clip(activation: Activation) -> float:
+def activation_code(activation: Activation) -> tuple[int, float]:
+    """Return an activation as the kernels take it: its code, and its clip or infinity.
+
+    Raises
+    ------
+    UsageError
+        The kernels do not know it.
+    """
+    if type(activation) not in _CODES:
+        raise UsageError(f"the CPU kernels do not know the activation {activation}")
     clip = activation.clip if isinstance(activation, ReLU) else None
-    return np.inf if clip is None else clip
+    return _CODES[type(activation)], np.inf if clip is None else float(clip)
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
@@ -111,9 +120,12 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
     UsageError
         A layer has an activation that the kernels do not know.
     """
+    codes = []
     for number, layer in enumerate(layers, start=1):
-        if type(layer.activation) not in _CODES:
-            raise UsageError(f"layer {number}: the CPU kernels do not know the activation {layer.activation}")
+        try:
+            codes.append(activation_code(layer.activation))
+        except UsageError as error:
+            raise UsageError(f"layer {number}: {error}") from error
     weights = [layer.weights for layer in layers]
     entries = np.cumsum([0, *(matrix.nnz for matrix in weights)])
     stored = np.cumsum([0, *(matrix.values.size for matrix in weights)])
@@ -127,6 +139,6 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         value_strides=np.array([0 if matrix.iso else 1 for matrix in weights], np.int64),
         bias=np.concatenate([layer.bias_vector() for layer in layers]),
         copies=np.concatenate(copies).astype(np.int64, copy=False),
-        activations=np.array([_CODES[type(layer.activation)] for layer in layers], np.int64),
-        clips=np.array([_clip(layer.activation) for layer in layers], np.float32),
+        activations=np.array([code for code, _ in codes], np.int64),
+        clips=np.array([clip for _, clip in codes], np.float32),
     )

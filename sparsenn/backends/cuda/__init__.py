@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import Features
+from sparsenn.backends.base import Features, ImageStack
 from sparsenn.backends.cuda.availability import check_device, describe_device
+from sparsenn.backends.cuda.conv import rungs as conv_rungs
+from sparsenn.backends.cuda.conv import simple, upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
 from sparsenn.backends.cuda.dense import rungs as dense_rungs
+from sparsenn.backends.cuda.gemm import rungs as gemm_rungs
 from sparsenn.backends.cuda.interchange import rows_on_device
 from sparsenn.backends.cuda.loader import compile_seconds, cupy
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
@@ -18,7 +21,7 @@ from sparsenn.backends.cuda.sparse import Stack, conversion, ladders, prepared_b
 from sparsenn.backends.cuda.training import rungs as training_rungs
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.formats import COO, CSR, Array
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["CUDABackend"]
@@ -26,7 +29,13 @@ __all__ = ["CUDABackend"]
 rungs.register_all()
 ladders.register_all()
 dense_rungs.register_all()
+conv_rungs.register_all()
+gemm_rungs.register_all()
 training_rungs.register_all()
+
+
+COUNTED_WIDTH = 4096
+"""Numbers of a row from which on several blocks count its non-zeros, and not one warp."""
 
 
 class CUDABackend:
@@ -66,8 +75,11 @@ class CUDABackend:
     def prepared_bytes(self, layer: Layer) -> int:
         """Estimate the device memory that a layer takes in all the forms that kernels read.
 
-        Of dense weights kernels for tensor cores keep two more forms: rounded, and what rounding took away.
+        Of dense weights and those of convolutions, kernels for tensor cores keep two more forms: rounded, and what
+        rounding took away.
         """
+        if isinstance(layer, ImageLayer):
+            return 3 * layer.weights.nbytes + 4 * layer.filters if isinstance(layer, Conv2d) else 0
         if isinstance(layer, Linear):
             return 3 * layer.weights.nbytes + 4 * layer.outputs
         return prepared_bytes(layer)
@@ -91,6 +103,27 @@ class CUDABackend:
             staging(self.index).copying() as to_device,
         ):
             return upload_dense(self.index, layers, to_device)
+
+    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
+        """Copy the weights of convolutions to the device, as `prepare` does."""
+        size = sum(layer.weights.nbytes for layer in layers if isinstance(layer, Conv2d))
+        with (
+            cupy().cuda.Device(self.index),
+            within_memory(f"{size:,} bytes of weights", 0, 0),
+            staging(self.index).copying() as to_device,
+        ):
+            prepared = tuple(
+                upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
+                if isinstance(layer, Conv2d)
+                else None
+                for layer, shape in zip(layers, shapes, strict=False)
+            )
+        return ImageStack(tuple(layers), tuple(shapes), prepared)
+
+    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+        """Run a layer on the device."""
+        with cupy().cuda.Device(self.index):
+            return simple.run_layer(layer, shape, features)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -140,10 +173,8 @@ class CUDABackend:
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
         cp = cupy()
-        with cp.cuda.Device(self.index), within_memory("dense rows", features.shape[0], 36 * features.shape[1]):
-            empty = isinstance(features, CSR) and not features.nnz
-            filled = cp.zeros(features.shape, np.float32) if empty else rows.as_dense(features)
-            dense: Array = cp.ascontiguousarray(filled, dtype=np.float32)
+        with cp.cuda.Device(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
+            dense: Array = cp.ascontiguousarray(rows.as_dense(features), dtype=np.float32)
             return dense
 
     def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
@@ -156,9 +187,17 @@ class CUDABackend:
         """Count the non-zeros of each row on the device; returns a host array."""
         cp = cupy()
         with cp.cuda.Device(self.index), within_memory("counting", features.shape[0], 16):
-            _, nonzeros = rows.weigh_rows(features, cp.zeros(features.shape[1], np.int64))
+            if features.shape[1] < COUNTED_WIDTH:
+                _, nonzeros = rows.weigh_rows(features, cp.zeros(features.shape[1], np.int64))
+            else:
+                nonzeros = simple.count_nonzeros(features)
             counts: Array = cp.asnumpy(nonzeros)
             return counts
+
+    def all_finite(self, features: Features) -> bool:
+        """Return whether all values are finite numbers."""
+        with cupy().cuda.Device(self.index):
+            return simple.all_finite(features.values if isinstance(features, CSR) else features)
 
 
 def _floats(values: Array) -> Array:

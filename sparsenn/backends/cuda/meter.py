@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.ceilings import (
+    Work,
+    l2_reading,
+    multiply_adding,
+    processors,
+    shared_reading,
+    tensor_multiplying,
+)
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.recorder import part, recording
-from sparsenn.backends.meter import Ceilings, Measurement, median_seconds
+from sparsenn.backends.meter import Ceilings, Identity, Measurement, Roofs, median_seconds
 
 __all__ = ["CUDAMeter"]
 
@@ -22,6 +30,14 @@ class CUDAMeter:
 
     def __init__(self, index: int) -> None:
         self._index = index
+
+    def identity(self) -> Identity:
+        """Return the GPU's name, and the version of CUDA that its driver is for."""
+        runtime = cupy().cuda.runtime
+        name = runtime.getDeviceProperties(self._index)["name"]
+        version = int(runtime.driverGetVersion())  # 13020 is CUDA 13.2
+        told = name.decode() if isinstance(name, bytes) else name
+        return Identity(told, f"driver for CUDA {version // 1000}.{version % 1000 // 10}")
 
     def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
         """Run `work`. Its time is that of the part called total if it has one, else all of it."""
@@ -46,6 +62,28 @@ class CUDAMeter:
                 copy_bandwidth=2 * COPY_BYTES / self._copy_seconds(),
                 multiply_adds=PRODUCT_WIDTH**3 / self._product_seconds(),
             )
+
+    def roofs(self) -> Roofs:
+        """Measure a copy of 1 GiB, and by kernels of its own what L2, shared memory and arithmetic give.
+
+        Medians of 20 runs, each of a kernel that takes a few milliseconds.
+        """
+        with cupy().cuda.Device(self._index):
+            l2, size = l2_reading(self._index)
+            rates = {"float32": multiply_adding(self._index), **tensor_multiplying(self._index)}
+            return Roofs(
+                copy_bandwidth=2 * COPY_BYTES / self._copy_seconds(),
+                cache_bandwidth=self._rate(l2),
+                cache="L2",
+                cache_bytes=size,
+                multiply_adds={name: self._rate(work) for name, work in rates.items()},
+                shared_bandwidth=self._rate(shared_reading(self._index)),
+                processors=processors(self._index),
+            )
+
+    def _rate(self, measured: Work) -> float:
+        amount, work = measured
+        return amount / median_seconds(self, work)
 
     def _copy_seconds(self) -> float:
         cp = cupy()

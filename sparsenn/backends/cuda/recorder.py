@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Any
 
 from sparsenn.backends.cuda.loader import cupy
 
-__all__ = ["Recording", "launch", "part", "recording"]
+__all__ = ["Recording", "launch", "note", "part", "recording"]
 
 
 @dataclass
@@ -71,6 +71,12 @@ def launch(
         return
     with part(name):
         kernel(grid, block, arguments, shared_mem=shared_bytes)
+    note(name, (kernel,))
+
+
+def note(name: str, kernels: Iterable[Any]) -> None:
+    """Note the kernels of a part that launched them by other ways than `launch`."""
     record = _current.get()
-    if record is not None and kernel not in record.kernels.setdefault(name, []):
-        record.kernels[name].append(kernel)
+    if record is not None:
+        known = record.kernels.setdefault(name, [])
+        known.extend(kernel for kernel in kernels if kernel not in known)

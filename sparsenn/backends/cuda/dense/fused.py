@@ -12,12 +12,11 @@ inputs and intermediates become infinite beyond 65,504; weights must not exceed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,11 +32,13 @@ from sparsenn.backends.cuda.dense.image import (
     tiles_of,
 )
 from sparsenn.backends.cuda.dense.stack import DenseStack
+from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import cupy, module, program
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
-from sparsenn.errors import ShapeError, UsageError, unknown_name
+from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.layers import Linear
 
 __all__ = [
     "PRECISIONS",
@@ -45,14 +46,15 @@ __all__ = [
     "WIDEST",
     "Plan",
     "Rung",
-    "best_for",
     "fits",
+    "fma_seconds",
     "launch_fused_fma",
     "launch_tensor_float32",
     "launch_tensor_half",
     "launch_tensor_tf32",
     "plan",
     "rows_of_block",
+    "tensor_float32_seconds",
 ]
 
 Launch = Callable[[DenseStack, Array], Array]
@@ -75,6 +77,10 @@ HALF_MAX = 65_504.0
 
 FMA_THREADS, FMA_ROWS = 256, (128, 64, 32)
 """fused_fma: threads of a block, and the rows that it may take."""
+
+FMA_RATE, TENSOR_FLOAT32_RATE, WIDE_TENSOR_FLOAT32_RATE = 1.6e13, 3.0e13, 1.25e13
+"""Multiply-adds a second of fused_fma and tensor_float32, the latter with rows in registers and in shared memory: each
+measured on an H200, with stacks of layers 64 to 256 wide."""
 
 RELU, RELU_CLIPPED = 0, 4
 """Activations as the kernels are compiled for them; sigmoid, tanh and identity are as in `kernels/common.cuh`."""
@@ -128,7 +134,8 @@ def plan(kind: Kind, widths: tuple[int, ...], rows: int, limits: Limits) -> Plan
     staged = not wide or held + LEAST_WARPS * own <= limits.block_bytes
     most = min(kind.warps, (limits.block_bytes - held * staged) // own) if wide else kind.warps
     together = max(before + after for before, after in pairwise(sizes))
-    row_tiles = 2 if not wide and together <= TWO_ROW_TILES and rows > 32 * most * limits.multiprocessors else 1
+    many = not wide and together <= TWO_ROW_TILES and rows > 32 * most * limits.multiprocessors
+    row_tiles = kind.row_tiles if many else 1
     tiles = -(-rows // (16 * row_tiles))
     warps = max(1, min(most, -(-tiles // limits.multiprocessors)))
     shared = held * staged + warps * (own if wide else scratch)
@@ -152,18 +159,19 @@ def rows_of_block(widths: tuple[int, ...], rows: int, limits: Limits) -> tuple[i
     return size, False, 8 * max(widths) * (size + 4)
 
 
+def fma_seconds(layers: Sequence[Linear], rows: int) -> float:
+    """Estimate what fused_fma takes for so many rows."""
+    return rows * sum(layer.edges for layer in layers) / FMA_RATE
+
+
+def tensor_float32_seconds(layers: Sequence[Linear], rows: int) -> float:
+    """Estimate what tensor_float32 takes for so many rows: rows in shared memory cost it its lead over fused_fma."""
+    widths = (layers[0].inputs, *(layer.outputs for layer in layers))
+    rate = WIDE_TENSOR_FLOAT32_RATE if plan(FLOAT32, widths, rows, Limits()).wide else TENSOR_FLOAT32_RATE
+    return rows * sum(layer.edges for layer in layers) / rate
+
+
 # ---- Launching -----------------------------------------------------------------------------------------------------
-
-
-_images: WeakKeyDictionary[DenseStack, dict[str, Array]] = WeakKeyDictionary()
-"""Images by kernel and, as `plain`, weights one layer after the other."""
-
-
-def _kept(stack: DenseStack, name: str, make: Callable[[], Array]) -> Array:
-    images = _images.setdefault(stack, {})
-    if name not in images:
-        images[name] = make()
-    return images[name]
 
 
 @cache
@@ -231,9 +239,9 @@ def _run(kind: Kind, stack: DenseStack, features: Array, **others: int | str) ->
     threads = WARP * chosen.warps
     at_once = limits.multiprocessors * _blocks_at_once(kernel, threads, chosen.shared_bytes, stack.device)
     blocks = min(chosen.tiles, max(limits.multiprocessors, min(at_once, -(-chosen.tiles // chosen.warps))))
-    images = [_kept(stack, kind.source, lambda: image(cp, kind, stack.layers))]
+    images = [kept(stack, kind.source, lambda: image(cp, kind, stack.layers))]
     if kind is FLOAT32:
-        images.append(_kept(stack, "plain", lambda: cp.concatenate([layer.weights.ravel() for layer in stack.layers])))
+        images.append(kept(stack, "plain", lambda: cp.concatenate([layer.weights.ravel() for layer in stack.layers])))
     arguments = features, outputs, *images, np.int64(rows)
     launch("mlp", kernel, (blocks,), (threads,), *arguments, shared_bytes=chosen.shared_bytes)
     return outputs
@@ -257,7 +265,7 @@ def launch_fused_fma(stack: DenseStack, features: Array) -> Array:
     size, staged, shared = rows_of_block(stack.widths, rows, limits)
     others = {"ROWS": size, "THREADS": FMA_THREADS, "STAGED": int(staged)}
     kernel = _kernel("mlp/20_fused_fma.cu", _defines(stack, features, **others), stack.device)
-    laid_out = _kept(stack, "fused_fma", lambda: fma_image(cp, stack.layers))
+    laid_out = kept(stack, "fused_fma", lambda: fma_image(cp, stack.layers))
     blocks = min(-(-rows // size), limits.multiprocessors * _blocks_at_once(kernel, FMA_THREADS, shared, stack.device))
     arguments = features, outputs, laid_out, np.int64(rows)
     launch("mlp", kernel, (blocks,), (FMA_THREADS,), *arguments, shared_bytes=shared)
@@ -287,15 +295,14 @@ def launch_tensor_half(stack: DenseStack, features: Array) -> Array:
         The features do not have the first layer's width.
     """
     _check(stack, features, (np.float32, np.float16))
-    if HALF.source not in _images.get(stack, {}):
-        _check_range(stack)
+    kept(stack, "within half precision", lambda: _within_range(stack))
     if features.dtype == np.float16:
         return _run(HALF_ROWS, stack, features, INPUT="half_bits")
     return _run(HALF, stack, features, INPUT="float")
 
 
-def _check_range(stack: DenseStack) -> None:
-    """Wait for the device and look for weights that half precision does not reach."""
+def _within_range(stack: DenseStack) -> Array:
+    """Wait for the device and look for weights that half precision does not reach; return some array."""
     for number, layer in enumerate(stack.layers, start=1):
         largest = float(abs(layer.weights).max())
         if largest > HALF_MAX:
@@ -303,6 +310,7 @@ def _check_range(stack: DenseStack) -> None:
                 f"layer {number} has a weight of {largest:g}; half precision ends at {HALF_MAX:,.0f}: choose tf32 or "
                 "float32"
             )
+    return stack.layers[0].bias
 
 
 RUNGS: tuple[Rung, ...] = (
@@ -315,20 +323,6 @@ RUNGS: tuple[Rung, ...] = (
 
 PRECISIONS = {"fused_fma": "float32", "tensor_float32": "float32", "tensor_tf32": "tf32", "tensor_half": "fp16"}
 """What each rung multiplies; it adds in float32."""
-
-
-def best_for(precision: str) -> Launch:
-    """Return the fastest rung of a precision: float32, tf32 or fp16.
-
-    Raises
-    ------
-    UsageError
-        There is no such precision.
-    """
-    best = {PRECISIONS[name]: launch for name, launch, _ in RUNGS}
-    if precision not in best:
-        raise unknown_name("precision", precision, best)
-    return best[precision]
 
 
 # ---- What the test-suite compiles -------------------------------------------------------------------------------

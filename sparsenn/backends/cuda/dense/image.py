@@ -42,6 +42,7 @@ class Kind:
     weight_bytes : of a tile of 8 x 8 weights.
     warps : most warps of a block.
     scratch : bytes of a warp for each of the widest layer's numbers.
+    row_tiles : most times 16 rows that a warp takes at a time.
     """
 
     source: str
@@ -49,9 +50,10 @@ class Kind:
     weight_bytes: int
     warps: int
     scratch: int = 0
+    row_tiles: int = 2
 
 
-FLOAT32 = Kind("mlp/21_tensor_float32.cu", 4, 512, 8, scratch=8)
+FLOAT32 = Kind("mlp/21_tensor_float32.cu", 4, 512, 8, scratch=8, row_tiles=1)
 TF32 = Kind("mlp/22_tensor_tf32.cu", 4, 256, 8)
 HALF = Kind("mlp/23_tensor_half.cu", 2, 128, 8)
 HALF_ROWS = Kind("mlp/23_tensor_half.cu", 2, 128, 12)

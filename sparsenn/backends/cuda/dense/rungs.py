@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparsenn.backends.base import Variant, register
-from sparsenn.backends.cuda.dense import fused, half, plain, tensor_shared
+from sparsenn.backends.cuda.dense import fused, half, plain
 from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.memory import within_memory
@@ -32,16 +32,17 @@ class _Kind(NamedTuple):
 
 _ANY = _Kind((_GPU,), plain.fits_any, "float32")
 _STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), plain.fits, "float32")
-_NARROW = _Kind((_GPU, f"layers up to {tensor_shared.MOST_WIDTH} wide"), tensor_shared.fits, "float32")
-_FUSED = _Kind((_GPU, f"layers up to {tensor_shared.MOST_WIDTH} wide"), fused.fits, "float32")
-_HALF_ROWS = ("tensor_shared_half", "tensor_half")
+_FUSED = _Kind((_GPU, f"layers up to {fused.WIDEST} wide"), fused.fits, "float32")
+_HALF_ROWS = ("tensor_half",)
+_SECONDS = {"fused_fma": fused.fma_seconds, "tensor_float32": fused.tensor_float32_seconds}
+"""Estimates of those that `auto` has a choice between."""
+
 """Rungs that take and give float16 rows, too."""
 
 _IN_ORDER: tuple[tuple[_Kind, tuple[plain.Rung, ...]], ...] = (
     (_ANY, tuple(rung for rung in plain.RUNGS if rung[0] in plain.GENERAL)),
     (_STUDY, tuple(rung for rung in plain.RUNGS if rung[0] not in plain.GENERAL)),
     (_STUDY._replace(precision=half.PRECISION), half.RUNGS),
-    *((_NARROW._replace(precision=precision), (rung,)) for precision, rung in tensor_shared.RUNGS),
     *(
         (_FUSED._replace(precision=precision), (rung,))
         for rung, precision in zip(fused.RUNGS, fused.PRECISIONS.values(), strict=True)
@@ -70,6 +71,7 @@ def _register(rung: plain.Rung, kind: _Kind) -> None:
             why_not=partial(_why_not, kind.fits),
             precision=kind.precision,
             half_rows=name in _HALF_ROWS,
+            seconds=_SECONDS.get(name),
         )
     )
 

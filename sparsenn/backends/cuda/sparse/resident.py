@@ -119,7 +119,7 @@ def _room() -> int:
 
 def why_not(network: Network, inputs: CSR) -> str | None:
     """Say why a network (as it is computed) and inputs cannot run resident; None if they can."""
-    widths = [layer.outputs for layer in network]
+    widths = list(network.sizes[1:])
     room = _room()
     if inputs.iso or not inputs.nnz:
         one = np.float32(inputs.values[0] if inputs.nnz else 0)

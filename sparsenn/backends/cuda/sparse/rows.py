@@ -33,8 +33,15 @@ ROWS_PER_BLOCK = THREADS // 32
 COUNTED_BYTES = 1 << 16
 """What a block of `count_tiles` reads: sixteen times 16 bytes a thread."""
 
+PIECE = 2048
+"""Entries that a block of `to_dense` takes at a time: 8 a thread."""
+
+MOST_BLOCKS = 65_535
+"""Of a grid's second dimension."""
+
 _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
+_TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
 _FROM_DENSE = program("rows/from_dense.cu", INDEX=INDEX_TYPES)
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
@@ -118,10 +125,13 @@ def as_dense(features: Features) -> Array:
     """Return the features as a dense row-major matrix, float32."""
     if not isinstance(features, CSR):
         return features
-    cp = cupy()
-    dense: Array = cp.zeros(features.shape, np.float32)
-    row = cp.searchsorted(features.indptr, cp.arange(features.nnz), side="right") - 1
-    dense[row, features.indices.astype(np.int64)] = features.values[0] if features.iso else features.values
+    rows, width = features.shape
+    dense: Array = cupy().zeros(features.shape, np.float32)
+    if features.nnz:
+        kernel = _TO_DENSE.kernel("to_dense", INDEX=index_type(features.indices))
+        entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
+        grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
+        launch("to_dense", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), *entries, dense)
     return dense
 
 

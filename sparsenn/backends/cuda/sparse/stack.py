@@ -10,7 +10,7 @@ import numpy as np
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, CSR, Array
-from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Conv2d, Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 
 __all__ = ["DeviceLayer", "Stack", "activation_code", "prepared_bytes", "upload"]
 
@@ -111,7 +111,7 @@ def upload(
     return Stack(device, tuple(_upload(*given, to_device) for given in zip(layers, copies, codes, strict=True)))
 
 
-def activation_code(layer: SparseLinear | Linear, number: int) -> tuple[np.int32, np.float32]:
+def activation_code(layer: SparseLinear | Linear | Conv2d, number: int) -> tuple[np.int32, np.float32]:
     """Return a layer's activation and clip as the kernels take them.
 
     Raises

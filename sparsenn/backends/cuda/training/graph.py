@@ -1,4 +1,4 @@
-"""Training on a GPU without the host: an epoch as a graph of fused launches, or as one persistent kernel."""
+"""Training on a GPU without the host: an epoch as one persistent kernel, or as a graph of fused launches."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ WEIGHT_TILES = (32, 64)
 MOST_LAUNCHES = 4096
 """Launches of a graph; a longer epoch takes several."""
 
-_FUSED = program("train/04_fused.cu", ROW_TILE=ROW_TILES, WEIGHT_TILE=WEIGHT_TILES)
-_PERSISTENT = program("train/05_persistent.cu", ROW_TILE=ROW_TILES[:1], WEIGHT_TILE=WEIGHT_TILES[:1])
+_PERSISTENT = program("train/04_persistent.cu", ROW_TILE=ROW_TILES[:1], WEIGHT_TILE=WEIGHT_TILES[:1])
+_FUSED = program("train/05_fused.cu", ROW_TILE=ROW_TILES, WEIGHT_TILE=WEIGHT_TILES)
 
 _RECORD = np.dtype(
     [(name, "u8") for name in ("in", "in_gradient", "weights", "velocity", "out", "gradient")]
@@ -192,9 +192,9 @@ class PersistentTrainer(_FusedTrainer):
         self._arrived = cp.zeros(1, np.uint32)
         raw = _PERSISTENT.kernel("epoch", **self._tiles(ROW_TILES[:1], WEIGHT_TILES[:1]))
         raw.max_dynamic_shared_size_bytes = self._memory
-        self._kernel = raw.kernel  # the function itself takes the wish for a cooperative launch
+        self._epoch = raw.kernel  # the function itself takes the wish for a cooperative launch
         self._blocks = self._multiprocessors  # its registers leave room for one block on each
-        self._sum = _PERSISTENT.kernel("add_losses")
+        self._kernels = {"epoch": raw, "add_losses": _PERSISTENT.kernel("add_losses")}
 
     def _pass(self) -> None:
         cupy().cuda.runtime.memsetAsync(self._arrived.data.ptr, 0, self._arrived.nbytes, self._stream.ptr)
@@ -206,11 +206,12 @@ class PersistentTrainer(_FusedTrainer):
             np.int32(self._lanes),
             self._arrived,
         )
-        self._kernel((self._blocks,), (THREADS,), arguments, shared_mem=self._memory, enable_cooperative_groups=True)
-        self._sum((1,), (REDUCING_THREADS,), (self._losses, np.int32(self._rows), self._total))
+        self._epoch((self._blocks,), (THREADS,), arguments, shared_mem=self._memory, enable_cooperative_groups=True)
+        arguments = (self._losses, np.int32(self._rows), self._total)
+        self._kernels["add_losses"]((1,), (REDUCING_THREADS,), arguments)
 
 
 RUNGS: tuple[tuple[str, type[CUDATrainer], str], ...] = (
-    ("graph", GraphTrainer, "fused launches, the whole epoch one graph"),
     ("persistent", PersistentTrainer, "the whole epoch one kernel, whose blocks wait for each other between steps"),
+    ("graph", GraphTrainer, "a fused launch for each step, the whole epoch one graph"),
 )

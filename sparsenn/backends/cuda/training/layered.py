@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.loader import Program, cupy, program
 from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.backends.cuda.recorder import part
+from sparsenn.backends.cuda.recorder import note, part
 from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.backends.trainer import TRAIN, TrainingProblem, Velocities
 from sparsenn.errors import InputError, ShapeError
@@ -121,6 +121,9 @@ class CUDATrainer(ABC):
         The device's memory does not suffice.
     """
 
+    _kernels: dict[str, Any]
+    """What an epoch launches, by name."""
+
     def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
         cp = cupy()
         self._problem = problem
@@ -194,6 +197,7 @@ class CUDATrainer(ABC):
             runtime.memsetAsync(self._total.data.ptr, 0, self._total.nbytes, stream.ptr)
             with part(TRAIN):
                 self._pass()
+            note(TRAIN, self._kernels.values())
             return float(self._total.get()[0]) / self._rows
 
     def layers(self) -> tuple[Linear, ...]:

@@ -2,7 +2,7 @@
 // copies, and the product of one chunk. The layout is told in 04_gather_chunks.cu.
 #pragma once
 
-#include "common.cuh"
+#include "barriers.cuh"
 
 #ifndef VECTOR
 #define VECTOR 4
@@ -24,33 +24,6 @@ constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
 // Each stage has two barriers: `full` when its bytes have arrived, `empty` when every lane is done with it.
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void barrier_init(uint64* barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint64* barrier) {
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(barrier))
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(uint64* barrier, unsigned parity) {
-    unsigned done;
-    do {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-#else
-        asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-#endif
-                     : "=r"(done)
-                     : "r"(shared_address(barrier)), "r"(parity)
-                     : "memory");
-    } while (!done);
-}
 
 #if __CUDA_ARCH__ >= 900
 constexpr int FULL_ARRIVALS = 1;
@@ -92,7 +65,7 @@ __device__ __forceinline__ void fill(char* lines, const char* chunk, unsigned ch
                                      const char* edges, unsigned edge_bytes, uint64* full, int lane) {
     lanes_copy(lines, chunk, chunk_bytes, lane);
     lanes_copy(record, edges, edge_bytes, lane);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full)) : "memory");
+    barrier_arrive_after_copies(full);
 }
 constexpr int PRODUCERS = WARP;
 #endif

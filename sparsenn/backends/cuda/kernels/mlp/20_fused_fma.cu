@@ -11,12 +11,11 @@
 // Changes   any widths; a number from shared memory serves 4 or 8 multiply-adds instead of one. For 72-64-64-4 a row
 //           takes 8,960 multiply-adds: 70 clocks of a multiprocessor, 1.5 ms for 5,120,000 rows on 132 at 1.8 GHz;
 //           1.4 KB from shared memory, 11 clocks, and 304 bytes from global memory: arithmetic bounds it.
-#include "common.cuh"
+#include "activation.cuh"
 
 constexpr int WIDTH[] = {WIDTHS};
 constexpr int ACTIVATION[] = {ACTIVATIONS};
 constexpr int LAYERS = sizeof(ACTIVATION) / sizeof(int);
-constexpr int RELU_CLIPPED = 4;  // after those of `enum Activation`
 static_assert(sizeof(WIDTH) / sizeof(int) == LAYERS + 1, "a layer has inputs and outputs");
 static_assert(ROWS % 8 == 0 && THREADS % WARP == 0, "a thread has up to 8 rows");
 

@@ -12,9 +12,9 @@
 //           layer's numbers; where it is STAGED, shared memory for the image.
 // Before    fused_fma.
 // Changes   multiplications on tensor cores, intermediates in registers. For 72-64-64-4 a row takes 27 instructions of
-//           16 rows / 16 (27,648 multiply-adds, 3 x 9,216) and, with 32 rows a warp, 2.3 KB of weights from shared
-//           memory: 18 clocks at 128 bytes a clock, below the 27 to 43 of the tensor cores (1,024 multiply-adds a clock
-//           at best). Tensor cores bound it.
+//           16 rows / 16 (27,648 multiply-adds, 3 x 9,216), 27 to 43 clocks of the tensor cores (1,024 multiply-adds a
+//           clock at best), and with 16 rows a warp 4.6 KB of weights from shared memory, 36 clocks at 128 bytes a
+//           clock. 32 rows a warp would halve the latter, but take the registers that hide what warps wait for.
 //
 // A row with an infinite sum, or one that is no number, is computed again by plain multiply-adds, because hi - hi of an
 // infinity is no number, and because rounding to TF32 may overflow: the row's outputs are what float32 gives.

@@ -13,7 +13,7 @@
 // Changes   half the instructions and half the bytes of weights, and of rows where those come as halves. For 72-64-64-4
 //           a row takes 9,728 multiply-adds, 5 to 8 clocks of a multiprocessor's tensor cores, 5 clocks of weights from
 //           shared memory with 32 rows a warp, and 152 or 304 bytes of device memory, about 9 or 17 clocks at 4.2 TB/s:
-//           memory bounds it.
+//           no kernel can be faster than that.
 #include "fused.cuh"
 
 typedef unsigned short half_bits;

@@ -14,12 +14,11 @@
 // STAGED: the image is copied to shared memory. WIDE: inputs and outputs of a layer do not fit into registers; each
 // lane keeps its own in shared memory. VECTOR: rows may be read 4 numbers at a time.
 #pragma once
-#include "common.cuh"
+#include "activation.cuh"
 
 constexpr int WIDTH[] = {WIDTHS};
 constexpr int ACTIVATION[] = {ACTIVATIONS};
 constexpr int LAYERS = sizeof(ACTIVATION) / sizeof(int);
-constexpr int RELU_CLIPPED = 4;  // after those of `enum Activation`, where RELU has no clip
 static_assert(sizeof(WIDTH) / sizeof(int) == LAYERS + 1, "a layer has inputs and outputs");
 static_assert(!WIDE || ROW_TILES == 1, "a lane's share of one tile of rows is kept in shared memory");
 
@@ -36,20 +35,6 @@ constexpr int widest() {
     int found = 0;
     for (int layer = 0; layer <= LAYERS; ++layer) found = larger(found, WIDTH[layer]);
     return found;
-}
-
-// NaN stays NaN.
-template <int KIND>
-__device__ __forceinline__ float activated(float z, float clip) {
-    if constexpr (KIND == RELU || KIND == RELU_CLIPPED) {
-        float positive;
-        asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(positive) : "f"(z));
-        if constexpr (KIND == RELU_CLIPPED)
-            asm("min.NaN.f32 %0, %1, %2;" : "=f"(positive) : "f"(positive), "f"(clip));
-        return positive;
-    } else {
-        return activate(z, KIND, clip);
-    }
 }
 
 __device__ __forceinline__ unsigned rounded_to_tf32(float value) {

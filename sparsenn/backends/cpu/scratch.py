@@ -1,0 +1,25 @@
+"""Buffers that threads keep from launch to launch: the first touch of memory costs more than arithmetic on it."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from sparsenn.formats import Array
+
+__all__ = ["Scratch"]
+
+
+class Scratch(threading.local):
+    """Named buffers of float32, each thread's its own."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Array] = {}
+
+    def take(self, name: str, size: int) -> Array:
+        """Return a float32 vector of `size` elements, uninitialised; the next one of that name takes its place."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < size:
+            buffer = self._buffers[name] = np.empty(size, np.float32)
+        return buffer[:size]

@@ -1,0 +1,60 @@
+"""The numbers that a convolution of one size of images is compiled and launched for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Geometry"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes of one convolution, but for the number of images.
+
+    Parameters
+    ----------
+    channels, height, width : of an image.
+    filters : channels of an output.
+    kernel : height and width of a filter.
+    stride, padding, dilation : down and across.
+    groups : parts that channels and filters are cut into; a part of the filters sees its part of the channels only.
+    """
+
+    channels: int
+    height: int
+    width: int
+    filters: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def output_height(self) -> int:
+        """Rows of pixels of an output."""
+        return _extent(self.height, self.kernel[0], self.stride[0], self.padding[0], self.dilation[0])
+
+    @property
+    def output_width(self) -> int:
+        """Columns of pixels of an output."""
+        return _extent(self.width, self.kernel[1], self.stride[1], self.padding[1], self.dilation[1])
+
+    @property
+    def taps(self) -> int:
+        """Inputs that an output is a sum of, padding included."""
+        return self.channels // self.groups * self.kernel[0] * self.kernel[1]
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of one image, padding included."""
+        return self.filters * self.output_height * self.output_width * self.taps
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether stride and dilation are 1 and there is one group."""
+        return self.stride == self.dilation == (1, 1) and self.groups == 1
+
+
+def _extent(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1

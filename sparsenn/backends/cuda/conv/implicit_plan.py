@@ -1,0 +1,285 @@
+"""How a convolution is cut for the kernels that take it for a product of filters and pixels on tensor cores.
+
+The kernel is `kernels/conv2d/implicit.cuh`; what its numbers mean is said there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import gcd, inf
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.dense.image import split_tf32
+from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, parts_of, work
+from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
+from sparsenn.formats import Array
+
+__all__ = ["MOST_NUMBERS", "TILES", "Band", "Plan", "arranged", "band_of", "clocks", "plan"]
+
+_SMALL = (Tile(64, 64, 2, 2), Tile(32, 128, 1, 4), Tile(64, 32, 2, 2, stages=2))
+
+_WIDE = (Tile(64, 256, 1, 4), Tile(128, 128, 2, 2), Tile(128, 96, 2, 2, slices=2, stages=4, blocks=1), *_SMALL)
+
+TILES: dict[Kind, tuple[Tile, ...]] = {
+    FLOAT32: (Tile(64, 128, 1, 4), Tile(128, 128, 2, 4, blocks=1), Tile(128, 96, 4, 2, blocks=1), *_SMALL),
+    TF32: _WIDE,
+    HALF: _WIDE,
+}
+"""Tiles to choose from: filters and pixels."""
+
+STRIPS = (64, 32, 16, 8)
+"""Columns of outputs that a strip may have; all of them, too."""
+
+WIDEST = 128
+"""Columns of outputs that may be one strip."""
+
+MOST_PARTS = 16
+"""Of the depth."""
+
+MOST_NUMBERS = 2**31 - 1
+"""What offsets, outputs' pixels and blocks are counted in."""
+
+UNITS = LINE // 16
+"""Of 16 bytes, that a place of the band consists of."""
+
+SAME_FOR_ALL = 16
+"""Bytes of shared memory for what all threads of a block need now and then."""
+
+SECTOR = 32
+"""Bytes that are read from memory at least."""
+
+LATENCY = 800.0
+"""Clocks from asking for an image's numbers to having them."""
+
+AT_ONCE, SOONER = 4, 2
+"""Units that a thread reads at a time before the first product, and those that it reads during each slab."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The part of the images that the pixels of a block see, as it lies in shared memory.
+
+    Parameters
+    ----------
+    rows : of the band.
+    phase : places of a row that are a stride apart in the images.
+    pitch : places of a row.
+    tall : rows that an image has in the band, padding included.
+    images : that it may be a part of.
+    """
+
+    rows: int
+    phase: int
+    pitch: int
+    tall: int
+    images: int
+
+    @property
+    def bytes(self) -> int:
+        """Size in shared memory."""
+        return self.rows * self.pitch * LINE
+
+    def entries(self, paired: bool) -> int:
+        """Return what is read for one unit of all places: places, or pairs of them."""
+        return self.rows * (self.pitch // 2 + 1 if paired else self.pitch)
+
+
+@cache
+def band_of(geometry: Geometry, strip: int, pixels: int, count: int) -> Band:
+    """Return the largest band of a block of `pixels` pixels in strips of `strip` columns, of `count` images."""
+    (down, across), (apart_down, apart_across) = geometry.stride, geometry.dilation
+    height = geometry.output_height
+    tall = parts_of((height - 1) * down + (geometry.kernel[0] - 1) * apart_down + 1, down) * down
+    period = strip * height
+    start = np.arange(period // gcd(period, pixels), dtype=np.int64) * pixels % period
+    first, last = start // strip, np.minimum((start + pixels - 1) // strip, count * height - 1)
+    rows = last // height * tall + (last % height - first) * down
+    phase = strip + (geometry.kernel[1] - 1) * apart_across // across
+    most = int(rows.max()) + (geometry.kernel[0] - 1) * apart_down + 1
+    return Band(most, phase, phase * across, tall, int(last.max()) // height + 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a convolution is cut, for a number of images.
+
+    Parameters
+    ----------
+    tile : of a block.
+    band : of a block's pixels.
+    strip : columns of outputs whose pixels follow each other.
+    strips, pixels : how many strips there are, and the pixels of each.
+    tiles_down, tiles : of the filters, and of all outputs.
+    chunks, parts, part_chunks : of the channels; parts, each a block's, consist of so many chunks.
+    paired : pixels are read two at a time.
+    shared_bytes : of a block.
+    """
+
+    tile: Tile
+    band: Band
+    strip: int
+    strips: int
+    pixels: int
+    tiles_down: int
+    tiles: int
+    chunks: int
+    parts: int
+    part_chunks: int
+    paired: bool
+    shared_bytes: int
+
+    @property
+    def bands(self) -> int:
+        """Bands that a block has room for."""
+        return min(2, self.part_chunks)
+
+    def numbers(self, geometry: Geometry, count: int) -> tuple[np.int32, ...]:
+        """Return the kernel's last arguments for `count` images."""
+        found = (
+            *(count, geometry.channels, geometry.height, geometry.width),
+            *(geometry.filters, geometry.output_height, geometry.output_width),
+            *(*geometry.kernel, *geometry.stride, *geometry.padding, *geometry.dilation),
+            *(self.strip, self.strips, self.pixels, self.tiles_down, self.tiles),
+            *(self.band.rows, self.band.phase, self.band.tall, self.band.entries(self.paired)),
+            *(self.chunks, self.parts, self.part_chunks, self.bands),
+        )
+        return tuple(map(np.int32, found))
+
+
+@cache
+def plan(
+    kind: Kind,
+    geometry: Geometry,
+    count: int,
+    paired: bool,
+    limits: Limits,
+    tiles: tuple[Tile, ...] = (),
+    laid_out: bool = False,
+) -> Plan | None:
+    """Return the plan by which `count` images should take the least time; None if none fits the device.
+
+    Parameters
+    ----------
+    paired : pixels, in half precision, can be read two at a time.
+    tiles : to choose from; those of `TILES` if there are none.
+    laid_out : the channels of a pixel are next to each other in memory.
+    """
+    plans = _plans(kind, geometry, count, paired, limits, tiles, laid_out)
+    found = min(plans, key=lambda found: found[0], default=None)
+    return None if found is None else found[1]
+
+
+def clocks(
+    kind: Kind,
+    geometry: Geometry,
+    count: int,
+    limits: Limits,
+    tiles: tuple[Tile, ...] = (),
+    laid_out: bool = False,
+) -> float:
+    """Estimate the clocks of a multiprocessor that `count` images take by the best plan; infinite where none is."""
+    return min((found for found, _ in _plans(kind, geometry, count, False, limits, tiles, laid_out)), default=inf)
+
+
+def _plans(
+    kind: Kind,
+    geometry: Geometry,
+    count: int,
+    paired: bool,
+    limits: Limits,
+    tiles: tuple[Tile, ...] = (),
+    laid_out: bool = False,
+) -> Iterator[tuple[float, Plan]]:
+    width, chunks = geometry.output_width, parts_of(geometry.channels, kind.terms)
+    widths = [width] * (width <= WIDEST) + [strip for strip in STRIPS if strip < width]
+    for tile in tiles or TILES[kind]:
+        for strip in widths:
+            band = band_of(geometry, strip, tile.columns, count)
+            if not _countable(kind, geometry, band):
+                continue
+            for wanted in range(1, min(chunks, MOST_PARTS) + 1):
+                made = _cut(geometry, count, paired, tile, band, strip, chunks, parts_of(chunks, wanted))
+                resident = tile.resident(made.shared_bytes, limits)
+                if made.parts == wanted and resident and made.tiles * wanted <= MOST_NUMBERS:
+                    yield _clocks(kind, geometry, made, resident, limits, laid_out), made
+
+
+def _countable(kind: Kind, geometry: Geometry, band: Band) -> bool:
+    """Return whether offsets within the images of a band stay small enough."""
+    plane = geometry.height * geometry.width
+    return (band.images * geometry.channels + kind.terms) * plane <= MOST_NUMBERS
+
+
+def _cut(
+    geometry: Geometry, count: int, paired: bool, tile: Tile, band: Band, strip: int, chunks: int, part_chunks: int
+) -> Plan:
+    strips, tiles_down = parts_of(geometry.output_width, strip), parts_of(geometry.filters, tile.rows)
+    pixels = count * geometry.output_height * strip
+    tiles = tiles_down * strips * parts_of(pixels, tile.columns)
+    taps = geometry.kernel[0] * geometry.kernel[1]
+    shared = tile.stages * tile.rows * LINE + min(2, part_chunks) * band.bytes
+    shared += 8 * band.entries(paired) + 4 * taps + SAME_FOR_ALL
+    if tile.slices > 1:
+        shared = max(shared, 4 * tile.sums)
+    parts = parts_of(chunks, part_chunks)
+    return Plan(tile, band, strip, strips, pixels, tiles_down, tiles, chunks, parts, part_chunks, paired, shared)
+
+
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, limits: Limits, laid_out: bool) -> float:
+    taps = geometry.kernel[0] * geometry.kernel[1]
+    rounds = parts_of(UNITS * made.band.entries(made.paired), made.tile.threads)
+    late = max(0, rounds - SOONER * taps) * (made.part_chunks - 1)
+    waiting = LATENCY * (parts_of(rounds, AT_ONCE) + late)
+    if laid_out:
+        waiting = LATENCY * (1 if taps >= made.tile.stages else made.part_chunks)
+    filters = made.tile.rows * LINE
+    row = SECTOR * (parts_of(made.band.pitch * kind.factor_bytes, SECTOR) + 1)
+    read = made.band.bytes if laid_out else made.band.rows * min(kind.terms, geometry.channels) * row
+    steps = parts_of(geometry.channels, kind.terms // 4)
+    return work(
+        kind,
+        made.tile,
+        copied=filters + made.band.bytes / taps,
+        read=filters + read / taps,
+        slabs=taps * made.part_chunks,
+        tiles=made.tiles,
+        parts=made.parts,
+        resident=resident,
+        multiprocessors=limits.multiprocessors,
+        filled=steps / (4 * made.chunks),
+        waiting=waiting,
+    )
+
+
+# ---- Filters in the kernel's order -------------------------------------------------------------------------------
+
+
+def arranged(xp: Any, kind: Kind, weights: Array) -> Array:
+    """Return filters as a kernel reads them, in bytes: chunk, tap, step of 32 bytes, 16 filters, lane, 16 bytes.
+
+    Lane 4 g + t has, of filters g and g + 8, the terms that it multiplies: t, then t + 4 of 8 floats; or 2 t and
+    2 t + 1, then 2 t + 8 and 2 t + 9 of 16 halves. TF32 is rounded to.
+
+    Parameters
+    ----------
+    xp : NumPy or CuPy, whichever the weights are of.
+    weights : (filters, channels, kernel height, kernel width) float32.
+    """
+    filters, channels, *kernel = weights.shape
+    taps, chunks = kernel[0] * kernel[1], parts_of(channels, kind.terms)
+    tiles = parts_of(filters, 16)
+    padded = xp.zeros((tiles * 16, chunks * kind.terms, taps), np.float32)
+    padded[:filters, :channels] = weights.reshape(filters, channels, taps)
+    if kind is TF32:
+        padded = split_tf32(xp, padded)[0]
+    # tile, upper or lower filter, g; chunk, step, first or second unit, t, neighbours; tap
+    parted = padded.reshape(tiles, 2, 8, chunks, 4, 2, 4, kind.terms // 32, taps)
+    ordered = parted.transpose(3, 8, 4, 0, 2, 6, 5, 1, 7)
+    numbers = ordered.astype(np.float16 if kind is HALF else np.float32)
+    found: Array = xp.ascontiguousarray(numbers).reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
+    return found

@@ -1,0 +1,61 @@
+"""Convolutional layers on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.sparse.stack import activation_code
+from sparsenn.formats import Array
+from sparsenn.layers import Conv2d
+
+__all__ = ["ConvLayer", "upload_conv"]
+
+
+@dataclass(frozen=True, eq=False)
+class ConvLayer:
+    """One convolution in device memory, for images of one size.
+
+    Parameters
+    ----------
+    device : the GPU's index.
+    geometry : all sizes but the number of images.
+    weights : (filters, channels / groups, kernel height, kernel width) float32.
+    bias : (filters,) float32, zeros where the layer has none.
+    activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
+    """
+
+    device: int
+    geometry: Geometry
+    weights: Array
+    bias: Array
+    activation: np.int32
+    clip: np.float32
+
+
+def upload_conv(
+    device: int, layer: Conv2d, image: tuple[int, int, int], to_device: Callable[[Array], Array] | None = None
+) -> ConvLayer:
+    """Copy a layer to the device `device`, which must be the current one.
+
+    Parameters
+    ----------
+    image : channels, height and width of what the layer is given.
+    to_device : copies an array there, such as what `Staging.copying` yields; CuPy does unless given.
+
+    Raises
+    ------
+    ShapeError
+        The layer does not take such images.
+    UsageError
+        Its activation is one that the kernels do not know.
+    """
+    copy = cupy().asarray if to_device is None else to_device
+    layer.output_shape((0, *image))
+    geometry = Geometry(*image, layer.filters, layer.kernel_size, *layer.steps, layer.groups)
+    code = activation_code(layer, 1)
+    return ConvLayer(device, geometry, copy(layer.weights), copy(layer.bias_vector()), *code)

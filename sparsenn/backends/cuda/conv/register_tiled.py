@@ -1,0 +1,389 @@
+"""The plain float32 kernel of conv2d that is meant to be fast: sums of several filters and pixels in registers.
+
+A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
+and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
+on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel. Denormal
+numbers count as zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.specialised import (
+    activation_define,
+    kernel,
+    new_outputs,
+    parts,
+    refuse,
+    sizes,
+    why_not_plain,
+)
+from sparsenn.backends.cuda.conv.study import Rung
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+
+__all__ = [
+    "PRECISION",
+    "RUNGS",
+    "Tiling",
+    "arranged",
+    "clocks",
+    "compute_register_tiled",
+    "fits",
+    "launch_register_tiled",
+    "shared_bytes",
+    "tiling_for",
+    "tilings",
+]
+
+PRECISION = "float32"
+
+SOURCE = "conv2d/10_register_tiled.cu"
+
+MOST_PIXELS, MOST_SUMS = 24, 96
+"""Pixels of a thread, and sums: more leave too few registers for pixels and weights."""
+
+MOST_ROWS = 32
+"""Of a window: a thread has a column of them in registers."""
+
+MOST_SLICE = 32
+"""Channels of a slice, unless it is all: more need more shared memory, and leave fewer blocks at a time."""
+
+MOST_UNROLLED = 1600
+"""Multiply-adds that the compiler may write out one after the other: more do not fit into the instruction cache."""
+
+MANY = 1 << 14
+"""Images from which on their number makes no difference to the choice of a tiling."""
+
+REGISTERS, MOST_REGISTERS, WARPS = 65_536, 255, 64
+"""Of a multiprocessor, of a thread; and warps of a multiprocessor."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How outputs are cut among blocks and threads; the kernel is compiled for it.
+
+    Parameters
+    ----------
+    threads : of a block.
+    blocks : that find room on a multiprocessor.
+    images : of a block.
+    pixels : of a thread, one below the other.
+    each : filters of a thread.
+    bundles : of so many filters, of a block.
+    slice : channels that a block has in shared memory at a time.
+    strip : columns of a block.
+    band : tiles of `pixels` rows of a block.
+    vector : numbers that are copied at a time.
+    """
+
+    threads: int
+    blocks: int
+    images: int
+    pixels: int
+    each: int
+    bundles: int
+    slice: int
+    strip: int
+    band: int
+    vector: int
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a block, of which a thread computes one at a time."""
+        return self.strip * self.band * self.images * self.bundles
+
+
+# ---- Which tilings there are --------------------------------------------------------------------------------------
+
+
+def _row_tiles(geometry: Geometry, pixels: int) -> int:
+    return parts(geometry.output_height, pixels)
+
+
+def _takes_whole_images(geometry: Geometry, tiling: Tiling) -> bool:
+    """Return whether a block brings in images as they lie in memory; as `WHOLE` in the kernel."""
+    all_rows = tiling.band == _row_tiles(geometry, tiling.pixels) and tiling.strip == geometry.output_width
+    return all_rows and tiling.slice == geometry.channels and geometry.padding == (0, 0)
+
+
+def _weight_floats(geometry: Geometry, tiling: Tiling) -> int:
+    """Return the numbers that the weights of a slice take in shared memory."""
+    column = parts(geometry.kernel[0] * tiling.each, 4) * 4
+    return tiling.bundles * tiling.slice * geometry.kernel[1] * column
+
+
+def _staged_floats(geometry: Geometry, tiling: Tiling) -> int:
+    """Return the numbers that the pixels of a slice take in shared memory."""
+    height, width = geometry.kernel
+    if _takes_whole_images(geometry, tiling):
+        beyond = _row_tiles(geometry, tiling.pixels) * tiling.pixels - geometry.output_height
+        return (tiling.images * geometry.channels * geometry.height + beyond) * geometry.width
+    margin = parts(geometry.padding[1], tiling.vector) * tiling.vector
+    columns = margin - geometry.padding[1] + tiling.strip + width - 1
+    pitch = parts(columns, tiling.vector) * tiling.vector
+    return tiling.images * tiling.slice * (tiling.band * tiling.pixels + height - 1) * pitch
+
+
+def shared_bytes(geometry: Geometry, tiling: Tiling) -> int:
+    """Return the shared memory of a block."""
+    biases = parts(tiling.bundles * tiling.each, 4) * 4
+    return 4 * (_weight_floats(geometry, tiling) + biases + _staged_floats(geometry, tiling))
+
+
+def _registers(geometry: Geometry, pixels: int, each: int) -> int:
+    """Estimate the registers of a thread: its sums, a column of pixels, and a few weights, addresses and counters."""
+    return parts(pixels * each + pixels + geometry.kernel[0] - 1 + 28, 8) * 8
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _widths(geometry: Geometry) -> list[int]:
+    """Return the columns that a block may have: all, or a multiple of 4."""
+    every = geometry.output_width
+    return [every, *(size for size in (128, 96, 64, 48, 32, 16, 8) if size < every)]
+
+
+def _shapes(geometry: Geometry) -> Iterator[tuple[int, int]]:
+    """Yield the pixels and filters that a thread may have."""
+    pixels = {parts(geometry.output_height, tiles) for tiles in range(1, geometry.output_height + 1)}
+    for each in (1, 2, 4, 8, 16):
+        if each > 1 and each >= 2 * geometry.filters:
+            continue
+        for count in sorted(pixels):
+            unrolled = count * each * geometry.kernel[0]
+            if count <= MOST_PIXELS and count * each <= MOST_SUMS and (unrolled <= MOST_UNROLLED or count == each == 1):
+                yield count, each
+
+
+def tilings(geometry: Geometry, limits: Limits) -> Iterator[Tiling]:
+    """Yield the tilings that come into question for a convolution."""
+    channels = [size for size in _divisors(geometry.channels) if size <= MOST_SLICE or size == geometry.channels]
+    for pixels, each in _shapes(geometry):
+        registers = _registers(geometry, pixels, each)
+        bundles_of_all = parts(geometry.filters, each)
+        bundles = sorted({bundles_of_all, *(size for size in (1, 2, 4, 8, 16, 32) if size < bundles_of_all)})
+        row_tiles = _row_tiles(geometry, pixels)
+        bands = sorted({row_tiles, *(size for size in (1, 2, 4, 8) if size < row_tiles)})
+        for strip, band, count in itertools.product(_widths(geometry), bands, bundles):
+            whole = strip == geometry.output_width and band == row_tiles
+            for images, threads in itertools.product((1, 2, 3, 4, 6, 8, 12, 16) if whole else (1,), (128, 256)):
+                tiles = strip * band * count * images
+                for size in channels:
+                    # a thread keeps its sums from slice to slice; and most threads should have some
+                    if (
+                        size < geometry.channels
+                        and not threads // 2 < tiles <= threads
+                        and (tiles > threads or not whole)
+                    ):
+                        continue
+                    shape = Tiling(threads, 1, images, pixels, each, count, size, strip, band, 1)
+                    found = _completed(geometry, shape, registers, limits)
+                    if found is not None:
+                        yield found
+
+
+def _completed(geometry: Geometry, shape: Tiling, registers: int, limits: Limits) -> Tiling | None:
+    """Return a tiling with its vectors and blocks; None if it has no room, in registers or in shared memory."""
+    if registers > min(MOST_REGISTERS, REGISTERS // shape.threads):
+        return None
+    whole = _takes_whole_images(geometry, shape)
+    strips = shape.strip < geometry.output_width
+    length = geometry.channels * geometry.height * geometry.width if whole else geometry.width
+    vector = next(size for size in (4, 2, 1) if length % size == 0 and not (strips and shape.strip % size))
+    tiling = replace(shape, vector=vector)
+    needed = shared_bytes(geometry, tiling)
+    if needed > limits.block_bytes:
+        return None
+    by_shared = limits.multiprocessor_bytes // (needed + 1024)
+    blocks = min(by_shared, REGISTERS // (registers * shape.threads), WARPS * WARP // shape.threads, 16)
+    return replace(tiling, blocks=max(1, blocks))
+
+
+# ---- Which one to take --------------------------------------------------------------------------------------------
+
+_BYTES_PER_CLOCK = 18
+"""That a multiprocessor gets from memory when all do."""
+
+_LATENCY = 1200
+"""Clocks from asking for pixels to having them."""
+
+_BUSY = (0.75, 0.9, 0.96, 1.0)
+"""Share of its clocks in which a scheduler has an instruction to issue, with 1, 2, 3 and more warps."""
+
+
+def clocks(geometry: Geometry, tiling: Tiling, count: int, limits: Limits) -> float:
+    """Estimate the clocks that `count` images take.
+
+    Each of a multiprocessor's four schedulers issues an instruction a clock. A block's instructions are those of its
+    warps, full or not; while it waits for pixels, other blocks compute.
+    """
+    height, width = geometry.kernel
+    sums = tiling.pixels * tiling.each
+    column = height * sums + tiling.pixels + height - 1 + parts(height * tiling.each, 4) + 6
+    rounds = parts(tiling.tiles, tiling.threads)
+    slices = geometry.channels // tiling.slice
+    computing = rounds * (geometry.channels * width * column + 3 * sums + 60)
+    whole = _takes_whole_images(geometry, tiling)
+    staged, weights = _staged_floats(geometry, tiling), _weight_floats(geometry, tiling)
+    copying = staged / tiling.vector * (3 if whole else 16) + 3 * weights / 4
+    warps = tiling.threads // WARP
+    issued = warps * (computing + slices * (copying / tiling.threads + 60)) / 4
+    sets = parts(geometry.filters, tiling.bundles * tiling.each)
+    bands = parts(_row_tiles(geometry, tiling.pixels), tiling.band)
+    strips = parts(geometry.output_width, tiling.strip)
+    blocks = parts(parts(count, tiling.images) * sets * bands * strips, limits.multiprocessors)
+    resident = min(tiling.blocks, blocks)
+    busy = _BUSY[min(resident * warps // 4, len(_BUSY)) - 1]
+    outputs = tiling.images * min(geometry.filters, tiling.bundles * tiling.each) * tiling.band * tiling.pixels
+    moved = 4 * (slices * (staged + weights) + outputs * tiling.strip) / _BYTES_PER_CLOCK
+    waiting = slices * _LATENCY + moved
+    return blocks * max(issued / busy, (issued + waiting) / resident, moved)
+
+
+def tiling_for(geometry: Geometry, count: int, limits: Limits) -> Tiling | None:
+    """Return the tiling by which `count` images are estimated to be done first; None if there is none."""
+    return _tiling_for(geometry, min(MANY, 1 << max(0, count - 1).bit_length()), limits)
+
+
+@cache
+def _tiling_for(geometry: Geometry, count: int, limits: Limits) -> Tiling | None:
+    return min(tilings(geometry, limits), key=lambda tiling: clocks(geometry, tiling, count, limits), default=None)
+
+
+@cache
+def fits(geometry: Geometry) -> str | None:
+    """Return why a convolution cannot be run; None if it can.
+
+    Stride and dilation must be 1, there must be one group, a window must have up to `MOST_ROWS` rows, and some tiling
+    must fit into shared memory.
+    """
+    reason = why_not_plain(geometry)
+    if reason is None and geometry.kernel[0] > MOST_ROWS:
+        return f"a window has {geometry.kernel[0]} rows; registers suffice for {MOST_ROWS}"
+    if reason is None and next(tilings(geometry, Limits()), None) is None:
+        return f"a window of {geometry.kernel[0]} x {geometry.kernel[1]} pixels and what it meets exceed shared memory"
+    return reason
+
+
+# ---- Launching ----------------------------------------------------------------------------------------------------
+
+
+def arranged(weights: Array, tiling: Tiling) -> Array:
+    """Return weights in the order in which blocks take them.
+
+    Parameters
+    ----------
+    weights : (filters, channels, kernel height, kernel width), NumPy or CuPy.
+
+    Returns
+    -------
+    (sets, slices, bundles, channels of a slice, kernel width, kernel height · filters of a thread, padded to 4),
+    contiguous; zeros where there is no filter.
+    """
+    filters, channels, height, width = weights.shape
+    xp: Any = np if isinstance(weights, np.ndarray) and type(weights) is np.ndarray else cupy()
+    sets = parts(filters, tiling.bundles * tiling.each)
+    padded = xp.zeros((sets * tiling.bundles * tiling.each, channels, height, width), np.float32)
+    padded[:filters] = weights
+    cut = padded.reshape(
+        sets, tiling.bundles, tiling.each, channels // tiling.slice, tiling.slice, height, width
+    ).transpose(0, 3, 1, 4, 6, 5, 2)
+    column = parts(height * tiling.each, 4) * 4
+    laid_out: Array = xp.zeros((*cut.shape[:5], column), np.float32)
+    laid_out[..., : height * tiling.each] = cut.reshape(*cut.shape[:5], height * tiling.each)
+    return laid_out
+
+
+def launch_register_tiled(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution that `fits`.
+
+    Raises
+    ------
+    ShapeError
+        The images do not have the shape that the layer was uploaded for.
+    UsageError
+        They are not float32 in row-major order, or the convolution does not fit.
+    """
+    refuse(fits(layer.geometry))
+    outputs = new_outputs(layer, images)
+    compute_register_tiled(layer, images, outputs)
+    return outputs
+
+
+def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> None:
+    """As `launch_register_tiled`, into an array that is there."""
+    given = layer.geometry
+    count = images.shape[0]
+    tiling = tiling_for(given, count, device_limits(layer.device))
+    if tiling is None:
+        raise UsageError("no tiling fits into this device's shared memory; choose baseline")
+    pointer: Any = images.data
+    if pointer.ptr % (4 * tiling.vector):
+        images = images.copy()
+    weights = kept(layer, tiling, lambda: arranged(layer.weights, tiling))
+    found, blocks, shared = _build(given, tiling, activation_define(layer), layer.device)
+    grid = (parts(count, tiling.images) * blocks,)
+    arguments = np.int32(count), images, weights, layer.bias, layer.clip, outputs
+    launch("conv2d", found, grid, (tiling.threads,), *arguments, shared_bytes=shared)
+
+
+@cache
+def _build(geometry: Geometry, tiling: Tiling, activation: int, device: int) -> tuple[Any, int, int]:
+    """Return the kernel, how many blocks share the same images, and the shared memory of each."""
+    found = kernel(SOURCE, _defines(geometry, tiling, activation), device)
+    shared = shared_bytes(geometry, tiling)
+    found.max_dynamic_shared_size_bytes = max(shared, found.max_dynamic_shared_size_bytes)
+    sets = parts(geometry.filters, tiling.bundles * tiling.each)
+    bands = parts(_row_tiles(geometry, tiling.pixels), tiling.band)
+    return found, sets * bands * parts(geometry.output_width, tiling.strip), shared
+
+
+def _defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[str, int]:
+    plain = {
+        name: size for name, size in sizes(geometry).items() if not name.startswith(("STRIDE", "DILATION", "GROUPS"))
+    }
+    shape = {name.upper(): size for name, size in asdict(tiling).items()}
+    return {**plain, **shape, "ACTIVATION": activation, "SHARED_BYTES": shared_bytes(geometry, tiling)}
+
+
+RUNGS: tuple[Rung, ...] = (
+    (
+        "register_tiled",
+        launch_register_tiled,
+        "sums of several filters and pixels in registers, the rest in shared memory",
+    ),
+)
+"""Name, launch and summary."""
+
+
+# ---- What the test-suite compiles ---------------------------------------------------------------------------------
+
+
+def _declare(geometry: Geometry, activation: int, count: int = MANY) -> None:
+    """Declare the build that a convolution leads to."""
+    tiling = tiling_for(geometry, count, Limits())
+    assert tiling is not None, geometry
+    program(SOURCE, **{name: (value,) for name, value in _defines(geometry, tiling, activation).items()})
+
+
+_declare(Geometry(1, 86, 86, 4, (7, 7)), 0)
+_declare(Geometry(4, 40, 40, 16, (7, 7)), 0)
+_declare(Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1)), 0)
+_declare(Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1)), 4, 16)
+_declare(Geometry(3, 6, 9, 5, (4, 2), padding=(0, 2)), 1)

@@ -1,0 +1,120 @@
+"""Layers of images without weights, and counting the numbers of long rows, on CUDA.
+
+Rows are CuPy matrices in row-major order, float32 or float16; outputs are new ones of the same type. Work is queued on
+the current stream, and not waited for unless it says so.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.loader import Program, cupy, program
+from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Pool2d, Softmax
+
+__all__ = ["all_finite", "count_nonzeros", "run_layer"]
+
+THREADS = 256
+"""Of a block."""
+
+WARP_WIDTH = 512
+"""Numbers of a row up to which softmax gives it a warp, and beyond which it gives it a block."""
+
+PIECE = 8192
+"""Numbers that a block counts at a time: 32 a thread."""
+
+MOST_BLOCKS = 65_535
+"""Of a grid's second dimension."""
+
+_POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
+_SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
+_COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
+
+
+def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    """Run a layer of images that is no convolution.
+
+    Parameters
+    ----------
+    shape : of one input.
+    features : (rows, inputs).
+
+    Returns
+    -------
+    (rows, outputs); of `Flatten`, the features themselves.
+
+    Raises
+    ------
+    ShapeError
+        The layer does not take such inputs.
+    UsageError
+        The layer is of a kind that is not known.
+    OutOfMemoryError
+        The outputs do not fit on the device.
+    """
+    rows = features.shape[0]
+    found = layer.output_shape((rows, *shape))
+    if isinstance(layer, Flatten):
+        return features
+    width = prod(found[1:])
+    with within_memory(f"the outputs of {layer.name}", rows, features.dtype.itemsize * width):
+        outputs: Array = cupy().empty((rows, width), features.dtype)
+    if isinstance(layer, Softmax):
+        _softmax(features, outputs)
+    elif isinstance(layer, MaxPool2d | AvgPool2d):
+        _pool(layer, (shape[0], shape[1], shape[2]), features, outputs)
+    else:
+        raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
+    return outputs
+
+
+def _pool(layer: Pool2d, shape: tuple[int, int, int], features: Array, outputs: Array) -> None:
+    """Pool each channel of each image by itself."""
+    window, stride, padding = layer.steps
+    _, channels, height, width = layer.output_shape((1, *shape))
+    pixels, planes = height * width, features.shape[0] * channels
+    sizes = map(np.int32, (*shape[1:], height, width, *window, *stride, *padding))
+    across = min(THREADS, 1 << (pixels - 1).bit_length())
+    down = THREADS // across
+    kernel = _kernel(_POOL, "pool", features, MEAN=int(isinstance(layer, AvgPool2d)))
+    grid = (-(-pixels // across), min(-(-planes // down), MOST_BLOCKS))
+    launch("images", kernel, grid, (across, down), np.int64(planes), *sizes, features, outputs)
+
+
+def _softmax(features: Array, outputs: Array) -> None:
+    """Turn each row into shares of one."""
+    rows, width = features.shape
+    team = 32 if width <= WARP_WIDTH else THREADS
+    kernel = _kernel(_SOFTMAX, "softmax", features, TEAM=team)
+    grid = (-(-rows * team // THREADS),)
+    launch("images", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, outputs)
+
+
+def count_nonzeros(features: Array) -> Array:
+    """Return the non-zeros of each row, a device array of (rows,) int64."""
+    return _count("count_not_zero", features)
+
+
+def all_finite(features: Array) -> bool:
+    """Return whether no number is infinite or NaN; waits for the answer."""
+    return not int(_count("count_not_finite", features.reshape(1, -1))[0])
+
+
+def _count(name: str, features: Array) -> Array:
+    rows, width = features.shape
+    counts: Array = cupy().zeros(rows, np.int64)
+    grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
+    kernel = _kernel(_COUNT, name, features)
+    launch("count", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, counts)
+    return counts
+
+
+def _kernel(source: Program, name: str, features: Array, **defines: int) -> Any:
+    """Return a kernel for the numbers that the features are of."""
+    return source.kernel(name, HALF=int(features.dtype == np.float16), **defines)

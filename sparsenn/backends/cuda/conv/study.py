@@ -1,0 +1,316 @@
+"""The first float32 rungs of the conv2d ladder: from a thread an output to a product gathered on the way.
+
+A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
+and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
+on the current stream and does not wait for it, but for the first launch of a size, which may compile a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.specialised import (
+    CACHED_WEIGHTS,
+    CONSTANT_WEIGHTS,
+    activation_define,
+    grid_of,
+    kernel,
+    launch_filters,
+    launch_with_constants,
+    new_outputs,
+    parts,
+    refuse,
+    sizes,
+    why_not_plain,
+)
+from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.formats import Array
+
+__all__ = [
+    "FITS",
+    "PRECISION",
+    "RUNGS",
+    "Rung",
+    "compute_baseline",
+    "fits_any",
+    "fits_constant",
+    "fits_one_group",
+    "fits_tiled",
+    "launch_baseline",
+    "launch_constant_filters",
+    "launch_implicit_gemm",
+    "launch_per_shape",
+    "launch_tiled_shared",
+    "launch_unrolled",
+    "product_tile",
+    "tile_of",
+]
+
+PRECISION = "float32"
+"""Of all rungs here."""
+
+THREADS = 256
+"""Of a block."""
+
+STATIC_SHARED_BYTES = 48 << 10
+"""Shared memory that a kernel may declare."""
+
+FEW_CHANNELS = 2
+"""Up to here per_shape takes its kernel for large images."""
+
+_BASELINE = program("conv2d/01_baseline.cu", THREADS=(THREADS,))
+_CONSTANT_FILTERS = "conv2d/02_constant_filters.cu"
+program(_CONSTANT_FILTERS, THREADS=(THREADS,))
+
+
+# ---- Which convolutions -------------------------------------------------------------------------------------------
+
+
+def fits_any(geometry: Geometry) -> str | None:
+    """Return None: every convolution fits."""
+    return None
+
+
+def fits_constant(geometry: Geometry) -> str | None:
+    """Return why a convolution's weights cannot lie in constant memory; None if they can."""
+    weights = geometry.filters * geometry.taps
+    if weights <= CONSTANT_WEIGHTS:
+        return None
+    return f"there are {weights:,} weights; constant memory has room for {CONSTANT_WEIGHTS:,}"
+
+
+def fits_tiled(geometry: Geometry) -> str | None:
+    """Return why tiled_shared cannot run a convolution; None if it can.
+
+    Stride and dilation must be 1, there must be one group, and the pixels of a tile must fit into shared memory.
+    """
+    reason = why_not_plain(geometry)
+    if reason is not None:
+        return reason
+    width, height = _shared_tile(geometry)
+    needed = 4 * (width + geometry.kernel[1] - 1) * (height + geometry.kernel[0] - 1)
+    if needed <= STATIC_SHARED_BYTES:
+        return None
+    return f"a tile takes {needed:,} bytes of shared memory, with {geometry.kernel} weights; there are 48 KiB"
+
+
+def fits_one_group(geometry: Geometry) -> str | None:
+    """Return why a convolution is one of several groups; None if it is of one."""
+    if geometry.groups == 1:
+        return None
+    return f"the convolution has {geometry.groups} groups; the kernel is written for one"
+
+
+# ---- How outputs are cut ------------------------------------------------------------------------------------------
+
+
+def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
+    """Return the width and height of a block's tile of pixels, powers of two.
+
+    Tiles should not stand over at the edges, and be wide enough that a warp reads neighbouring pixels. Where a tile has
+    fewer pixels than a block has threads, the block takes several tiles.
+
+    Parameters
+    ----------
+    height, width : of an output.
+    """
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        covered = parts(width, tile[0]) * tile[0] * parts(height, tile[1]) * tile[1]
+        return covered * (1 + 2 / tile[0]), -tile[0] * tile[1]
+
+    choices = ((1 << across, 1 << down) for across in range(6) for down in range(9) if threads >> across >> down)
+    return min(choices, key=cost)
+
+
+def _shared_tile(geometry: Geometry) -> tuple[int, int]:
+    """Return the width and height of a tile in shared memory."""
+
+    def covered(width: int) -> int:
+        down, across = geometry.output_height, geometry.output_width
+        return parts(across, width) * parts(down, THREADS // width)
+
+    width = min((16, 32, 8), key=covered)
+    return width, THREADS // width
+
+
+def product_tile(filters: int) -> dict[str, int]:
+    """Return how implicit_gemm cuts the product: filters and pixels of a block and of a thread, and a step."""
+    rows, columns, rows_each, columns_each = next(
+        (tile for tile in ((4, 256, 4, 2), (8, 256, 8, 2), (16, 256, 8, 4), (32, 128, 8, 4)) if filters <= tile[0]),
+        (64, 128, 8, 8),
+    )
+    return {"ROWS": rows, "COLUMNS": columns, "ROWS_EACH": rows_each, "COLUMNS_EACH": columns_each, "STEP": 8}
+
+
+# ---- Launching ----------------------------------------------------------------------------------------------------
+
+
+def launch_baseline(layer: ConvLayer, images: Array) -> Array:
+    """Run any convolution, a thread an output.
+
+    Raises
+    ------
+    ShapeError
+        The images do not have the shape that the layer was uploaded for.
+    UsageError
+        They are not float32 in row-major order.
+    """
+    outputs = new_outputs(layer, images)
+    compute_baseline(layer, images, outputs)
+    return outputs
+
+
+def compute_baseline(layer: ConvLayer, images: Array, outputs: Array) -> None:
+    """As `launch_baseline`, into an array that is there."""
+    grid, arguments = _direct(layer, images, outputs)
+    launch("conv2d", _BASELINE.kernel("conv2d"), grid, (THREADS,), layer.weights, *arguments)
+
+
+def launch_constant_filters(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution of up to 16,384 weights; errors as `launch_baseline`, or it has more."""
+    refuse(fits_constant(layer.geometry))
+    outputs = new_outputs(layer, images)
+    grid, arguments = _direct(layer, images, outputs)
+    given = _CONSTANT_FILTERS, {"THREADS": THREADS}, "conv2d", layer.weights
+    launch_with_constants(*given, grid, (THREADS,), *arguments)
+    return outputs
+
+
+def _direct(layer: ConvLayer, images: Array, outputs: Array) -> tuple[tuple[int, int], tuple[Any, ...]]:
+    """Return the grid and the arguments of a kernel for all sizes."""
+    given = layer.geometry
+    height, width = given.output_height, given.output_width
+    tile = tile_of(height, width)
+    planes = images.shape[0] * given.filters
+    numbers = (given.channels, given.height, given.width, given.filters, given.groups, *given.kernel)
+    steps = (*given.stride, *given.padding, *given.dilation, height, width, *(size.bit_length() - 1 for size in tile))
+    epilogue = layer.bias, layer.activation, layer.clip
+    grid = grid_of(parts(planes, THREADS // (tile[0] * tile[1])), parts(width, tile[0]) * parts(height, tile[1]))
+    return grid, (images, *epilogue, outputs, np.int64(planes), *map(np.int32, (*numbers, *steps)))
+
+
+def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
+    """Run any convolution, compiled for its sizes; errors as `launch_baseline`."""
+    outputs = new_outputs(layer, images)
+    given = layer.geometry
+    width, height = tile_of(given.output_height, given.output_width)
+    each = THREADS // (width * height)
+    defines = {**sizes(given), "TILE_WIDTH": width, "TILE_HEIGHT": height, "PLANES": each}
+    planes = images.shape[0] * given.filters
+    grid = grid_of(parts(planes, each), parts(given.output_width, width) * parts(given.output_height, height))
+    launch_filters(layer, images, outputs, "conv2d/03_unrolled.cu", defines, grid, THREADS, np.int64(planes))
+    return outputs
+
+
+def launch_tiled_shared(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution that `fits_tiled`; errors as `launch_baseline`, or it does not fit."""
+    refuse(fits_tiled(layer.geometry))
+    outputs = new_outputs(layer, images)
+    given = layer.geometry
+    width, height = _shared_tile(given)
+    defines = {**sizes(given), "TILE_WIDTH": width, "TILE_HEIGHT": height}
+    tiles = parts(given.output_width, width) * parts(given.output_height, height)
+    grid = grid_of(images.shape[0] * given.filters, tiles)
+    launch_filters(layer, images, outputs, "conv2d/04_tiled_shared.cu", defines, grid, THREADS)
+    return outputs
+
+
+def _per_shape(geometry: Geometry) -> dict[str, int]:
+    """Return the defines of per_shape: filters of a thread, and the tile that few_channels takes."""
+    most = 4 if geometry.channels <= FEW_CHANNELS else 8
+    each = min(most, 1 << (geometry.filters.bit_length() - 1))
+    return {**sizes(geometry), "EACH": each, "THREADS": THREADS, "TILE_WIDTH": 32, "TILE_HEIGHT": THREADS // 32}
+
+
+def launch_per_shape(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution of one group by the kernel for its shape; errors as `launch_baseline`, or it has several."""
+    refuse(fits_one_group(layer.geometry))
+    outputs = new_outputs(layer, images)
+    given = layer.geometry
+    defines = _per_shape(given)
+    bundles = parts(given.filters, defines["EACH"])
+    how: dict[str, Any] = {}
+    rest: tuple[Any, ...] = ()
+    if given.channels <= FEW_CHANNELS:
+        tiles = parts(given.output_width, defines["TILE_WIDTH"]) * parts(given.output_height, defines["TILE_HEIGHT"])
+        grid = grid_of(images.shape[0] * bundles, tiles)
+        how["name"] = "few_channels"
+    else:
+        pixels = images.shape[0] * given.output_height * given.output_width
+        grid = grid_of(parts(pixels, THREADS), bundles)
+        how["name"] = "many_channels"
+        rest = (np.int64(pixels),)
+    launch_filters(layer, images, outputs, "conv2d/06_per_shape.cu", defines, grid, THREADS, *rest, **how)
+    return outputs
+
+
+def launch_implicit_gemm(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution of one group as a product of matrices; errors as `launch_per_shape`."""
+    refuse(fits_one_group(layer.geometry))
+    outputs = new_outputs(layer, images)
+    given = layer.geometry
+    tile = product_tile(given.filters)
+    pixels = images.shape[0] * given.output_height * given.output_width
+    threads = tile["ROWS"] // tile["ROWS_EACH"] * (tile["COLUMNS"] // tile["COLUMNS_EACH"])
+    grid = (parts(pixels, tile["COLUMNS"]) * parts(given.filters, tile["ROWS"]),)
+    defines = {**sizes(given), **tile, "ACTIVATION": activation_define(layer)}
+    arguments = images, layer.weights, layer.bias, layer.clip, outputs, np.int64(pixels)
+    launch("conv2d", kernel("conv2d/07_implicit_gemm.cu", defines, layer.device), grid, (threads,), *arguments)
+    return outputs
+
+
+Rung = tuple[str, Callable[[ConvLayer, Array], Array], str]
+
+RUNGS: tuple[Rung, ...] = (
+    ("baseline", launch_baseline, "a thread an output, tiles of pixels, everything from global memory"),
+    ("constant_filters", launch_constant_filters, "weights in constant memory"),
+    ("unrolled", launch_unrolled, "compiled for the sizes, loops over the window unrolled"),
+    ("tiled_shared", launch_tiled_shared, "the pixels of a tile in shared memory, channel by channel"),
+    ("per_shape", launch_per_shape, "several filters a thread; another kernel for few channels than for more"),
+    ("implicit_gemm", launch_implicit_gemm, "a product of matrices, gathered on the way to shared memory"),
+)
+"""Name, launch and summary. In the ladder's order `half` comes before per_shape."""
+
+FITS: Mapping[str, Callable[[Geometry], str | None]] = {
+    "baseline": fits_any,
+    "constant_filters": fits_constant,
+    "unrolled": fits_any,
+    "tiled_shared": fits_tiled,
+    "per_shape": fits_one_group,
+    "implicit_gemm": fits_one_group,
+}
+"""For each rung, what says why it cannot run a convolution, or None."""
+
+
+# ---- What the test-suite compiles ---------------------------------------------------------------------------------
+
+
+def _declare(geometry: Geometry, activation: int) -> None:
+    """Declare the builds that a convolution leads to."""
+    common = {**sizes(geometry), "ACTIVATION": activation}
+    constant = {**common, "FILTERS_CONSTANT": int(geometry.filters * geometry.taps <= CACHED_WEIGHTS)}
+    width, height = tile_of(geometry.output_height, geometry.output_width)
+    tile = {"TILE_WIDTH": width, "TILE_HEIGHT": height, "PLANES": THREADS // (width * height)}
+    builds = [("conv2d/03_unrolled.cu", {**constant, **tile})]
+    if fits_tiled(geometry) is None:
+        width, height = _shared_tile(geometry)
+        builds.append(("conv2d/04_tiled_shared.cu", {**constant, "TILE_WIDTH": width, "TILE_HEIGHT": height}))
+    if geometry.groups == 1:
+        builds.append(("conv2d/06_per_shape.cu", {**constant, **_per_shape(geometry)}))
+        builds.append(("conv2d/07_implicit_gemm.cu", {**common, **product_tile(geometry.filters)}))
+    for source, defines in builds:
+        program(source, **{name: (value,) for name, value in defines.items()})
+
+
+_declare(Geometry(1, 86, 86, 4, (7, 7)), 0)
+_declare(Geometry(4, 40, 40, 16, (7, 7)), 4)
+_declare(Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1)), 0)
+_declare(Geometry(6, 9, 11, 10, (3, 4), (2, 1), (1, 2), (1, 2), 2), 1)
+_declare(Geometry(3, 1, 1, 5, (1, 1)), 3)

@@ -1,0 +1,262 @@
+"""How a convolution is cut for the tensor-core kernels of few channels, and which convolutions they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.specialised import parts, sizes, why_not_plain
+from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, Layout, columns_of
+from sparsenn.backends.cuda.sparse.tiling import Limits
+
+__all__ = ["MANY", "Plan", "clocks", "fits_any_precision", "fits_float32", "plan"]
+
+LEAST_TAPS = 32
+"""Products of a sum from where on tensor_float32 is no less precise than plain multiply-adds."""
+
+TILE = 16
+"""Items of a product."""
+
+MOST_STAGES = 4
+MOST_DOWN = 8
+
+MOST_SUMS = 64
+"""Registers of a lane for sums."""
+
+MOST_PRODUCTS = 400, 1200
+"""Products of one turn, which are unrolled, if weights are in shared memory, and if they are in registers."""
+
+WARPS_FOR_REGISTERS = ((124, 16), (164, 12), (248, 8))
+"""Registers that a lane may have, and the warps of a block that then have room."""
+
+MANY = 1 << 14
+"""Images from where on more of them change nothing."""
+
+LEAST_LIMITS = Limits(1, 99 << 10, 100 << 10)
+"""Shared memory of the devices of compute capability 8.0 and newer that have least: 8.6 and 8.9."""
+
+MOST_NUMBERS = 2**31 - 1
+"""Of an image or an output: what offsets within them are counted in."""
+
+BARRIER_BYTES = 128
+"""As in the kernel."""
+
+
+# ---- How a convolution is cut ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a kernel is compiled and launched.
+
+    Parameters
+    ----------
+    layout : how weights are cut.
+    down : output rows of an item.
+    held : weights are in registers, not in shared memory.
+    band : output rows of an image that a block takes at a time.
+    pitch : numbers from one row of an image to the next in shared memory.
+    stages, slot_bytes : bands in shared memory, and the size of each.
+    warps : of a block.
+    shared_bytes : of a block.
+    """
+
+    layout: Layout
+    down: int
+    held: bool
+    band: int
+    pitch: int
+    stages: int
+    slot_bytes: int
+    warps: int
+    shared_bytes: int
+
+    def bands(self, geometry: Geometry) -> int:
+        """Return into how many bands an image's outputs are cut."""
+        return parts(geometry.output_height, self.band)
+
+    def items(self, geometry: Geometry) -> int:
+        """Return the items of a band."""
+        return parts(self.band, self.down) * parts(geometry.output_width, self.layout.across)
+
+    def defines(self, geometry: Geometry) -> dict[str, int]:
+        """Return what `kernels/conv2d/tensor.cuh` is compiled with, but for COPY, ACTIVATION and INPUT."""
+        return {
+            **sizes(geometry),
+            "ACROSS": self.layout.across,
+            "DOWN": self.down,
+            "AT_ONCE": self.layout.at_once,
+            "PANEL": self.layout.panel,
+            "HELD": int(self.held),
+            "BAND": self.band,
+            "PITCH": self.pitch,
+            "STAGES": self.stages,
+            "SLOT": self.slot_bytes,
+            "WARPS": self.warps,
+        }
+
+
+def fits_float32(geometry: Geometry) -> str | None:
+    """Return why tensor_float32 cannot run a convolution; None if it can.
+
+    What is lost of each product does not add up as the roundings of many sums do. A sum of few products would be less
+    precise than plain multiply-adds make it.
+    """
+    if geometry.taps < LEAST_TAPS:
+        return (
+            f"an output is a sum of {geometry.taps} products; from {LEAST_TAPS} on, two TF32 numbers for one are as "
+            "precise as float32"
+        )
+    return fits_any_precision(geometry)
+
+
+@cache
+def fits_any_precision(geometry: Geometry) -> str | None:
+    """Return why tensor_tf32 and tensor_half cannot run a convolution; None if they can."""
+    reason = why_not_plain(geometry)
+    if reason is not None:
+        return reason
+    parts_of_it = {
+        "an image": geometry.channels * geometry.height * geometry.width,
+        "an image's output": geometry.filters * geometry.output_height * geometry.output_width,
+    }
+    for name, numbers in parts_of_it.items():
+        if numbers > MOST_NUMBERS:
+            return f"{name} would have {numbers:,} numbers; the kernel counts up to {MOST_NUMBERS:,}"
+    if any(plan(kind, geometry, 1, LEAST_LIMITS) is None for kind in (FLOAT32, TF32, HALF, HALF_ROWS)):
+        return (
+            f"{geometry.filters} filters of {geometry.channels} x {geometry.kernel[0]} x {geometry.kernel[1]} weights "
+            f"on rows of {geometry.width} pixels need more than the registers and the "
+            f"{LEAST_LIMITS.block_bytes >> 10} KiB of shared memory that every device has"
+        )
+    return None
+
+
+def plan(kind: Kind, geometry: Geometry, images: int, limits: Limits) -> Plan | None:
+    """Return the plan by which so many images are estimated to be done first; None if there is none."""
+    return _plan(kind, geometry, min(MANY, 1 << max(0, images - 1).bit_length()), limits)
+
+
+def clocks(kind: Kind, geometry: Geometry, images: int, limits: Limits) -> float:
+    """Estimate the clocks of a multiprocessor that so many images take by the best plan; infinite where none is."""
+    made = plan(kind, geometry, images, limits)
+    return inf if made is None else _clocks(kind, geometry, made, images, limits)
+
+
+@cache
+def _plan(kind: Kind, geometry: Geometry, images: int, limits: Limits) -> Plan | None:
+    return min(
+        _plans(kind, geometry, limits), key=lambda made: _clocks(kind, geometry, made, images, limits), default=None
+    )
+
+
+def _plans(kind: Kind, geometry: Geometry, limits: Limits) -> Iterator[Plan]:
+    for across in (2, 4, 8) if kind.quad == 8 else (1, 2, 4, 8):
+        for down in range(1, min(MOST_DOWN, geometry.output_height) + 1):
+            tiles = columns_of(geometry.filters, across) // 8
+            panel = parts(tiles, parts(4 * down * tiles, MOST_SUMS))
+            for held in (False, True):
+                layout = _layout(kind, geometry, across, down, panel, held)
+                if layout is None:
+                    continue
+                registers = _registers(kind, geometry, layout, down, held)
+                warps = next((count for most, count in WARPS_FOR_REGISTERS if registers <= most), 0)
+                if not warps:
+                    continue
+                for band in _bands(geometry, down):
+                    found = _staged(kind, geometry, layout, down, held, band, warps, limits)
+                    if found is not None:
+                        yield found
+
+
+def _layout(kind: Kind, geometry: Geometry, across: int, down: int, panel: int, held: bool) -> Layout | None:
+    """Return the layout with as many channels at once as can be unrolled; None if not even one can."""
+    for at_once in range(geometry.channels, 0, -1):
+        layout = Layout(across, at_once, panel)
+        if held and (layout.turns(geometry) > 1 or layout.panels(geometry) > 1):
+            return None
+        products = layout.steps(kind, geometry) * panel * down * kind.passes
+        if geometry.channels % at_once == 0 and products <= MOST_PRODUCTS[held]:
+            return layout
+    return None
+
+
+def _registers(kind: Kind, geometry: Geometry, layout: Layout, down: int, held: bool) -> int:
+    """Estimate the registers of a lane: sums, weights, rows of an image, products under way, and what is left."""
+    quads, split = layout.quads(kind, geometry), kind.passes > 1
+    group = min(layout.panel, max(1, 8 // down))
+    words = kind.words * (layout.steps(kind, geometry) * layout.panel if held else group * parts(quads, 2))
+    # A step of two rows needs the first one longer, that of two channels all that an item meets of the first one's; and
+    # as instructions want their registers in order, many of them twice.
+    odd = quads % 2
+    rows = (1 if held else down) + odd * (down if layout.at_once > 1 else 1)
+    inputs = 2 * quads * (1 + split) * rows * (1 + odd) + 2 * quads * (2 if kind is HALF else 1)
+    products = 4 * group * down if split else 0
+    others = 18 + 12 * (not held) + 22 * (held and not split) + 12 * (layout.panels(geometry) > 1)
+    return 4 * down * layout.panel + words + inputs + products + others
+
+
+def _bands(geometry: Geometry, down: int) -> list[int]:
+    """Return the output rows that a band may have: all, or a multiple of an item's."""
+    height = geometry.output_height
+    cut = {parts(parts(height, count), down) * down for count in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, height)}
+    return [height, *sorted((band for band in cut if band < height), reverse=True)]
+
+
+def _staged(
+    kind: Kind, geometry: Geometry, layout: Layout, down: int, held: bool, band: int, warps: int, limits: Limits
+) -> Plan | None:
+    """Return a plan with its stages; None if shared memory has no room for two."""
+    pitch = geometry.width + 2 * geometry.padding[1]
+    if layout.across > 1:
+        pitch += pitch % 2
+    rows = geometry.channels * (band + geometry.kernel[0] - 1) + parts(band, down) * down - band
+    slot = parts(kind.number * (rows * pitch + layout.quads(kind, geometry) * kind.quad), 16) * 16
+    biases = layout.panels(geometry) * layout.panel * 8 // layout.across
+    fixed = BARRIER_BYTES + parts(4 * biases, 16) * 16
+    if not held:
+        fixed += layout.weight_bytes(kind, geometry)
+    stages = min(MOST_STAGES, (limits.block_bytes - fixed) // slot)
+    if stages < 2:
+        return None
+    return Plan(layout, down, held, band, pitch, stages, slot, warps, fixed + stages * slot)
+
+
+# Clocks of a multiprocessor, as far as known from H200: of a product on its tensor cores; of bringing in or writing out
+# a byte when all do so; of a band's barriers; and until the first pixels are there.
+_PRODUCT, _BYTES, _BARRIERS, _LATENCY = 1.6, 18.0, 150.0, 1500.0
+
+
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, limits: Limits) -> float:
+    """Estimate the clocks that a multiprocessor takes for its share of the images.
+
+    16 items take their products' time on the tensor cores, 128 bytes of shared memory a clock and 4 instructions a
+    clock, of which the longest counts in full and the others, which overlap with it, in part.
+    """
+    layout, down = made.layout, made.down
+    quads = layout.quads(kind, geometry)
+    tiles = layout.panels(geometry) * layout.panel
+    steps = layout.turns(geometry) * layout.steps(kind, geometry)
+    products = steps * tiles * down * kind.passes
+    rows = layout.panels(geometry) * geometry.channels * (geometry.kernel[0] + down - 1)
+    reads = 2 * rows * quads
+    weights = 0 if made.held else steps * tiles
+    sums = 4 * down * tiles
+    rounding = 3 if kind.quad == 4 else 1
+    adding = 4 * products / 3 if kind.passes > 1 else 0
+    loading = 0.5 if kind.quad == 4 and layout.across > 1 else 1
+    issued = products + adding + reads * (loading + rounding) + weights + 4 * sums + 3 * rows + 70
+    shared = reads * (2 if kind is HALF else 1) + weights * kind.words
+    stored = kind.number * sums / 2  # 64 bytes a clock
+    spent = sorted((_PRODUCT * products, shared, issued / 4, stored))
+    each = (spent[-1] + 0.3 * spent[-2] + 0.1 * sum(spent[:2])) * (1 + 0.8 / made.warps)
+    bands = parts(images * made.bands(geometry), limits.multiprocessors)
+    rounds = parts(bands * parts(made.items(geometry), TILE), made.warps) * made.warps
+    inputs = geometry.channels * (made.band + geometry.kernel[0] - 1) * geometry.width
+    outputs = geometry.filters * made.band * geometry.output_width
+    moved = bands * kind.number * (inputs + outputs) / _BYTES
+    computed = rounds * each + bands * (_BARRIERS if made.stages > 2 else 4 * _BARRIERS)
+    return max(computed, moved) + 0.15 * min(computed, moved) + _LATENCY

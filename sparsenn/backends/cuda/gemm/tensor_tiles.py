@@ -1,0 +1,198 @@
+"""What gemm and conv2d share on tensor cores: precisions, tiles of a block, and estimates of what they take.
+
+The kernels are `kernels/gemm/tensor.cuh` and what includes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.loader import cupy, module
+from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
+from sparsenn.formats import Array
+
+__all__ = ["FLOAT32", "HALF", "LINE", "TF32", "Kind", "Tile", "built", "counters", "partial_sums", "parts_of", "work"]
+
+LINE = 128
+"""Bytes of a row or a column of the factors in a slab."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A precision.
+
+    Parameters
+    ----------
+    name : of the factors' numbers: float32, tf32 or fp16.
+    define : as kernels know it.
+    factor_bytes : of a number as it is multiplied.
+    products : instructions for each tile of factors.
+    """
+
+    name: str
+    define: str
+    factor_bytes: int
+    products: int
+
+    @property
+    def terms(self) -> int:
+        """Terms of a slab."""
+        return LINE // self.factor_bytes
+
+
+FLOAT32 = Kind("float32", "TENSOR_FLOAT32", 4, 3)
+TF32 = Kind("tf32", "TENSOR_TF32", 4, 1)
+HALF = Kind("fp16", "TENSOR_HALF", 2, 1)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes at a time; a kernel is compiled for each.
+
+    Parameters
+    ----------
+    rows, columns : of the tile.
+    warps_down, warps_across : that share it.
+    slices : groups of so many warps that share a slab's terms.
+    stages : slabs in shared memory.
+    blocks : of a multiprocessor, which registers are given for.
+    """
+
+    rows: int
+    columns: int
+    warps_down: int
+    warps_across: int
+    slices: int = 1
+    stages: int = 3
+    blocks: int = 2
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.warps_down * self.warps_across * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.warps
+
+    @property
+    def sums(self) -> int:
+        """Numbers of a tile."""
+        return self.rows * self.columns
+
+    def defines(self, kind: Kind) -> dict[str, int | str]:
+        """Return what `kernels/gemm/tensor.cuh` is compiled with."""
+        return {
+            "KIND": kind.define,
+            "BM": self.rows,
+            "BN": self.columns,
+            "WARPS_M": self.warps_down,
+            "WARPS_N": self.warps_across,
+            "SLICES": self.slices,
+            "STAGES": self.stages,
+            "BLOCKS": self.blocks,
+        }
+
+    def resident(self, shared_bytes: int, limits: Limits) -> int:
+        """Return how many blocks of so much shared memory a multiprocessor has at a time; 0 if it has no room."""
+        if shared_bytes > limits.block_bytes:
+            return 0
+        return min(self.blocks, limits.multiprocessor_bytes // (shared_bytes + RESERVED))
+
+
+RESERVED = 1 << 10
+"""Bytes of shared memory that the system takes of each block."""
+
+WHOLE = 100
+"""Percent of what a multiprocessor can have as shared memory, so that the blocks that are planned for find room."""
+
+INSTRUCTION = 1.6
+"""Clocks of a multiprocessor's tensor cores for 16 x 8 sums and 32 bytes of each row and column; about an H200's."""
+
+CACHE_BYTES = 32.0
+"""That come to a multiprocessor in a clock from the cache that all share, when all ask at once."""
+
+BUSY = {False: 0.75, True: 0.9}
+"""The part of the time in which a multiprocessor does what bounds it, with fewer than eight warps and with more."""
+
+SLAB, BLOCK, JOIN = 40.0, 2500.0, 2500.0
+"""Clocks of a slab's barrier, of a block's beginning and end, and of waiting for others' parts of the sums."""
+
+
+def parts_of(total: int, size: int) -> int:
+    """Return how many parts of a size make up a total, the last one perhaps smaller."""
+    return -(-total // size)
+
+
+def work(
+    kind: Kind,
+    tile: Tile,
+    *,
+    copied: float,
+    read: float,
+    slabs: int,
+    tiles: int,
+    parts: int,
+    resident: int,
+    multiprocessors: int,
+    filled: float = 1.0,
+    waiting: float = 0.0,
+) -> float:
+    """Estimate the clocks from the first block to the last.
+
+    Parameters
+    ----------
+    copied, read : bytes of a slab that a block writes to its shared memory, and that it takes from the cache for that.
+    slabs : of a block.
+    tiles, parts : of the sums, and of the depth; a block has one of each.
+    resident : blocks that a multiprocessor can have at a time.
+    filled : the part of the slabs that is multiplied.
+    waiting : clocks of a block in which it waits, besides.
+    """
+    instructions = tile.sums / 128 * 4 * kind.products * INSTRUCTION
+    warps = tile.warps_down * tile.warps_across
+    lines = warps * (tile.rows // tile.warps_down + tile.columns // tile.warps_across)
+    busy = max(filled * instructions, filled * lines + copied / LINE, read / CACHE_BYTES)
+    blocks = parts_of(tiles * parts, multiprocessors)
+    together = min(blocks, resident)
+    clocks = blocks * slabs * (busy / BUSY[together * tile.warps >= 8] + SLAB)
+    clocks += parts_of(blocks, together) * (BLOCK + waiting)
+    if parts > 1:
+        clocks += JOIN + blocks * 2 * 4 * tile.sums / CACHE_BYTES
+    return clocks
+
+
+# ---- On the device -----------------------------------------------------------------------------------------------
+
+
+@cache
+def built(source: str, name: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
+    """Return a kernel for the device `device`, the current one, which may use all of its shared memory."""
+    kernel = module(source, dict(defines)).get_function(name)
+    kernel.max_dynamic_shared_size_bytes = device_limits(device).block_bytes
+    kernel.preferred_shared_memory_carveout = WHOLE
+    return kernel
+
+
+_counters: dict[tuple[int, int], Array] = {}
+"""By device and stream: launches of one stream follow each other, and each leaves zeros behind."""
+
+
+def counters(tiles: int) -> Array:
+    """Return zeros, one for each tile, for a launch on the current stream."""
+    cp = cupy()
+    key = cp.cuda.runtime.getDevice(), cp.cuda.get_current_stream().ptr
+    if key not in _counters or _counters[key].size < tiles:
+        _counters[key] = cp.zeros(max(tiles, 1 << 12), np.uint32)
+    return _counters[key]
+
+
+def partial_sums(tile: Tile, tiles: int, parts: int) -> Array:
+    """Return room for the sums of each part of each tile; none where there is one part."""
+    sums: Array = cupy().empty(tiles * parts * tile.sums if parts > 1 else 0, np.float32)
+    return sums

@@ -1,0 +1,33 @@
+"""Arrays that are made of a layer's weights once, and live as long as it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.formats import Array
+
+__all__ = ["kept"]
+
+_kept: WeakKeyDictionary[Any, dict[Hashable, tuple[Array, Any]]] = WeakKeyDictionary()
+"""By owner and name: the array, and an event after which it is there."""
+
+
+def kept(owner: Any, name: Hashable, make: Callable[[], Array]) -> Array:
+    """Return the device array that `make` returned when it was first asked for by this name for this owner.
+
+    The current stream waits until it is there.
+
+    Parameters
+    ----------
+    owner : a layer or a stack of layers on the device.
+    """
+    made = _kept.setdefault(owner, {})
+    if name not in made:
+        made[name] = make(), cupy().cuda.get_current_stream().record()
+    array, ready = made[name]
+    if not ready.done:
+        cupy().cuda.get_current_stream().wait_event(ready)
+    return array

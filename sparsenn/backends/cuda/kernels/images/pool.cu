@@ -1,0 +1,35 @@
+// pool: each window of a plane of pixels becomes one number.
+//
+// Idea      A thread an output pixel; it walks over the part of its window that lies within the image. Threads beside
+//           each other take neighbouring outputs of a row, then of the next row, then of the next plane.
+// Layout    images (planes, height, width), a plane a channel of an image; outputs (planes, output height, output
+//           width); float32, or float16 where HALF is 1.
+//           rows, columns: of a window; down, across: from one window to the next; above, beside: padding on each side.
+// Needs     MEAN is 1 for the mean, where padding counts as zeros, and 0 for the largest number, where it does not count.
+//           A block is (pixels, planes) threads; the grid's first dimension covers a plane, its second any planes.
+#include "images/numbers.cuh"
+
+extern "C" __global__ void pool(int64 planes, int height, int width, int output_height, int output_width, int rows,
+                                int columns, int down, int across, int above, int beside,
+                                const Number* __restrict__ images, Number* __restrict__ outputs) {
+    const int pixel = blockIdx.x * blockDim.x + threadIdx.x;
+    const int pixels = output_height * output_width;
+    if (pixel >= pixels) return;
+    const int top = pixel / output_width * down - above;
+    const int left = pixel % output_width * across - beside;
+    const int first_row = max(top, 0), last_row = min(top + rows, height);
+    const int first_column = max(left, 0), last_column = min(left + columns, width);
+    const float scale = static_cast<float>(rows) * static_cast<float>(columns);
+    const int64 step = static_cast<int64>(gridDim.y) * blockDim.y;
+    for (int64 plane = static_cast<int64>(blockIdx.y) * blockDim.y + threadIdx.y; plane < planes; plane += step) {
+        const Number* image = images + plane * height * width;
+        float found = MEAN ? 0.0f : -infinity();
+        for (int row = first_row; row < last_row; ++row) {
+            for (int column = first_column; column < last_column; ++column) {
+                const float value = loaded(image[static_cast<int64>(row) * width + column]);
+                found = MEAN ? found + value : larger(found, value);
+            }
+        }
+        store(&outputs[plane * pixels + pixel], MEAN ? found / scale : found);
+    }
+}

@@ -1,0 +1,99 @@
+"""The problem that a verb runs a ladder's rungs on: a dataset, or one made from sizes and a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparsenn.backends.ladder import Ladder
+    from sparsenn.progress import Progress
+
+__all__ = ["ProblemOptions", "refuse_given", "refuse_sizes"]
+
+OF_DATASETS = ("dataset", "neurons", "layers", "limit_inputs")
+OF_RANDOM_PROBLEMS = ("rows", "widths", "sizes", "seed")
+
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """The options that say which problem; each ladder takes those that are meant for it."""
+
+    dataset: str
+    neurons: int | None
+    layers: int | None
+    limit_inputs: int | None
+    rows: int | None
+    widths: str | None
+    seed: int
+    sizes: str | None = None
+
+    def problem(self, ladder: Ladder, progress: Progress) -> tuple[tuple[Any, Any], dict[str, Any]]:
+        """Return what `run_ladder` takes, and where it is from, as plain values."""
+        if ladder.problem is None:
+            from sparsenn.datasets import load
+
+            found = load(
+                self.dataset,
+                neurons=self.neurons,
+                layers=self.layers,
+                limit_inputs=self.limit_inputs,
+                progress=progress,
+            )
+            return (found.network, found.inputs), {"dataset": found.name}
+        sizes = ladder.sizes
+        if self.widths is not None:
+            sizes = options.widths_from(self.widths)
+        elif self.sizes is not None:
+            sizes = options.sizes_from(self.sizes, ladder.form, ladder.sizes)
+        rows = ladder.rows if self.rows is None else self.rows
+        made = ladder.problem(rows, sizes, self.seed)
+        return made, {"sizes" if ladder.form else "widths": sizes, "seed": self.seed}
+
+
+def refuse_given(context: typer.Context, ladder: Ladder) -> None:
+    """Refuse options that were given though a ladder has no use for them.
+
+    Raises
+    ------
+    UsageError
+        There are such options; the message names them.
+    """
+    if ladder.problem is None:
+        _refuse(context, ladder, OF_RANDOM_PROBLEMS, "a dataset, no random problem")
+        return
+    _refuse(context, ladder, OF_DATASETS, "a random problem, no dataset")
+    if not ladder.form:
+        _refuse(context, ladder, ("sizes",), "--widths N,N,...")
+        return
+    _refuse(context, ladder, ("widths",) if ladder.rows else ("widths", "rows"), f"--sizes {ladder.form}")
+
+
+def refuse_sizes(context: typer.Context) -> None:
+    """Refuse sizes of random problems where they would be for all ladders at once.
+
+    Raises
+    ------
+    UsageError
+        There are some; the message names them.
+    """
+    given = _given(context, ("rows", "widths", "sizes"))
+    if given:
+        raise UsageError(f"{given}: name the OPERATION that these are for")
+
+
+def _refuse(context: typer.Context, ladder: Ladder, names: tuple[str, ...], kind: str) -> None:
+    given = _given(context, names)
+    if given:
+        raise UsageError(f"{given}: the ladder of {ladder.operation} takes {kind}; leave the option out")
+
+
+def _given(context: typer.Context, names: tuple[str, ...]) -> str:
+    """Return those options that were given, as they are written."""
+    sources = {name: getattr(context.get_parameter_source(name), "name", "DEFAULT") for name in names}
+    return ", ".join(f"--{name.replace('_', '-')}" for name, source in sources.items() if source != "DEFAULT")

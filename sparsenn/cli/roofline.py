@@ -1,0 +1,136 @@
+"""`sparsenn roofline`: what the device allows each kernel, beside what it takes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparsenn.backends import Backend
+    from sparsenn.backends.ladder import Ladder
+    from sparsenn.engine.roofline import RooflineResult
+    from sparsenn.engine.roofs import MeasuredRoofs
+
+__all__ = ["roofline"]
+
+
+def roofline(
+    context: typer.Context,
+    operation: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="OPERATION", help="An operation with a ladder, such as conv2d; all of them if left out."
+        ),
+    ] = None,
+    dataset: Annotated[
+        str,
+        typer.Option(metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name."),
+    ] = "radixnet-1024x120",
+    neurons: options.Neurons = None,
+    layers: options.Layers = 4,
+    limit_inputs: options.LimitInputs = 1200,
+    rows: options.Rows = None,
+    widths: options.Widths = None,
+    sizes: options.Sizes = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    runs: Annotated[int, typer.Option(metavar="R", min=1, help="Timed runs of each stage, after a checked one.")] = 10,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure the device's ceilings anew, though they are known.")
+    ] = False,
+    json: options.Json = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the roofline: .png, .svg or .pdf.")] = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Show what the device can do at most, and for each kernel what that allows beside what it takes.
+
+    The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as by ladder.
+
+    Exit code 0: done, and every kernel agrees with the reference.
+    Exit code 1: one does not; it is not timed.
+    Exit code 2: bad usage or bad input.
+
+    \b
+    Examples:
+      sparsenn roofline
+      sparsenn roofline conv2d --device cuda --plot roofline.png
+      sparsenn roofline conv2d --rows 16 --sizes 64,224,224,64,3,1
+      sparsenn roofline mlp --rows 100000 --json -
+      sparsenn roofline --measure
+    """
+    from sparsenn.backends import backend_for
+    from sparsenn.backends.selection import meter_for
+    from sparsenn.engine.ladder import run_ladder
+    from sparsenn.engine.roofline import roofline as beside_roofs
+    from sparsenn.engine.roofs import roofs_of
+    from sparsenn.report import PLOT_SUFFIXES, roofline_table, roofs_table
+
+    check_target("--json", None if json == STDOUT else json)
+    check_target("--plot", plot, PLOT_SUFFIXES)
+    backend = backend_for(device)
+    chosen = _ladders(operation, backend)
+    if operation is None:
+        refuse_sizes(context)
+    else:
+        refuse_given(context, chosen[0])
+    given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
+    measured = roofs_of(meter_for(backend), anew=measure)
+    for note in measured.notes:
+        print(f"note: {note}", file=sys.stderr)
+    screen = console(sys.stderr if json == STDOUT else sys.stdout)
+    screen.print(roofs_table(measured))
+    results, origins = [], []
+    with reporting(progress) as report:
+        for ladder in chosen:
+            problem, origin = given.problem(ladder, report)
+            timed = run_ladder(ladder.operation, *problem, device=device, runs=runs, progress=report)
+            results.append(beside_roofs(timed, problem, measured.roofs))
+            origins.append(origin)
+            screen.print()
+            screen.print(roofline_table(results[-1]))
+    _deliver(measured, results, origins, json, plot)
+    if not all(result.ladder.correct for result in results):
+        raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+
+
+def _ladders(operation: str | None, backend: Backend) -> list[Ladder]:
+    """Return the ladder of an operation, or all that the device has rungs for."""
+    from sparsenn.backends.ladder import ladder_for, ladders, rungs_of
+
+    if operation is not None:
+        rungs_of(operation, backend.device)
+        return [ladder_for(operation)]
+    found = []
+    for name in ladders():
+        try:
+            rungs_of(name, backend.device)
+        except UsageError:
+            continue
+        found.append(ladder_for(name))
+    return found
+
+
+def _deliver(
+    measured: MeasuredRoofs,
+    results: list[RooflineResult],
+    origins: list[dict[str, Any]],
+    json: Path | None,
+    plot: Path | None,
+) -> None:
+    from sparsenn.report import draw_roofline, roofline_record, roofs_record, to_json
+
+    if json is not None:
+        records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
+        write_json(json, to_json({"ceilings": roofs_record(measured), "ladders": records}))
+    if plot is not None:
+        draw_roofline(results, measured.roofs, measured.identity.device, plot)

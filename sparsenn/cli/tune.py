@@ -1,0 +1,149 @@
+"""`sparsenn tune`: find the numbers that a kernel is fastest with on this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.problems import ProblemOptions, refuse_given
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.errors import UsageError
+
+__all__ = ["tune"]
+
+
+def tune(
+    context: typer.Context,
+    rung: Annotated[str | None, typer.Argument(metavar="KERNEL", help="A kernel with numbers to vary.")] = None,
+    operation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The kernel's operation, where several have one of its name.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show the numbers that are kept; nothing is measured.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Drop the numbers that are kept, or a kernel's.")] = False,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N,N,...", help="Try these values of a number only; may be given several times."),
+    ] = None,
+    dataset: Annotated[
+        str,
+        typer.Option(metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name."),
+    ] = "radixnet-1024x120",
+    neurons: options.Neurons = None,
+    layers: options.Layers = 1,
+    limit_inputs: options.LimitInputs = None,
+    rows: options.Rows = None,
+    widths: options.Widths = None,
+    sizes: options.Sizes = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    runs: Annotated[
+        int, typer.Option(metavar="R", min=1, help="Timed runs with each choice of numbers, after a checked one.")
+    ] = 10,
+    json: options.Json = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Try all numbers that a kernel can be run with, and keep the fastest for this device and these sizes.
+
+    Every choice is checked against the reference, then timed. What is kept, in tuning.json of the cache folder, is used
+    by infer from then on wherever that kernel meets such sizes; it changes no result but by the order of sums.
+
+    Exit code 0: done, and every choice agrees with the reference.
+    Exit code 1: one does not; it is not timed.
+    Exit code 2: bad usage or bad input.
+
+    \b
+    Examples:
+      sparsenn tune panel --limit-inputs 10000
+      sparsenn tune panel --values lanes=64,128 --values chunk_rows=2048
+      sparsenn tune coarsened --operation spmspm --device cuda
+      sparsenn tune --show
+      sparsenn tune panel --forget
+    """
+    check_target("--json", None if json == STDOUT else json)
+    if show and forget:
+        raise UsageError("--show and --forget cannot be combined; forget, then show")
+    if forget:
+        _forget(rung, operation)
+    elif show:
+        _show(rung, operation, json)
+    else:
+        given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
+        _tune(context, rung, operation, _limits(values or []), given, device, runs, json, progress)
+
+
+def _limits(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    """Return the values that `--values` names, by the number's name."""
+    limits = {}
+    for text in texts:
+        name, equals, listed = text.rpartition("=")
+        parts = listed.split(",")
+        if not equals or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
+            raise UsageError(f"--values {text}: name a number and whole numbers to try, as in lanes=64,128")
+        limits[name] = tuple(dict.fromkeys(map(int, parts)))
+    return limits
+
+
+def _tune(
+    context: typer.Context,
+    rung: str | None,
+    operation: str | None,
+    limits: dict[str, tuple[int, ...]],
+    given: ProblemOptions,
+    device: str,
+    runs: int,
+    json: Path | None,
+    progress: bool | None,
+) -> None:
+    from sparsenn.backends import backend_for
+    from sparsenn.backends.ladder import ladder_for
+    from sparsenn.backends.tunables import tunable_named, tunables
+    from sparsenn.engine.tuning import tune as run
+    from sparsenn.engine.tuning_table import keep
+    from sparsenn.report import to_json, tuned_table, tuning_record, tuning_tables
+
+    kind = backend_for(device).device
+    if rung is None:
+        known = ", ".join(f"{entry.rung} ({entry.operation})" for entry in tunables() if entry.device == kind)
+        raise UsageError(f"which kernel? Those with numbers to tune on {kind}: {known or 'none'}; or give --show")
+    chosen = tunable_named(rung, kind, operation).limited(limits)
+    ladder = ladder_for(chosen.operation)
+    refuse_given(context, ladder)
+    with reporting(progress) as report:
+        problem, origin = given.problem(ladder, report)
+        result = run(chosen, problem, device=device, runs=runs, progress=report)
+    kept = keep(result)
+    screen = console(sys.stderr if json == STDOUT else sys.stdout)
+    for table in tuning_tables(result):
+        screen.print(table)
+    screen.print("Kept:")
+    screen.print(tuned_table(kept))
+    if json is not None:
+        write_json(json, to_json(origin | tuning_record(result, kept)))
+    if not result.correct:
+        raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+
+
+def _show(rung: str | None, operation: str | None, json: Path | None) -> None:
+    from sparsenn.engine.tuning_table import readable_table
+    from sparsenn.report import to_json, tuned_record, tuned_table
+
+    entries = [
+        entry for entry in readable_table() if rung in (None, entry.rung) and operation in (None, entry.operation)
+    ]
+    screen = console(sys.stderr if json == STDOUT else sys.stdout)
+    screen.print(tuned_table(entries) if entries else "No numbers are kept.")
+    if json is not None:
+        write_json(json, to_json({"kept": tuned_record(entries)}))
+
+
+def _forget(rung: str | None, operation: str | None) -> None:
+    from sparsenn.engine.tuning_table import forget
+
+    dropped = forget(rung, operation)
+    console().print(f"{dropped:,} {'entry' if dropped == 1 else 'entries'} dropped.")

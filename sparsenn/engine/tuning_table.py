@@ -1,0 +1,240 @@
+"""The table of tuned numbers: kept in the cache folder for this device, and used by plans.
+
+`keep` writes what `tune` found into the file `tuning.json` of the cache folder, `table` reads it, and `forget` takes
+entries out. Who uses the table: `choose_kernels`, for `plan` and `Predictor`, and nobody else, through
+`with_tuned_numbers`, which is the one place where kept numbers enter launches. A ladder, a benchmark or a launch by
+hand runs a rung as it comes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sparsenn.backends import Backend, Variant
+from sparsenn.backends.selection import meter_for
+from sparsenn.backends.tunables import Tunable, tunables
+from sparsenn.engine.tuning import TuningResult
+from sparsenn.errors import FileFormatError, ResourceError
+from sparsenn.storage import cache_folder, package_version, read_record, write_record
+
+__all__ = ["FILE", "Tuned", "TuningWarning", "forget", "keep", "readable_table", "table", "tuned", "with_tuned_numbers"]
+
+FILE, VERSION = "tuning.json", 1
+
+
+class TuningWarning(UserWarning):
+    """The table of tuned numbers cannot be used; rungs run as they come."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One entry of the table.
+
+    Parameters
+    ----------
+    device : the hardware's own name.
+    operation, rung, sizes : what the numbers are for; `sizes` in the words of the rung's `Tunable`.
+    parameters : the numbers by name; none where the rung is fastest as it comes.
+    seconds, untuned_seconds : medians with them, and without.
+    runs : that the medians are of.
+    package : version of this package that measured them.
+    """
+
+    device: str
+    operation: str
+    rung: str
+    sizes: str
+    parameters: Mapping[str, int]
+    seconds: float
+    untuned_seconds: float
+    runs: int
+    package: str
+
+
+def table() -> tuple[Tuned, ...]:
+    """Return all entries of the table, in the order in which they were kept; none if there is no table.
+
+    Raises
+    ------
+    FileFormatError
+        The table is damaged, or of another version; the message says what to do.
+    ResourceError
+        It cannot be read.
+    """
+    record = read_record(FILE, VERSION)
+    entries = record.get("entries", [])
+    path = cache_folder() / FILE
+    if not isinstance(entries, list):
+        raise FileFormatError(path, "holds no list of entries; sparsenn tune --forget empties it")
+    return tuple(_entry(entry, f"{path}: entry {number}") for number, entry in enumerate(entries, start=1))
+
+
+def readable_table() -> tuple[Tuned, ...]:
+    """Return what `table` does; one that cannot be read is a `TuningWarning`, and counts as empty."""
+    try:
+        return table()
+    except (FileFormatError, ResourceError) as error:
+        warnings.warn(f"kept numbers are not used: {error}", TuningWarning, stacklevel=2)
+        return ()
+
+
+def _entry(record: Any, place: str) -> Tuned:
+    """Return one entry, every field of its type and every number within reason."""
+    fields = Tuned.__dataclass_fields__
+    if not isinstance(record, dict) or record.keys() != fields.keys():
+        raise FileFormatError(place, f"must have {', '.join(fields)}; sparsenn tune --forget empties the table")
+    texts = (record[name] for name in ("device", "operation", "rung", "sizes", "package"))
+    times = (record[name] for name in ("seconds", "untuned_seconds"))
+    numbers = record["parameters"]
+    right = (
+        all(isinstance(text, str) for text in texts)
+        and all(map(_is_time, times))
+        and isinstance(numbers, dict)
+        and all(map(_is_whole, (record["runs"], *numbers.values())))
+    )
+    if not right:
+        raise FileFormatError(place, "holds a value of a wrong type; sparsenn tune --forget empties the table")
+    return Tuned(**record)
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _is_time(number: Any) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < math.inf
+
+
+def keep(result: TuningResult) -> tuple[Tuned, ...]:
+    """Write the best of each sizes into the table, in place of what it had for them, and return these entries.
+
+    A table that cannot be read is a `TuningWarning`, and begun anew.
+
+    Raises
+    ------
+    ResourceError
+        It cannot be written.
+    """
+    found = tuple(
+        Tuned(
+            result.device,
+            result.operation,
+            result.rung,
+            sizes.sizes,
+            dict(sizes.best.parameters),
+            sizes.best.seconds,
+            sizes.untuned.seconds,
+            result.runs,
+            package_version(),
+        )
+        for sizes in result.found
+        if sizes.best is not None and sizes.best.seconds and sizes.untuned.seconds
+    )
+    replaced = {_key(entry) for entry in found}
+    _write([*(entry for entry in readable_table() if _key(entry) not in replaced), *found])
+    return found
+
+
+def forget(rung: str | None = None, operation: str | None = None) -> int:
+    """Take the entries of a rung, of an operation or all of them out of the table; returns how many they were.
+
+    A damaged table is emptied where all is to be forgotten.
+
+    Raises
+    ------
+    FileFormatError
+        The table is damaged, and not all of it is to be forgotten.
+    ResourceError
+        It cannot be written.
+    """
+    every = rung is None and operation is None
+    try:
+        entries = table()
+    except FileFormatError:
+        if not every:
+            raise
+        _write([])
+        return 0
+    left = [entry for entry in entries if not (rung in (None, entry.rung) and operation in (None, entry.operation))]
+    if len(left) < len(entries):
+        _write(left)
+    return len(entries) - len(left)
+
+
+def _key(entry: Tuned) -> tuple[str, ...]:
+    return entry.device, entry.operation, entry.rung, entry.sizes
+
+
+def _write(entries: Iterable[Tuned]) -> None:
+    write_record(FILE, VERSION, {"entries": [asdict(entry) for entry in entries]})
+
+
+def tuned(operation: str, rung: str, device: str, sizes: str) -> dict[str, int] | None:
+    """Return the numbers that the table has for a rung; None if it has none, or says that it is best as it comes.
+
+    A table that cannot be read is a `TuningWarning`, and counts as empty.
+
+    Parameters
+    ----------
+    operation, rung : of the variant.
+    device : the hardware's own name, as `Identity.device` of the device's meter.
+    sizes : in the words of the rung's `Tunable`.
+    """
+    for entry in readable_table():
+        if _key(entry) == (device, operation, rung, sizes) and entry.parameters:
+            return dict(entry.parameters)
+    return None
+
+
+class _TunedLaunch:
+    """A rung's launch that takes the numbers kept for the sizes at hand if they fit, and none for other sizes."""
+
+    def __init__(self, tunable: Tunable, untuned: Callable[..., Any], numbers: Mapping[str, Mapping[str, int]]) -> None:
+        self._tunable = tunable
+        self._untuned = untuned
+        self._tuned = {sizes: (chosen, tunable.launch_with(chosen)) for sizes, chosen in numbers.items()}
+
+    def __call__(self, *arguments: Any) -> Any:
+        numbers, launch = self._tuned.get(self._tunable.sizes(*arguments), (None, self._untuned))
+        if numbers is not None and self._tunable.fits(numbers, *arguments) is not None:
+            launch = self._untuned
+        return launch(*arguments)
+
+
+def with_tuned_numbers(kernels: Iterable[Variant], backend: Backend) -> tuple[Variant, ...]:
+    """Return kernels whose launches take the numbers that the table has for them on a backend's device.
+
+    This is where kept numbers come into force, and `choose_kernels` is what calls it: for all kernels that a plan or a
+    `Predictor` may use, once each. Their summaries say so. Kernels without an entry are returned as they are. Numbers
+    that a rung no longer takes are passed over.
+    """
+    chosen = tuple(kernels)
+    entries = readable_table() if chosen else ()
+    if not entries:
+        return chosen
+    device = meter_for(backend).identity().device
+    rungs = {(entry.operation, entry.rung): entry for entry in tunables() if entry.device == backend.device}
+    return tuple(_tuned_variant(kernel, rungs, entries, device) for kernel in chosen)
+
+
+def _tuned_variant(
+    kernel: Variant, rungs: Mapping[tuple[str, str], Tunable], entries: Sequence[Tuned], device: str
+) -> Variant:
+    tunable = rungs.get((kernel.operation, kernel.name))
+    if tunable is None:
+        return kernel
+    numbers = {
+        entry.sizes: entry.parameters
+        for entry in entries
+        if (entry.device, entry.operation, entry.rung) == (device, kernel.operation, kernel.name)
+        and tunable.takes(entry.parameters)
+    }
+    if not numbers:
+        return kernel
+    which = next(iter(numbers)) if len(numbers) == 1 else f"{len(numbers):,} sizes"
+    summary = f"{kernel.summary}, with numbers tuned for {which}"
+    return replace(kernel, summary=summary, launch=_TunedLaunch(tunable, kernel.launch, numbers))

@@ -1,0 +1,236 @@
+"""The layers of a model in HDF5: one table, and each layer's parameters in a group of its own.
+
+::
+
+    layers              one record a layer, `LAYER`
+    layer1/weights      of a linear layer float32 (inputs, outputs); of a convolution a filter a row, float32
+                        (filters, channels / groups · kernel height · kernel width); so for each layer, from 1
+    layer1/offsets      of a sparse layer in place of weights: int64 (outputs + 1,), where each column begins
+    layer1/indices      the rows of its entries, uint16, or int32 where it has more than 65,536 inputs
+    layer1/values       float32 or float64, one for each entry, or one for all
+    layer1/bias         of a layer with weights: float32 (outputs,)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
+from sparsenn.formats import CSC, INDEX32_LIMIT, Array
+from sparsenn.formats.arrays import index_dtype
+from sparsenn.io.hdf5_source import Hdf5Source
+from sparsenn.layers import (
+    Activation,
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    Softmax,
+    SparseLinear,
+    activation_named,
+)
+from sparsenn.network import Layer
+
+__all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers", "write_model_layers"]
+
+LAYER = np.dtype(
+    [
+        ("kind", "S16"),
+        ("inputs", "<i8"),  # of a convolution: channels; of layers without weights this and the next are 0
+        ("outputs", "<i8"),  # of a convolution: filters
+        ("entries", "<i8"),  # stored weights
+        ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three
+        ("stride", "<i8", (2,)),
+        ("padding", "<i8", (2,)),
+        ("dilation", "<i8", (2,)),
+        ("groups", "<i8"),
+        ("activation", "S16"),  # of layers with weights
+        ("clip", "<f8"),  # NaN: none
+    ]
+)
+"""What the table holds of each layer."""
+
+_COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
+
+
+def write_model_layers(group: h5py.Group, layers: tuple[Layer, ...]) -> None:
+    """Write layers into a file or a group of one. A bias that is one number or none becomes a vector.
+
+    Raises
+    ------
+    UsageError
+        A layer or its activation is not one of this package's.
+    """
+    group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
+    for number, layer in enumerate(layers, start=1):
+        for name, array in _arrays(layer).items():
+            group[f"layer{number}/{name}"] = array
+
+
+def read_model_layers(source: Hdf5Source) -> tuple[Layer, ...]:
+    """Read what `write_model_layers` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        There is no layer, a number cannot be so, an array does not have the size or the type that is declared, a kind
+        or an activation is unknown, a parameter is not finite, or a sparse matrix is not sound.
+    """
+    table = source.vector("layers", LAYER)
+    if not table.size:
+        raise source.fault("layers is empty; a network needs at least one layer")
+    return tuple(_layer(source, number, record) for number, record in enumerate(table, start=1))
+
+
+def activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
+    """Return an activation's name and clip as tables hold them; a clip of NaN is none.
+
+    Raises
+    ------
+    UsageError
+        It is not one of this package's; the message names layer `number`.
+    """
+    clip = getattr(activation, "clip", None)
+    try:
+        known = activation_named(activation.name, clip)
+    except (InputError, UsageError):
+        known = None
+    if activation != known:
+        raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files have no name for")
+    return activation.name.encode("ascii"), math.nan if clip is None else clip
+
+
+def read_activation(record: Any) -> Activation:
+    """Return the activation that a table's record names.
+
+    Raises
+    ------
+    UsageError, InputError
+        There is none of that name, or with such a clip.
+    """
+    clip = float(record["clip"])
+    return activation_named(_text(record["activation"]), None if math.isnan(clip) else clip)
+
+
+def _record(number: int, layer: Layer) -> tuple[object, ...]:
+    kind, none, one = _KIND_OF.get(type(layer)), (0, 0), (1, 1)
+    if kind is None:
+        raise UsageError(f"layer {number} is a {type(layer).__name__}, which HDF5 files have no name for")
+    sizes: tuple[object, ...] = (0, 0, 0)
+    steps: tuple[object, ...] = (none, one, none, one, 1)
+    activation: tuple[object, ...] = (b"", math.nan)
+    if isinstance(layer, (Conv2d, Linear, SparseLinear)):
+        activation = activation_fields(number, layer.activation)
+    if isinstance(layer, (Linear, SparseLinear)):
+        sizes = (layer.inputs, layer.outputs, layer.edges)
+    elif isinstance(layer, Conv2d):
+        sizes = (layer.channels, layer.filters, layer.edges)
+        steps = (layer.kernel_size, *layer.steps, layer.groups)
+    elif isinstance(layer, (MaxPool2d, AvgPool2d)):
+        steps = (*layer.steps, one, 1)
+    return (kind.encode("ascii"), *sizes, *steps, *activation)
+
+
+def _arrays(layer: Layer) -> dict[str, Array]:
+    """Return a layer's parameters under the names that they have in its group."""
+    if isinstance(layer, SparseLinear):
+        weights = layer.weights
+        found = {"offsets": weights.indptr, "indices": weights.indices, "values": weights.values}
+    elif isinstance(layer, Linear):
+        found = {"weights": layer.weights}
+    elif isinstance(layer, Conv2d):
+        found = {"weights": layer.weights.reshape(layer.filters, -1)}
+    else:
+        return {}
+    found["bias"] = layer.bias_vector()
+    return {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in found.items()}
+
+
+def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:
+    for name in _COUNTS:
+        if not ((record[name] >= 0) & (record[name] <= INDEX32_LIMIT)).all():
+            raise source.fault(f"layer {number}: {name} of {record[name]} cannot be so")
+    kind = _text(record["kind"])
+    if kind not in _READERS:
+        raise source.fault(f"layer {number} is of the kind {kind!r}; known are {', '.join(_READERS)}")
+    try:
+        return _READERS[kind](source, f"layer{number}", record)
+    except FileFormatError:
+        raise
+    except SparseNNError as error:
+        raise source.fault(f"layer {number}: {error}") from error
+
+
+def _linear(source: Hdf5Source, place: str, record: Any) -> Layer:
+    shape = int(record["inputs"]), int(record["outputs"])
+    weights = _dense(source, place, shape, int(record["entries"]))
+    return Linear(weights, _bias(source, place, shape[1]), read_activation(record))
+
+
+def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
+    shape, entries = (int(record["inputs"]), int(record["outputs"])), int(record["entries"])
+    offsets = source.vector(f"{place}/offsets", "<i8", length=shape[1] + 1)
+    indices = source.vector(f"{place}/indices", index_dtype(shape[0]), length=entries)
+    values = source.vector(f"{place}/values", "<f4", "<f8")
+    weights = CSC(shape, offsets, indices, values).validate()
+    return SparseLinear(weights, _bias(source, place, shape[1]), read_activation(record))
+
+
+def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
+    channels, filters, groups = int(record["inputs"]), int(record["outputs"]), int(record["groups"])
+    if not groups or channels % groups:
+        raise source.fault(f"{place}: {channels} channels cannot be cut into {groups} groups")
+    shape = (filters, channels // groups, *_pair(record["window"]))
+    weights = _dense(source, place, (filters, math.prod(shape[1:])), int(record["entries"])).reshape(shape)
+    stride, padding, dilation = (_pair(record[name]) for name in ("stride", "padding", "dilation"))
+    bias = _bias(source, place, filters)
+    return Conv2d(weights, bias, read_activation(record), stride, padding, dilation, groups)
+
+
+def _dense(source: Hdf5Source, place: str, shape: tuple[int, int], entries: int) -> Array:
+    weights = source.matrix(f"{place}/weights", "<f4")
+    if weights.shape != shape or weights.size != entries:
+        raise source.fault(f"{place}/weights has the shape {weights.shape}; declared are {shape} and {entries} entries")
+    return weights
+
+
+def _bias(source: Hdf5Source, place: str, outputs: int) -> Array:
+    return source.vector(f"{place}/bias", "<f4", length=outputs)
+
+
+def _pair(numbers: Array) -> tuple[int, int]:
+    return int(numbers[0]), int(numbers[1])
+
+
+def _text(name: Any) -> str:
+    return bytes(name).decode("ascii", "backslashreplace")
+
+
+_KIND_OF: dict[type[Layer], str] = {
+    Linear: "linear",
+    SparseLinear: "sparse_linear",
+    Conv2d: Conv2d.name,
+    MaxPool2d: MaxPool2d.name,
+    AvgPool2d: AvgPool2d.name,
+    Flatten: Flatten.name,
+    Softmax: Softmax.name,
+}
+_READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
+    _KIND_OF[Linear]: _linear,
+    _KIND_OF[SparseLinear]: _sparse_linear,
+    _KIND_OF[Conv2d]: _conv2d,
+    _KIND_OF[MaxPool2d]: lambda source, place, record: MaxPool2d(
+        _pair(record["window"]), _pair(record["stride"]), _pair(record["padding"])
+    ),
+    _KIND_OF[AvgPool2d]: lambda source, place, record: AvgPool2d(
+        _pair(record["window"]), _pair(record["stride"]), _pair(record["padding"])
+    ),
+    _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
+    _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
+}

@@ -1,0 +1,130 @@
+"""The two-dimensional convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.formats import Array
+from sparsenn.layers.activation import Activation, ReLU
+from sparsenn.layers.images import ImageLayer, Pair, check_images, pair, windows
+from sparsenn.layers.linear import float32_parameters
+
+__all__ = ["Conv2d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Conv2d(ImageLayer):
+    """Y' = activation(W * Y + b): each output pixel is a sum over a window of the input's pixels and channels.
+
+    As in other libraries this is the cross-correlation: filters are not mirrored.
+
+    Parameters
+    ----------
+    weights : float32 of shape (filters, channels / groups, kernel height, kernel width).
+    bias : None, one number for all filters, or a float32 vector of shape (filters,).
+    activation : applied to each element; `ReLU()` unless given.
+    stride : pixels from one window to the next; one number, or one down and one across.
+    padding : pixels of zeros put around the image on both sides, likewise.
+    dilation : pixels from one element of a window to the next, likewise.
+    groups : parts that channels and filters are cut into; a part of the filters sees its part of the channels only.
+
+    Raises
+    ------
+    ShapeError
+        The weights do not have four dimensions of at least 1, the bias does not fit them, or filters are not divisible
+        by the groups.
+    UsageError
+        A stride, a dilation or the groups are below 1, or a padding is below 0.
+    InputError
+        A weight or a bias is not a finite float32 number.
+    """
+
+    name = "conv2d"
+    weights: Array
+    bias: float | Array | None = None
+    activation: Activation = field(default_factory=ReLU)
+    stride: int | Pair = (1, 1)
+    padding: int | Pair = (0, 0)
+    dilation: int | Pair = (1, 1)
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", float32_parameters(self.weights, "weights hold"))
+        if self.weights.ndim != 4 or 0 in self.weights.shape:
+            raise ShapeError(
+                f"the weights have shape {self.weights.shape}; a convolution takes "
+                "(filters, channels / groups, kernel height, kernel width)"
+            )
+        for name, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
+            object.__setattr__(self, name, pair(getattr(self, name), name, least))
+        if self.groups < 1:
+            raise UsageError(f"{self.groups} groups make no convolution; at least 1 is needed")
+        if self.filters % self.groups:
+            raise ShapeError(f"{self.filters} filters cannot be cut into {self.groups} groups")
+        if self.bias is None:
+            return
+        bias = float32_parameters(self.bias, "bias holds")
+        if bias.ndim and bias.shape != (self.filters,):
+            raise ShapeError(f"the bias has shape {bias.shape}; {self.filters} filters take ({self.filters},)")
+        object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
+
+    @property
+    def filters(self) -> int:
+        """Channels of Y'."""
+        return int(self.weights.shape[0])
+
+    @property
+    def channels(self) -> int:
+        """Channels of Y."""
+        return int(self.weights.shape[1]) * self.groups
+
+    @property
+    def kernel_size(self) -> Pair:
+        """Height and width of a filter."""
+        return int(self.weights.shape[2]), int(self.weights.shape[3])
+
+    @property
+    def edges(self) -> int:
+        """Stored weights."""
+        return int(self.weights.size)
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """Whether an image of zeros gives zeros only: act(b) = 0 for every filter."""
+        return not bool(self.activation(self.bias_vector()).any())
+
+    def bias_vector(self) -> Array:
+        """Return the bias as float32 of shape (filters,); zeros where there is none."""
+        return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.filters,)).astype(np.float32)
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y' for a Y of shape (images, channels, height, width).
+
+        Raises
+        ------
+        ShapeError
+            Y does not have four dimensions or this number of channels, or a filter is larger than a padded image.
+        """
+        images, channels, height, width = check_images(input_shape)
+        if channels != self.channels:
+            raise ShapeError(f"the layer takes {self.channels} channels; its input has shape {input_shape}")
+        return images, self.filters, *windows((height, width), self.kernel_size, *self.steps)
+
+    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
+        """Return the multiply-adds of a Y of that shape, those with padding included.
+
+        Raises
+        ------
+        ShapeError
+            As `output_shape`.
+        """
+        images, _, height, width = self.output_shape(input_shape)
+        return images * height * width * self.edges
+
+    @property
+    def steps(self) -> tuple[Pair, Pair, Pair]:
+        """Stride, padding and dilation, each down and across."""
+        return pair(self.stride, "stride", 1), pair(self.padding, "padding", 0), pair(self.dilation, "dilation", 1)

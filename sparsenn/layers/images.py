@@ -1,0 +1,101 @@
+"""What layers of images share: what an engine asks of them, and windows that slide over pixels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeAlias
+
+from sparsenn.errors import ShapeError, UsageError
+
+__all__ = ["ImageLayer", "Pair", "check_images", "pair", "windows"]
+
+Pair: TypeAlias = tuple[int, int]
+"""A size down and one across."""
+
+
+class ImageLayer(ABC):
+    """A layer that takes images, or rows that come from them, in the order (images, channels, height, width).
+
+    Attributes
+    ----------
+    name : what the layer is called in plans and statistics.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def edges(self) -> int:
+        """Stored weights; 0 unless the layer has any."""
+        return 0
+
+    @property
+    @abstractmethod
+    def keeps_zero_rows(self) -> bool:
+        """Whether an image of zeros gives zeros only."""
+
+    @abstractmethod
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y' for a Y of a shape whose first dimension is the images.
+
+        Raises
+        ------
+        ShapeError
+            The layer does not take such a Y.
+        """
+
+    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
+        """Return the multiply-adds of a Y of that shape, those with padding included; 0 unless the layer has weights.
+
+        Raises
+        ------
+        ShapeError
+            As `output_shape`.
+        """
+        self.output_shape(input_shape)
+        return 0
+
+
+def pair(value: int | Pair, name: str, least: int) -> Pair:
+    """Return one number for both directions, or a number for each, as two.
+
+    Raises
+    ------
+    UsageError
+        They are not one or two integers of at least `least`; the message calls them `name`.
+    """
+    both = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(both) != 2 or not all(isinstance(size, int) and size >= least for size in both):
+        raise UsageError(f"a {name} of {value} is not one or two integers of at least {least}")
+    return both[0], both[1]
+
+
+def check_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Return a shape that is one of images: (images, channels, height, width).
+
+    Raises
+    ------
+    ShapeError
+        It has another number of dimensions.
+    """
+    if len(shape) != 4:
+        raise ShapeError(f"the layer takes (images, channels, height, width); its input has shape {shape}")
+    return shape
+
+
+def windows(image: Pair, window: Pair, stride: Pair, padding: Pair = (0, 0), dilation: Pair = (1, 1)) -> Pair:
+    """Return how many places a window has on an image, down and across.
+
+    Raises
+    ------
+    ShapeError
+        It is larger than the padded image.
+    """
+    spans = [apart * (size - 1) + 1 for size, apart in zip(window, dilation, strict=True)]
+    padded = [size + 2 * added for size, added in zip(image, padding, strict=True)]
+    if spans[0] > padded[0] or spans[1] > padded[1]:
+        raise ShapeError(
+            f"a window of {spans[0]} x {spans[1]} pixels is larger than an image of {padded[0]} x {padded[1]}, padding "
+            "included"
+        )
+    down, across = ((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
+    return down, across

@@ -1,0 +1,101 @@
+"""Pooling: each window of an image's pixels becomes one, channel by channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparsenn.errors import UsageError
+from sparsenn.layers.images import ImageLayer, Pair, check_images, pair, windows
+
+__all__ = ["AvgPool2d", "MaxPool2d", "Pool2d"]
+
+
+@dataclass(frozen=True)
+class Pool2d(ImageLayer):
+    """What both kinds of pooling share.
+
+    Parameters
+    ----------
+    window : pixels that become one; one number, or one down and one across.
+    stride : pixels from one window to the next, likewise; the window itself unless given, so that windows touch.
+    padding : pixels put around the image on both sides, likewise; at most half of the window, so that every window
+        holds a pixel of the image.
+
+    Raises
+    ------
+    UsageError
+        A window or a stride is below 1, or a padding is below 0 or more than half of the window.
+    """
+
+    window: int | Pair
+    stride: int | Pair | None = None
+    padding: int | Pair = (0, 0)
+
+    def __post_init__(self) -> None:
+        window = pair(self.window, "window", 1)
+        padding = pair(self.padding, "padding", 0)
+        if 2 * padding[0] > window[0] or 2 * padding[1] > window[1]:
+            raise UsageError(
+                f"a padding of {padding[0]} x {padding[1]} pixels is more than half of a window of "
+                f"{window[0]} x {window[1]}"
+            )
+        object.__setattr__(self, "window", window)
+        object.__setattr__(self, "stride", window if self.stride is None else pair(self.stride, "stride", 1))
+        object.__setattr__(self, "padding", padding)
+
+    @property
+    def steps(self) -> tuple[Pair, Pair, Pair]:
+        """Window, stride and padding, each down and across."""
+        window = pair(self.window, "window", 1)
+        stride = window if self.stride is None else pair(self.stride, "stride", 1)
+        return window, stride, pair(self.padding, "padding", 0)
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """Zeros give zeros: every window holds a pixel of the image."""
+        return True
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y' for a Y of shape (images, channels, height, width).
+
+        Raises
+        ------
+        ShapeError
+            Y does not have four dimensions, or the window is larger than a padded image.
+        """
+        images, channels, height, width = check_images(input_shape)
+        return images, channels, *windows((height, width), *self.steps)
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Pool2d):
+    """The largest number of each window; padding counts as minus infinity, and a NaN makes its windows NaN.
+
+    Parameters
+    ----------
+    window, stride, padding : as of `Pool2d`.
+
+    Raises
+    ------
+    UsageError
+        As `Pool2d`.
+    """
+
+    name = "max_pool2d"
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Pool2d):
+    """The mean of each window, padding counted as zeros: the sum over the window divided by all of its pixels.
+
+    Parameters
+    ----------
+    window, stride, padding : as of `Pool2d`.
+
+    Raises
+    ------
+    UsageError
+        As `Pool2d`.
+    """
+
+    name = "avg_pool2d"

@@ -1,0 +1,34 @@
+"""Softmax: numbers become shares of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparsenn.errors import ShapeError
+from sparsenn.layers.images import ImageLayer
+
+__all__ = ["Softmax"]
+
+
+@dataclass(frozen=True)
+class Softmax(ImageLayer):
+    """Y' = exp(Y) / sum of exp(Y), over all numbers of a row or an image, computed without overflow."""
+
+    name = "softmax"
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """Zeros become equal shares of one, which are not zero."""
+        return False
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y, which may have any numbers in a row.
+
+        Raises
+        ------
+        ShapeError
+            Y has fewer than two dimensions.
+        """
+        if len(input_shape) < 2:
+            raise ShapeError(f"the layer takes (rows, ...); its input has shape {input_shape}")
+        return input_shape

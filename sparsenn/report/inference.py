@@ -1,0 +1,149 @@
+"""A model's run on data as text and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.backends.trainer import Evaluation
+from sparsenn.engine import LayerStatistics, Plan
+from sparsenn.engine.result import Seconds
+from sparsenn.formats import Array
+from sparsenn.network import Network
+from sparsenn.report.architecture import layer_title, shape_text
+from sparsenn.report.quantities import count, duration
+from sparsenn.report.records import plain
+from sparsenn.report.tables import fact_table
+from sparsenn.report.training import evaluation_text
+
+__all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary"]
+
+_TEXT_WIDTH = 100
+"""Columns at which a long text, such as the plan, is broken."""
+
+
+class ModelRun(Protocol):
+    """What is reported of a model's run on data: `sparsenn.training.ModelResult` is such."""
+
+    @property
+    def plan(self) -> Plan:
+        """How all rows were run."""
+        ...
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Loss and accuracy."""
+        ...
+
+    @property
+    def enlarged(self) -> bool:
+        """Whether the rows' images were brought to the model's size."""
+        ...
+
+    @property
+    def statistics(self) -> tuple[LayerStatistics, ...]:
+        """One record a layer."""
+        ...
+
+    @property
+    def seconds(self) -> Seconds:
+        """Where the time went."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what did not go as planned."""
+        ...
+
+    @property
+    def predicted(self) -> Array:
+        """The class of each row."""
+        ...
+
+
+def model_summary(model: str, data: str, run: ModelRun) -> Table:
+    """Return what was run, how, how well it did and how long it took, as a table of two columns.
+
+    Parameters
+    ----------
+    model, data : what the two files are called.
+    run : the model's run on the data.
+    """
+    network, seconds = run.plan.network, run.seconds
+    parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
+    enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
+    facts = [
+        ("model", model),
+        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds an input"),
+        ("data", f"{data}, {count(run.evaluation.rows)} rows{enlarged}"),
+        ("plan", str(run.plan)),
+        *(("note", note) for note in run.notes),
+        ("result", evaluation_text(run.evaluation)),
+        ("time", f"{duration(seconds.total)}: {parts}"),
+        ("compute", f"{duration(seconds.compute)}, {_rate(run.evaluation.rows, seconds.compute)}"),
+    ]
+    return fact_table(facts, _TEXT_WIDTH)
+
+
+def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...]) -> Table:
+    """Return the table by layer: what it is, the kernel that ran it, the shape of its outputs, and milliseconds."""
+    table = Table(title="by layer", title_justify="left")
+    table.add_column("layer", justify="right")
+    table.add_column("what")
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("outputs", justify="right", no_wrap=True)
+    table.add_column("time (ms)", justify="right")
+    for layer, shape, found in zip(network, network.shapes[1:], statistics, strict=True):
+        cells = (layer_title(layer), found.kernel, shape_text(shape), f"{1e3 * found.seconds:,.3f}")
+        table.add_row(str(found.layer), *map(Text, cells))
+    return table
+
+
+def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[str, Any]:
+    """Return a model's run as a dictionary of plain Python values, fit for JSON.
+
+    The keys are model, inputs, rows, image (the model's, or None), enlarged, loss, value, accuracy, device, plan,
+    notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of one input), per_layer
+    (the engine's statistics, what the layer is and the shape of its outputs) and predicted (the class of each row,
+    counted from 0; None for a model that does not tell classes apart), in this order.
+
+    Parameters
+    ----------
+    model, data : what the two files are called.
+    classes : whether the model's outputs are scores or probabilities of classes.
+    run : the model's run on the data.
+    """
+    network, evaluation = run.plan.network, run.evaluation
+    layers = zip(network, network.shapes[1:], run.statistics, strict=True)
+    record = {
+        "model": model,
+        "inputs": data,
+        "rows": evaluation.rows,
+        "image": network.image,
+        "enlarged": run.enlarged,
+        "loss": evaluation.loss,
+        "value": evaluation.value,
+        "accuracy": evaluation.accuracy,
+        "device": run.plan.device,
+        "plan": run.plan.to_dict(),
+        "notes": run.notes,
+        "seconds": {**asdict(run.seconds), "total": run.seconds.total},
+        "multiply_adds": network.multiply_adds,
+        "per_layer": [
+            {**asdict(found), "what": layer_title(layer), "outputs": shape} for layer, shape, found in layers
+        ],
+        "predicted": run.predicted.tolist() if classes else None,
+    }
+    values: dict[str, Any] = plain(record)
+    return values
+
+
+def _shapes(network: Network) -> str:
+    return " → ".join(map(shape_text, network.shapes))
+
+
+def _rate(rows: int, seconds: float) -> str:
+    return f"{count(round(rows / seconds))} rows/s" if seconds else "too short to measure"

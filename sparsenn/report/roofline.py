@@ -1,0 +1,212 @@
+"""Rooflines as tables, pictures and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.backends.meter import Roofs
+from sparsenn.engine.ladder import RungResult
+from sparsenn.engine.roofline import MEMORY, SHARED, Prediction, RooflineResult
+from sparsenn.engine.roofs import MeasuredRoofs
+from sparsenn.report.plots import save_figure
+from sparsenn.report.quantities import count
+from sparsenn.report.tables import fact_table
+
+__all__ = ["draw_roofline", "roofline_record", "roofline_table", "roofs_record", "roofs_table"]
+
+SPAN = 4.0
+"""The factor by which roofs reach beyond the outermost point and the outermost ridge."""
+
+LABEL_DISTANCE, LABEL_LENGTH, LABEL_HEIGHT = 1.12, 3.0, 1.16
+"""Factors on the axes: from a point to its name, from a name's beginning to its end, and from one name to the next."""
+
+
+def _bandwidths(roofs: Roofs) -> dict[str, float]:
+    """Return the bytes a second that each memory gives, by its name."""
+    known = {MEMORY: roofs.copy_bandwidth, roofs.cache: roofs.cache_bandwidth, SHARED: roofs.shared_bandwidth}
+    return {name: bandwidth for name, bandwidth in known.items() if bandwidth is not None}
+
+
+def roofs_table(measured: MeasuredRoofs) -> Table:
+    """Return the table of a device's ceilings."""
+    roofs = measured.roofs
+    memories = ((f"{name} bandwidth", f"{rate / 1e9:,.0f} GB/s") for name, rate in _bandwidths(roofs).items())
+    rates = ((f"{name} rate", f"{2 * rate / 1e12:,.3g} TFLOP/s") for name, rate in roofs.multiply_adds.items())
+    origin = "measured now" if measured.measured else "measured before, on this device"
+    return fact_table(
+        [
+            ("device", f"{measured.identity.device} ({measured.identity.driver})"),
+            *memories,
+            (f"{roofs.cache} cache", f"{count(roofs.cache_bytes)} bytes"),
+            *rates,
+            ("ceilings", origin),
+        ]
+    )
+
+
+def roofs_record(measured: MeasuredRoofs) -> dict[str, Any]:
+    """Return a device's ceilings as plain values: rates in bytes and in multiply-adds a second."""
+    return asdict(measured.identity) | asdict(measured.roofs) | {"measured_now": measured.measured}
+
+
+def roofline_table(result: RooflineResult) -> Table:
+    """Return the table of a ladder's predictions beside its measured times: a line a rung."""
+    ladder = result.ladder
+    rows = f"{count(ladder.rows)} {ladder.row}{'' if ladder.rows == 1 else 's'}"
+    title = f"{ladder.operation} on {ladder.device}: {rows}"
+    table = Table(title=title, title_justify="left", caption=_caption(result), caption_justify="left")
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("model", no_wrap=True)
+    for heading in ("bytes", "operations", "operations/byte", "predicted ms", "measured ms", "measured / predicted"):
+        table.add_column(heading, justify="right")
+    table.add_column("GFLOP/s", justify="right")
+    table.add_column("bound by")
+    for rung, prediction in zip(ladder.rungs, result.predictions, strict=True):
+        table.add_row(Text(rung.name), *_cells(result, rung, prediction))
+    return table
+
+
+def _caption(result: RooflineResult) -> str:
+    told = (
+        f"Medians of {result.ladder.runs} runs. A prediction is the longest of the times that memory, caches and "
+        "arithmetic take at their measured ceilings, each for itself."
+    )
+    if any(prediction.model == "compulsory" for prediction in result.predictions):
+        told += (
+            " Compulsory: nothing is known of what the kernel moves, and the bytes are those that any has to, each once"
+            " from memory; what a cache still holds from the run before comes faster."
+        )
+    if any(prediction.source not in (MEMORY, "") for prediction in result.predictions):
+        told += f" Other models' bytes are what blocks read and write, from {result.roofs.cache} where that holds them."
+    return told
+
+
+def _cells(result: RooflineResult, rung: RungResult, prediction: Prediction) -> tuple[str, ...]:
+    rate = result.rate(rung)
+    return (
+        prediction.model,
+        count(prediction.bytes),
+        count(prediction.operations),
+        f"{prediction.intensity:,.3g}",
+        f"{1e3 * prediction.seconds:,.4g}",
+        "wrong" if not rung.correct else "–" if rung.seconds is None else f"{1e3 * rung.seconds:,.4g}",
+        "–" if not rung.seconds or not prediction.seconds else f"{rung.seconds / prediction.seconds:,.3g}",
+        "–" if not rate else f"{rate / 1e9:,.4g}",
+        prediction.bound,
+    )
+
+
+def roofline_record(result: RooflineResult) -> dict[str, Any]:
+    """Return a roofline's result as a dictionary of plain Python values, fit for JSON."""
+    ladder = result.ladder
+    rungs = [
+        {
+            "name": rung.name,
+            "precision": rung.precision,
+            "correct": rung.correct,
+            **asdict(prediction),
+            "intensity": prediction.intensity,
+            "predicted_seconds": prediction.seconds,
+            "measured_seconds": rung.seconds,
+            "spread": rung.spread,
+            "operations_per_second": result.rate(rung),
+        }
+        for rung, prediction in zip(ladder.rungs, result.predictions, strict=True)
+    ]
+    for entry in rungs:
+        del entry["seconds"]
+    return {
+        "operation": ladder.operation,
+        "device": ladder.device,
+        "stages": ladder.stages,
+        "rows": ladder.rows,
+        "runs": ladder.runs,
+        "bytes": ladder.bytes,
+        "multiply_adds": ladder.multiply_adds,
+        "rungs": rungs,
+        "left_out": dict(ladder.left_out),
+    }
+
+
+def draw_roofline(results: Sequence[RooflineResult], roofs: Roofs, title: str, path: Path) -> None:
+    """Draw a roof a memory and a precision, and a labelled point a rung, both axes logarithmic.
+
+    Rungs that were not timed have no point, nor have those that do no arithmetic.
+
+    Parameters
+    ----------
+    results : one an operation, all of the same device.
+    roofs, title : of that device.
+    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
+
+    Raises
+    ------
+    UsageError
+        The suffix is another one.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    axes = figure.subplots()
+    points = {result.ladder.operation: _points(result) for result in results}
+    every = [point for found in points.values() for point in found]
+    highest = 2 * max(roofs.multiply_adds.values())
+    places = [*(highest / bandwidth for bandwidth in _bandwidths(roofs).values()), *(point[1] for point in every)]
+    left, right = min(places) / SPAN, max(places) * SPAN
+    _draw_roofs(axes, roofs, left, right)
+    for number, (operation, found) in enumerate(points.items()):
+        if found:
+            axes.plot(*zip(*(point[1:] for point in found), strict=True), "o", color=f"C{number}", label=operation)
+    for (name, intensity, rate), height in zip(every, _label_heights(every), strict=True):
+        line = {"arrowstyle": "-", "linewidth": 0.4, "color": "grey"}
+        beside = intensity * LABEL_DISTANCE, height
+        axes.annotate(name, (intensity, rate), beside, arrowprops=line, fontsize=8, verticalalignment="center")
+    axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
+    axes.set(xlabel="operations for each byte", ylabel="operations a second")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+    save_figure(figure, path)
+
+
+def _label_heights(points: Sequence[tuple[str, float, float]]) -> list[float]:
+    """Return where the names of points go, on the axis of rates: beside the points, but not one upon the other."""
+    heights = [rate for _, _, rate in points]
+    placed: list[tuple[float, float]] = []  # intensity and height
+    for number in sorted(range(len(points)), key=lambda number: points[number][2]):
+        _, intensity, height = points[number]
+        for other, taken in placed:
+            near = max(intensity, other) < LABEL_LENGTH * min(intensity, other)
+            if near and height < taken * LABEL_HEIGHT:
+                height = max(height, taken * LABEL_HEIGHT)
+        placed = sorted([*placed, (intensity, height)], key=lambda place: place[1])
+        heights[number] = height
+    return heights
+
+
+def _points(result: RooflineResult) -> list[tuple[str, float, float]]:
+    """Return name, intensity and rate of each rung that has a place on logarithmic axes."""
+    found = []
+    for rung, prediction in zip(result.ladder.rungs, result.predictions, strict=True):
+        rate = result.rate(rung)
+        if rate and prediction.intensity:
+            found.append((rung.name, prediction.intensity, rate))
+    return found
+
+
+def _draw_roofs(axes: Any, roofs: Roofs, left: float, right: float) -> None:
+    """Draw slanted lines up to the highest rate, and a level line for each rate, each with its name."""
+    highest = 2 * max(roofs.multiply_adds.values())
+    for style, (name, bandwidth) in zip(("-", "--", ":"), _bandwidths(roofs).items(), strict=False):
+        end = min(right, highest / bandwidth)
+        if end > left:
+            axes.plot([left, end], [left * bandwidth, end * bandwidth], style, color="black")
+        axes.plot([], [], style, color="black", label=f"{name}, {bandwidth / 1e9:,.0f} GB/s")
+    for style, (name, multiply_adds) in zip(("-", "--", ":"), roofs.multiply_adds.items(), strict=False):
+        axes.axhline(2 * multiply_adds, color="grey", linestyle=style)
+        axes.plot([], [], style, color="grey", label=f"{name}, {2 * multiply_adds / 1e12:,.3g} TFLOP/s")

@@ -1,0 +1,76 @@
+"""What tuning found, as tables and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.engine.tuning import Trial, TunedSizes, TuningResult
+from sparsenn.engine.tuning_table import Tuned
+from sparsenn.report.quantities import count, duration
+
+__all__ = ["tuned_record", "tuned_table", "tuning_record", "tuning_tables"]
+
+UNTUNED = "as it comes"
+
+
+def tuning_tables(result: TuningResult) -> tuple[Table, ...]:
+    """Return a table for each sizes: a line a choice of numbers, the fastest first."""
+    return tuple(_trials_table(result, found) for found in result.found)
+
+
+def _trials_table(result: TuningResult, found: TunedSizes) -> Table:
+    title = f"{result.operation} {result.rung} on {result.device}: {found.sizes}"
+    caption = f"Medians of {result.runs} runs, all choices in turn; each was checked against the reference first."
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("numbers", no_wrap=True)
+    for heading in ("ms", "speed-up", "largest error"):
+        table.add_column(heading, justify="right")
+    for trial in sorted(found.trials, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0)):
+        table.add_row(Text(_words(trial.parameters)), *_cells(trial, found.untuned))
+    return table
+
+
+def _cells(trial: Trial, untuned: Trial) -> tuple[str, str, str]:
+    if trial.refused is not None:
+        return f"refused: {trial.refused}", "–", "–"
+    if trial.seconds is None:
+        return "wrong", "–", f"{trial.error:.2e}"
+    speedup = f"{untuned.seconds / trial.seconds:,.3g}" if untuned.seconds else "–"
+    return f"{1e3 * trial.seconds:,.4g}", speedup, f"{trial.error:.2e}"
+
+
+def _words(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count(value)}" for name, value in numbers.items()) or UNTUNED
+
+
+def tuned_table(entries: Sequence[Tuned]) -> Table:
+    """Return the table of all numbers that are kept."""
+    table = Table()
+    for heading in ("device", "operation", "kernel", "sizes", "numbers"):
+        table.add_column(heading)
+    for heading in ("time", "speed-up", "runs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in entries:
+        texts = (entry.device, entry.operation, entry.rung, entry.sizes, _words(entry.parameters))
+        speedup = f"{entry.untuned_seconds / entry.seconds:,.3g}"
+        table.add_row(*map(Text, texts), duration(entry.seconds), speedup, count(entry.runs))
+    return table
+
+
+def tuned_record(entries: Sequence[Tuned]) -> list[dict[str, Any]]:
+    """Return the numbers that are kept as plain values, fit for JSON."""
+    return [asdict(entry) for entry in entries]
+
+
+def tuning_record(result: TuningResult, kept: Sequence[Tuned]) -> dict[str, Any]:
+    """Return what was tried and what is kept of it as a dictionary of plain values, fit for JSON."""
+    record = asdict(result)
+    for sizes in record["found"]:
+        for trial in sizes["trials"]:
+            trial["error"] = trial["error"] if trial["error"] < float("inf") else None
+    return record | {"kept": tuned_record(kept)}

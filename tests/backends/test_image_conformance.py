@@ -1,0 +1,291 @@
+"""One suite for every backend: convolutions, and the other layers of images, on awkward shapes.
+
+Of the variants of conv2d for a GPU, each of which compiles its kernels anew for every shape, those run here that `auto`
+may take; the others have tests of their own.
+"""
+
+from math import prod
+
+import numpy as np
+import pytest
+from convolutions import ALLOWED, absolute_sums, assert_near_conv2d, reference_conv2d
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from image_strategies import convolutions, images_for, weightless_layers
+
+from sparsenn import backends
+from sparsenn.backends import StepInput, image_kernel, launch_images, run_images
+from sparsenn.backends.reference_images import forward_images
+from sparsenn.engine.kernels import AUTO, CONV_OPERATION
+from sparsenn.errors import ShapeError
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
+
+DEVICES = {"reference": (), "cpu": (), "cuda": (pytest.mark.gpu,)}
+VARIANTS = [
+    pytest.param(entry, marks=DEVICES[entry.device], id=f"{entry.device}-{entry.name}")
+    for entry in backends.variants("conv2d")
+    if entry.device != "cuda" or entry.name in AUTO[CONV_OPERATION]["cuda"]
+]
+
+every_variant = pytest.mark.parametrize("entry", VARIANTS)
+devices = pytest.mark.parametrize("device", [pytest.param(device, marks=marks) for device, marks in DEVICES.items()])
+
+
+def run(entry, layer, images):
+    """Convolve by a variant, or skip the test where it cannot."""
+    backend = backends.backend_for(entry.device)
+    shape = images.shape[1:]
+    if reason := entry.why_not(layer, shape):
+        pytest.skip(reason)
+    stack = backend.prepare_images([layer], [shape, layer.output_shape((1, *shape))[1:]])
+    rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(shape))))
+    outputs = backend.fetch(run_images(entry, stack, 0, rows))
+    return outputs.reshape(layer.output_shape(images.shape))
+
+
+def assert_near(entry, layer, images):
+    found = run(entry, layer, images)
+    assert found.shape == layer.output_shape(images.shape)
+    if not images.size:
+        return
+    stride, padding, dilation = layer.steps
+    steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    given_layer = layer.weights, layer.bias
+    if entry.precision in ALLOWED:  # in parts of what sums' terms add up to without their signs: sums may be zero
+        expected = reference_conv2d(images, *given_layer, layer.activation, **steps)
+        size = absolute_sums(images, *given_layer, **steps).max()
+        assert (np.abs(found - expected) <= ALLOWED[entry.precision] * size).all()
+    else:
+        assert_near_conv2d(found, images, *given_layer, layer.activation, **steps)
+
+
+@st.composite
+def convolution_problems(draw):
+    layer, shape = draw(convolutions())
+    return layer, draw(images_for(shape))
+
+
+@every_variant
+@settings(max_examples=12)
+@given(problem=convolution_problems())
+def test_every_variant_computes_any_convolution(entry, problem):
+    layer, images = problem
+    if entry.why_not(layer, images.shape[1:]) is None:
+        assert_near(entry, layer, images)
+
+
+@every_variant
+@pytest.mark.parametrize(
+    ("count", "shape", "weights", "steps"),
+    [
+        (3, (1, 1, 1), (1, 1, 1, 1), {}),
+        (2, (1, 1, 1), (3, 1, 3, 3), {"padding": 1}),
+        (5, (1, 28, 28), (5, 1, 5, 5), {}),
+        (2, (4, 40, 40), (16, 4, 7, 7), {}),
+        (2, (16, 9, 9), (16, 16, 3, 3), {"padding": 1}),
+        (1, (64, 14, 14), (64, 64, 3, 3), {"padding": 1}),
+        (2, (3, 32, 32), (8, 3, 3, 3), {"stride": 2, "padding": 1}),
+        (2, (8, 12, 12), (8, 1, 3, 3), {"groups": 8, "padding": 1}),
+        (2, (6, 9, 11), (4, 3, 1, 1), {"groups": 2}),
+        (1, (2, 5, 700), (5, 2, 3, 3), {"padding": (1, 0)}),
+        (1, (2, 700, 3), (5, 2, 3, 3), {"stride": (3, 1)}),
+        (600, (1, 3, 3), (2, 1, 2, 2), {}),
+        (2, (3, 7, 7), (4, 3, 7, 7), {}),
+    ],
+    ids=str,
+)
+def test_shapes_that_networks_have(entry, count, shape, weights, steps, rng):
+    images = rng.normal(size=(count, *shape)).astype(np.float32)
+    layer = Conv2d(rng.normal(size=weights), rng.normal(size=weights[0]), ReLU(), **steps)
+    assert_near(entry, layer, images)
+
+
+@every_variant
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(clip=0.5), Sigmoid(), Tanh(), Identity()], ids=str)
+@pytest.mark.parametrize("bias", [None, -0.25, "vector"])
+def test_every_activation_and_bias(entry, activation, bias, rng):
+    bias = rng.normal(size=6) if bias == "vector" else bias
+    layer = Conv2d(rng.normal(size=(6, 2, 3, 3)), bias, activation)
+    assert_near(entry, layer, rng.normal(size=(3, 2, 8, 8)).astype(np.float32))
+
+
+@every_variant
+def test_zeros_give_the_bias_alone(entry):
+    layer = Conv2d(np.ones((2, 1, 3, 3)), [0.5, -0.5], ReLU(), padding=1)
+    found = run(entry, layer, np.zeros((3, 1, 8, 8), np.float32))
+    assert (found[:, 0] == 0.5).all()
+    assert (found[:, 1] == 0.0).all()
+
+
+@every_variant
+def test_a_number_that_is_not_finite_is_not_lost(entry, rng):
+    if entry.precision != "float32":
+        pytest.skip("float32's rule alone")
+    images = rng.normal(size=(2, 2, 8, 8)).astype(np.float32)
+    images[1, 0, 4, 4] = np.nan
+    found = run(entry, Conv2d(rng.normal(size=(5, 2, 3, 3))), images)
+    assert np.isnan(found[1, :, 2:5, 2:5]).all()
+    assert np.isfinite(found[0]).all()
+
+
+@every_variant
+def test_filters_larger_than_the_image_are_refused(entry):
+    layer = Conv2d(np.ones((1, 1, 4, 4)))
+    with pytest.raises(ShapeError, match="a window of 4 x 4 pixels is larger than an image of 3 x 3"):
+        layer.output_shape((1, 1, 3, 3))
+    if entry.device != "cuda":
+        with pytest.raises(ShapeError, match="larger than an image"):
+            entry.launch(layer, np.zeros((1, 1, 3, 3), np.float32))
+
+
+@every_variant
+def test_images_stay_as_they_were(entry, rng):
+    backend = backends.backend_for(entry.device)
+    layer = Conv2d(rng.normal(size=(4, 4, 3, 3)), 0.1, ReLU(), padding=1)
+    if entry.why_not(layer, (4, 8, 8)):
+        pytest.skip("another shape is needed")
+    images = rng.normal(size=(2, 256)).astype(np.float32)
+    stack = backend.prepare_images([layer], [(4, 8, 8), (4, 8, 8)])
+    rows = backend.as_dense(backend.place(images.copy()))
+    first = np.array(backend.fetch(run_images(entry, stack, 0, rows)))
+    assert np.array_equal(backend.fetch(rows), images)
+    assert np.array_equal(backend.fetch(run_images(entry, stack, 0, rows)), first)
+
+
+@st.composite
+def layer_problems(draw):
+    layer, shape = draw(weightless_layers())
+    return layer, draw(images_for(shape))
+
+
+def run_weightless(device, layer, images):
+    backend = backends.backend_for(device)
+    rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(images.shape[1:]))))
+    outputs = backend.fetch(backend.run_image_layer(layer, images.shape[1:], rows))
+    return outputs.reshape(layer.output_shape(images.shape))
+
+
+@devices
+@given(problem=layer_problems())
+def test_layers_without_weights(device, problem):
+    layer, images = problem
+    found, expected = run_weightless(device, layer, images), forward_images(layer, images)
+    if isinstance(layer, MaxPool2d | Flatten):
+        assert np.array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@devices
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (MaxPool2d(2), (4, 34, 34)),
+        (MaxPool2d(3, 2, 1), (3, 112, 20)),
+        (MaxPool2d((1, 9), (3, 1), (0, 4)), (1, 40, 9)),
+        (AvgPool2d(7), (40, 7, 7)),
+        (AvgPool2d(2, 1), (2, 50, 50)),
+        (Softmax(), (1,)),
+        (Softmax(), (10,)),
+        (Softmax(), (513,)),
+        (Softmax(), (20_000,)),
+        (Softmax(), (3, 30, 30)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("count", [1, 33])
+def test_layers_without_weights_of_usual_sizes(device, layer, shape, count, rng):
+    images = rng.normal(scale=3, size=(count, *shape)).astype(np.float32)
+    found, expected = run_weightless(device, layer, images), forward_images(layer, images)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+@devices
+def test_numbers_that_are_not_finite_behave_as_in_the_reference(device):
+    images = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)
+    images[0, 0, 1, 1], images[1, 0, 0, 0], images[1, 0, 3, 3] = np.nan, -np.inf, np.inf
+    for layer in (MaxPool2d(2), MaxPool2d(3, 1, 1), AvgPool2d(2), Softmax()):
+        with np.errstate(invalid="ignore"):
+            expected = forward_images(layer, images)
+        assert np.isnan(expected).any()
+        np.testing.assert_array_equal(run_weightless(device, layer, images), expected.astype(np.float32))
+
+
+@devices
+def test_large_numbers_do_not_overflow_in_softmax(device):
+    rows = np.array([[1e4, 1e4, -1e4], [-1e4, -1e4, -1e4], [3e38, 0, -3e38]], np.float32)
+    found = run_weightless(device, Softmax(), rows)
+    np.testing.assert_allclose(found, [[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3], [1, 0, 0]], rtol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "layer", [MaxPool2d(2), AvgPool2d(3, 2, 1), Softmax(), Flatten()], ids=lambda layer: layer.name
+)
+def test_half_precision_stays_half_precision(layer, rng):
+    import cupy
+
+    backend = backends.backend_for("cuda")
+    images = rng.normal(size=(9, 3, 12, 10)).astype(np.float16)
+    found = backend.run_image_layer(layer, images.shape[1:], cupy.asarray(images.reshape(9, -1)))
+    assert found.dtype == np.float16
+    expected = forward_images(layer, images).reshape(9, -1)
+    np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=2e-3, atol=1e-5)
+
+
+STACK = (Conv2d(np.eye(4).reshape(2, 2, 2, 2), -0.5, ReLU()), MaxPool2d(2), Softmax())
+SHAPES = ((2, 5, 5), (2, 4, 4), (2, 2, 2), (2, 2, 2))
+
+
+@devices
+@pytest.mark.parametrize("droppable_from", [0, 1, 3])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_launch_counts_and_drops_rows(device, droppable_from, sparse, rng):
+    backend = backends.backend_for(device)
+    images = rng.integers(0, 3, (6, *SHAPES[0])).astype(np.float32)
+    images[[1, 4]] = 0
+    rows = images.reshape(6, -1)
+    stack, multiplicity = backend.prepare_images(STACK, SHAPES), np.arange(1, 7)
+    convolution = backends.variants("conv2d", device)[0]
+    for number, layer in enumerate(STACK):
+        kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
+        features = backend.place(from_dense(rows) if sparse else rows.copy())
+        step = StepInput(stack, number, number + 1, features, multiplicity, droppable_from)
+        output = launch_images(backend, kernel, step)
+        expected = forward_images(layer, rows.reshape(-1, *SHAPES[number])).reshape(6, -1)
+        alive = expected.any(axis=1)
+        drops = number >= droppable_from
+        assert output.kept.tolist() == (np.flatnonzero(alive) if drops else np.arange(6)).tolist()
+        found = backend.fetch(output.features)
+        found = found.to_scipy().toarray() if isinstance(found, CSR) else found
+        np.testing.assert_allclose(found, expected[output.kept], rtol=1e-6)
+        (counts,) = output.counts
+        assert (counts.kernel, counts.rows) == (kernel.name, 6)
+        assert counts.active_inputs == multiplicity[alive].sum()
+        assert counts.nonzeros == (np.count_nonzero(expected, axis=1) * multiplicity).sum()
+        assert counts.performed_edges == layer.multiply_adds((6, *SHAPES[number]))
+        rows = expected.astype(np.float32)
+
+
+@devices
+@pytest.mark.parametrize("shape", [(0, 5), (1, 5), (300, 3), (3, 4096), (2, 100_003), (70_000, 1)])
+def test_nonzeros_and_what_is_not_finite_are_found(device, shape, rng):
+    backend = backends.backend_for(device)
+    matrix = (rng.normal(size=shape) * (rng.random(shape) < 0.5)).astype(np.float32)
+    placed = backend.as_dense(backend.place(matrix))
+    assert np.array_equal(backend.count_nonzeros(placed), np.count_nonzero(matrix, axis=1))
+    assert backend.all_finite(placed)
+    assert backend.all_finite(backend.place(from_dense(matrix)))
+    if matrix.size:
+        for spoilt in (np.nan, np.inf, -np.inf):
+            matrix[-1, -1] = spoilt
+            assert not backend.all_finite(backend.as_dense(backend.place(matrix)))
+
+
+@devices
+def test_weights_of_convolutions_are_weighed(device):
+    backend = backends.backend_for(device)
+    layer = Conv2d(np.ones((8, 3, 3, 3)))
+    assert backend.prepared_bytes(layer) >= layer.weights.nbytes
+    assert [backend.prepared_bytes(other) for other in (MaxPool2d(2), Flatten(), Softmax())] == [0, 0, 0]

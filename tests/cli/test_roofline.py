@@ -1,0 +1,165 @@
+"""`sparsenn roofline` as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from sparsenn import backends
+from sparsenn.backends.ladder import ladders
+from sparsenn.backends.meter import Ceilings, HostMeter, Roofs
+from sparsenn.engine import performance_models
+from sparsenn.engine.roofline import MODELS
+
+Run = Callable[..., Result]
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e11}, processors=2)
+MLP = ("roofline", "mlp", "--device", "cpu", "--rows", 33, "--widths", "7,5,3", "--runs", 2)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ceilings that take no time; a number for each time they were measured."""
+    times: list[int] = []
+
+    def roofs(self: HostMeter) -> Roofs:
+        times.append(1)
+        return ROOFS
+
+    monkeypatch.setattr(HostMeter, "roofs", roofs)
+    monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e11))
+    return times
+
+
+@pytest.mark.usefixtures("measured")
+def test_predictions_stand_beside_measurements(run: Run, tmp_path: Path) -> None:
+    document, picture = tmp_path / "roofline.json", tmp_path / "roofline.svg"
+    done = run(*MLP, "--json", document, "--plot", picture)
+    assert done.exit_code == 0, done.output
+    record = json.loads(document.read_text())
+    assert record["ceilings"]["multiply_adds"] == {"float32": 1e11}
+    assert record["ceilings"]["cache_bandwidth"] == 1e11
+    assert record["ceilings"]["device"]
+    (ladder,) = record["ladders"]
+    assert (ladder["operation"], ladder["rows"], ladder["runs"], ladder["widths"]) == ("mlp", 33, 2, [7, 5, 3])
+    rung = ladder["rungs"][0]
+    moved, operations = 4 * (33 * 7 + 33 * 3 + 7 * 5 + 5 + 5 * 3 + 3), 2 * 33 * (7 * 5 + 5 * 3)
+    assert (rung["name"], rung["model"], rung["bytes"], rung["operations"]) == ("blas", "compulsory", moved, operations)
+    assert rung["intensity"] == operations / moved
+    assert rung["predicted_seconds"] == max(moved / 1e10, operations / 2e11)
+    assert (rung["bound"], rung["source"]) == ("memory", "memory")
+    assert rung["measured_seconds"] > 0
+    assert rung["operations_per_second"] == operations / rung["measured_seconds"]
+    text = " ".join(done.stdout.split())
+    assert "memory bandwidth 10 GB/s L3 bandwidth 100 GB/s" in text
+    assert "float32 rate 0.2 TFLOP/s" in text
+    assert "compulsory" in text
+    drawn = picture.read_text()
+    assert drawn.startswith("<?xml")
+    assert "memory, 10 GB/s" in drawn  # each text is a comment beside its outlines
+
+
+@pytest.mark.usefixtures("measured")
+def test_layers_of_a_dataset_are_added_up(run: Run, problem: Path) -> None:
+    options = ("--dataset", problem, "--limit-inputs", 20, "--layers", 2, "--runs", 1, "--json", "-")
+    done = run("roofline", "spmspm", "--device", "cpu", *options)
+    assert done.exit_code == 0, done.output
+    (ladder,) = json.loads(done.stdout)["ladders"]
+    assert [rung["name"] for rung in ladder["rungs"]] == [entry.name for entry in backends.variants("spmspm", "cpu")]
+    assert ladder["stages"] == 2
+    assert {rung["bytes"] for rung in ladder["rungs"]} == {ladder["bytes"]}
+    assert {rung["operations"] for rung in ladder["rungs"]} == {2 * ladder["multiply_adds"]}
+    assert "sequential" in done.stderr
+
+
+def test_ceilings_are_measured_once(run: Run, measured: list[int]) -> None:
+    assert "measured now" in run(*MLP).stdout
+    assert "measured before" in run(*MLP).stdout
+    assert len(measured) == 1
+    assert "measured now" in run(*MLP, "--measure").stdout
+    assert len(measured) == 2
+
+
+def test_a_damaged_file_of_ceilings_is_told_and_measured_anew(spawn: Spawn, tmp_path: Path) -> None:
+    kept = tmp_path / "cache" / "ceilings.json"
+    kept.parent.mkdir()
+    kept.write_text("{")
+    process = spawn(*MLP, "--json", "-")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert err.startswith(f"note: {kept}: is not JSON")
+    ceilings = json.loads(out)["ceilings"]
+    assert ceilings["measured_now"]
+    (record,) = json.loads(kept.read_text())["devices"].values()
+    assert record.items() <= ceilings.items()
+    assert 1e8 < record["copy_bandwidth"] < 1e13
+
+
+@pytest.mark.usefixtures("measured")
+def test_without_an_operation_all_ladders_of_the_device_are_shown(
+    run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparsenn.engine import ladder
+
+    asked = []
+
+    def recorded(operation: str, *given: object, **how: object) -> object:
+        asked.append(operation)
+        return ladder.LadderResult(
+            operation, "test", "stage", 1, 1, 1, Ceilings(1.0, 1.0), 1.0, 10, 0, (), left_out=(("all", "none"),)
+        )
+
+    monkeypatch.setattr(ladder, "run_ladder", recorded)
+    done = run("roofline", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--json", "-")
+    assert done.exit_code == 0, done.output
+    expected = [name for name in ladders() if backends.variants(name, "cpu")]
+    assert asked == expected
+    assert {"spmspm", "mlp"} <= set(asked)
+    assert [entry["operation"] for entry in json.loads(done.stdout)["ladders"]] == expected
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("spmm",), "unknown ladder 'spmm'"),
+        (("sort", "--device", "cpu"), "sort has no kernel for the device cpu"),
+        (("mlp", "--device", "cuda:99"), "use --device cpu"),
+        (("mlp", "--plot", "roofline.gif"), "'.gif' does not name a known file type"),
+        (("mlp", "--json", "nowhere/roofline.json"), "the folder nowhere does not exist"),
+        (("mlp", "--dataset", "radixnet-1024x120"), "--dataset: the ladder of mlp takes a random problem"),
+        (("spmspm", "--rows", 10, "--device", "cpu"), "--rows: the ladder of spmspm takes a dataset"),
+        (("mlp", "--widths", "72", "--device", "cpu"), "--widths 72: take two or more whole numbers"),
+        (("mlp", "--runs", 0), "--runs"),
+        (("--rows", 10, "--sizes", "1,2,3", "--device", "cpu"), "--rows, --sizes: name the OPERATION"),
+    ],
+)
+def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[object, ...], message: str) -> None:
+    done = run("roofline", *arguments)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from sparsenn.backends.ladder import Settled
+    from sparsenn.backends.layer_ladder import LayerStage
+
+    monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
+    options = ("--dataset", problem, "--limit-inputs", 5, "--runs", 1, "--plot", tmp_path / "a.png")
+    done = run("roofline", "spmspm", "--device", "cpu", *options)
+    assert done.exit_code == 1
+    assert "wrong" in done.stdout
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_models_are_those_of_rungs_that_there_are() -> None:
+    names = {entry.name for name in ("conv2d", "gemm") for entry in backends.variants(name, "cuda")}
+    assert set(MODELS) <= names
+    assert set(performance_models.__all__) >= {"naive", "coalesced", "block_tiled", "shared_tiled"}

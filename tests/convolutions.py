@@ -1,0 +1,107 @@
+"""Convolutions as NumPy computes them in float64, and how far other arithmetic may stray from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+__all__ = ["absolute_sums", "assert_near_conv2d", "reference_conv2d"]
+
+ROUNDING = 2.0**-24
+"""Half of the distance from 1 to the next float32."""
+
+ALLOWED = {"tf32": 5e-3, "fp16": 1e-2}
+"""Of precisions other than float32, in parts of the largest output before the activation."""
+
+
+def reference_conv2d(
+    images: np.ndarray,
+    weights: np.ndarray,
+    bias: float | np.ndarray | None = None,
+    activation: Callable[[np.ndarray], np.ndarray] | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+) -> np.ndarray:
+    """Return activation(weights * images + bias) in float64, (images, filters, output height, output width).
+
+    For each element of the filters, the pixels that it meets are cut out of the padded images and multiplied.
+
+    Parameters
+    ----------
+    images : (images, channels, height, width).
+    weights : (filters, channels / groups, kernel height, kernel width).
+    bias : None, one number, or (filters,).
+    activation : of each element; none unless given.
+    stride, padding, dilation : one number, or one down and one across.
+    """
+    steps_down, steps_across = _both(stride)
+    above, beside = _both(padding)
+    apart_down, apart_across = _both(dilation)
+    kernel_height, kernel_width = weights.shape[2:]
+    count, _, height, width = images.shape
+    padded = np.pad(images.astype(np.float64), ((0, 0), (0, 0), (above, above), (beside, beside)))
+    output_height = (height + 2 * above - apart_down * (kernel_height - 1) - 1) // steps_down + 1
+    output_width = (width + 2 * beside - apart_across * (kernel_width - 1) - 1) // steps_across + 1
+    filters = weights.shape[0]
+    sums = np.zeros((count, groups, filters // groups, output_height, output_width))
+    parts = padded.reshape(count, groups, weights.shape[1], *padded.shape[2:])
+    parted = weights.astype(np.float64).reshape(groups, filters // groups, *weights.shape[1:])
+    for row in range(kernel_height):
+        down = slice(row * apart_down, row * apart_down + steps_down * (output_height - 1) + 1, steps_down)
+        for column in range(kernel_width):
+            first = column * apart_across
+            across = slice(first, first + steps_across * (output_width - 1) + 1, steps_across)
+            sums += np.einsum("bgchw,gmc->bgmhw", parts[:, :, :, down, across], parted[..., row, column], optimize=True)
+    sums = sums.reshape(count, filters, output_height, output_width)
+    if bias is not None:
+        sums += np.broadcast_to(np.asarray(bias, np.float64), (filters,))[:, None, None]
+    return sums if activation is None else activation(sums)
+
+
+def absolute_sums(
+    images: np.ndarray, weights: np.ndarray, bias: float | np.ndarray | None = None, **steps
+) -> np.ndarray:
+    """Return the sum of the absolute values of all that is added up for each output, in float64."""
+    sizes = None if bias is None else np.abs(bias)
+    return reference_conv2d(np.abs(images), np.abs(weights), sizes, **steps)
+
+
+def assert_near_conv2d(
+    found: np.ndarray,
+    images: np.ndarray,
+    weights: np.ndarray,
+    bias: float | np.ndarray | None = None,
+    activation: Callable[[np.ndarray], np.ndarray] | None = None,
+    precision: str = "float32",
+    **steps,
+) -> None:
+    """Fail unless `found` is as close to the float64 answer as a precision allows; NaN never is.
+
+    A float32 sum of n products in any order is off by at most (n + 2) · 2⁻²⁴ · (sum of absolute values); no activation
+    has a slope above 1, and a sigmoid or tanh adds a few roundings of its own. Of others, see `ALLOWED`.
+
+    Parameters
+    ----------
+    precision : float32, tf32 or fp16.
+    steps : stride, padding, dilation and groups, as `reference_conv2d`.
+    """
+    expected = reference_conv2d(images, weights, bias, activation, **steps)
+    assert found.shape == expected.shape
+    if precision in ALLOWED:
+        allowed = ALLOWED[precision] * np.abs(reference_conv2d(images, weights, bias, **steps)).max(initial=0.0)
+    else:
+        taps = int(np.prod(weights.shape[1:]))
+        allowed = ROUNDING * ((taps + 2) * absolute_sums(images, weights, bias, **steps) + 8)
+    distance = np.abs(found - expected)
+    within = distance <= allowed
+    assert within.all(), (
+        f"{np.count_nonzero(~within)} of {within.size} outputs differ, by up to {np.nanmax(distance)}; the first at "
+        f"{tuple(int(place) for place in np.argwhere(~within)[0])}"
+    )
+
+
+def _both(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value

@@ -1,0 +1,135 @@
+"""Running a tensor-core kernel of `sparsenn/backends/cuda/kernels` on the host, compiled by g++.
+
+What stands in for the device is in `emulation.h`, and for the instructions of `kernels/gemm/instructions.cuh` in
+`emulation_instructions.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparsenn.backends.cuda.loader import source_text
+
+__all__ = ["Emulated", "EmulationError", "emulated"]
+
+HERE = Path(__file__).parent
+OPTIONS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique")
+MOST_SECONDS = 120
+
+_INSTRUCTIONS = re.compile(r'(#line \d+ "gemm/instructions\.cuh"\n)(?!#include|//)(?s:.*?)(?=#line)')
+_KERNEL = re.compile(r'extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(([^{]*)\) \{')
+
+
+class EmulationError(Exception):
+    """A kernel has done what it must not do."""
+
+
+class Emulated:
+    """A kernel that can be launched with NumPy arrays and scalars of the very types that it takes.
+
+    Parameters
+    ----------
+    library : what g++ has made of it.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        for name in ("bank_conflicts", "bank_reads"):
+            getattr(library, name).restype = ctypes.c_long
+        library.launch.restype = ctypes.c_char_p
+
+    @property
+    def conflicts(self) -> float:
+        """How often reads of shared memory had to wait for another's banks so far, in parts of all reads."""
+        return self._library.bank_conflicts() / max(1, self._library.bank_reads())
+
+    def launch(self, blocks: int, threads: int, *arguments: np.ndarray | np.generic, seed: int = 1) -> None:
+        """Run all blocks, in an order of chance.
+
+        Parameters
+        ----------
+        arguments : arrays must be contiguous, or consist of rows that are.
+
+        Raises
+        ------
+        EmulationError
+            A copy of no proper size or place, a read outside of the arrays, a barrier that some threads miss, or lanes
+            of a warp that do different things where they must do the same.
+        """
+        self._library.clear_regions()
+        passed: list[object] = []
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                assert argument.ndim == 0 or argument.strides[-1] == argument.itemsize
+                size = argument.strides[0] * (argument.shape[0] - 1) if argument.size else 0
+                size += argument[:1].nbytes
+                self._library.add_region(ctypes.c_void_p(argument.ctypes.data), ctypes.c_int64(size))
+                passed.append(ctypes.c_void_p(argument.ctypes.data))
+            else:
+                passed.append(np.ctypeslib.as_ctypes_type(argument.dtype)(argument.item()))
+        fault = self._library.launch(blocks, threads, ctypes.c_uint(seed), *passed)
+        if fault:
+            raise EmulationError(fault.decode())
+
+
+def emulated(source: str, defines: Mapping[str, int | str], planted: tuple[str, str] = ("", "")) -> Emulated:
+    """Compile a kernel for the host; the calling test is skipped where there is no g++.
+
+    Parameters
+    ----------
+    source : path within the package's `kernels` folder.
+    planted : what to replace in its text, by what: a fault.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("emulating a kernel takes g++")
+    return _emulated(source, tuple(sorted(defines.items())), planted)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder with the headers, of which the one that includes the library is compiled already."""
+    folder = tempfile.TemporaryDirectory()
+    for name in ("emulation.h", "emulation_instructions.h"):
+        shutil.copy(HERE / name, folder.name)
+    _compile("-x", "c++-header", f"{folder.name}/emulation.h")
+    return folder
+
+
+def _compile(*arguments: str) -> None:
+    done = subprocess.run(
+        ["g++", *OPTIONS, *arguments], capture_output=True, text=True, check=False, timeout=MOST_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@cache
+def _emulated(source: str, defines: tuple[tuple[str, int | str], ...], planted: tuple[str, str]) -> Emulated:
+    text, replaced = _INSTRUCTIONS.subn('#include "emulation_instructions.h"\n', source_text(source))
+    assert replaced == 1
+    assert "asm" not in text
+    assert planted[0] in text
+    text = text.replace(*planted) if planted[0] else text
+    found = _KERNEL.search(text)
+    assert found is not None
+    name, parameters = found.groups()
+    names = [re.split(r"[\s*]+", parameter.strip())[-1] for parameter in parameters.split(",")]
+    text += (
+        f'\nextern "C" const char* launch(int blocks, int threads, unsigned seed, {parameters}) {{\n'
+        f"    return run(blocks, threads, seed, [&] {{ {name}({', '.join(names)}); }});\n}}\n"
+    ).replace("__restrict__", "")
+    with tempfile.TemporaryDirectory() as folder:
+        made, program = f"{folder}/kernel.so", Path(folder) / "kernel.cpp"
+        program.write_text(f'#include "emulation.h"\n{text}', encoding="utf-8")
+        values = [f"-D{define}={value}" for define, value in defines]
+        _compile("-shared", f"-I{_folder().name}", *values, "-o", made, str(program))
+        return Emulated(ctypes.CDLL(made))

@@ -1,0 +1,473 @@
+"""Layers of images, alone and among sparse and dense ones, through the engine."""
+
+import itertools
+import json
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from image_strategies import convolutions, images_for, pools
+
+from sparsenn import backends
+from sparsenn.backends import Variant
+from sparsenn.backends.base import register
+from sparsenn.backends.cpu import CPUBackend
+from sparsenn.engine import Predictor, execute, infer, merge_equal_outputs, plan
+from sparsenn.engine.kernels import AUTO, CONV_OPERATION
+from sparsenn.errors import InputError, NumericError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+)
+from sparsenn.network import Network
+
+SWITCHES = [
+    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
+    for flags in itertools.product((True, False), repeat=3)
+]
+LIMITS = [{}, {"batch_size": 1}, {"batch_size": 7}, {"memory_limit": 6000}, {"weight_memory": 1}]
+LIMITS += [{"weight_memory": 3000, "batch_size": 7}]
+DEVICES = pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+def sparse(dense, bias=None, activation=None):
+    return SparseLinear.from_scipy(sp.csc_array(np.asarray(dense, np.float32)), bias, activation or ReLU())
+
+
+@pytest.fixture
+def exact(rng):
+    """Every kind of layer; numbers are multiples of powers of two, so that all sums are exact in float32."""
+
+    def weights(*shape):
+        return rng.integers(-2, 3, shape) / 4
+
+    layers = (
+        Conv2d(weights(4, 1, 3, 3), -0.125, ReLU(clip=8.0)),
+        MaxPool2d(2),
+        Conv2d(weights(6, 2, 3, 3), -0.25, ReLU(clip=8.0), stride=2, padding=1, groups=2),
+        AvgPool2d(2, 1),
+        Flatten(),
+        sparse(weights(24, 20) * (rng.random((24, 20)) < 0.4), -0.0625, ReLU(clip=8.0)),
+        Linear(weights(20, 5), None, ReLU(clip=8.0)),
+    )
+    images = rng.integers(0, 9, (25, 144)) / 8 * (rng.random((25, 144)) < 0.15)
+    return Network(layers, image=(1, 12, 12)), from_dense(np.repeat(images, 4, axis=0))
+
+
+def dense(rows):
+    return rows.to_scipy().toarray()
+
+
+def expected_of(network, inputs):
+    """The float64 values after every layer."""
+    values = [inputs.to_scipy().astype(np.float64)]
+    for layer, shape in zip(network, network.shapes, strict=False):
+        values.append(backends.reference.forward(layer, values[-1], shape))
+    return values[1:]
+
+
+def assert_every_count(result, network, inputs):
+    every = expected_of(network, inputs)
+    for statistics, layer, shape, values in zip(result.statistics, network, network.shapes, every, strict=False):
+        active = np.count_nonzero(np.diff(values.indptr))
+        assert (statistics.active_rows, statistics.nonzeros) == (active, values.nnz)
+        assert statistics.density == (values.nnz / (active * values.shape[1]) if active else 0.0)
+        if not isinstance(layer, SparseLinear | Linear):
+            assert statistics.performed_edges == layer.multiply_adds((statistics.rows, *shape))
+            assert statistics.distinct_rows is None or statistics.layer == 5
+    assert np.array_equal(dense(result.outputs), every[-1].toarray())
+    assert np.array_equal(result.categories, np.flatnonzero(np.diff(every[-1].indptr)))
+
+
+@DEVICES
+@pytest.mark.parametrize("batch_size", [None, 30])
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_where_sums_are_exact_every_bit_and_every_count_agrees(exact, device, batch_size, switches):
+    network, inputs = exact
+    result = infer(network, inputs, device=device, batch_size=batch_size, **switches)
+    assert 0 < result.categories.size < inputs.shape[0]
+    assert_every_count(result, network, inputs)
+    assert result.edges == network.multiply_adds
+
+
+@st.composite
+def problems(draw):
+    """A convolution, often with a pooling before it, then a row of other layers, ending in shares of one or not."""
+    convolution, image = draw(convolutions())
+    layers = [convolution]
+    if draw(st.booleans()):
+        layers.append(MaxPool2d(1))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    width = Network(tuple(layers), image=image).outputs
+    layers.append(Flatten())
+    for kind in draw(st.lists(st.sampled_from(["sparse", "dense", "softmax"]), max_size=3)):
+        if kind == "softmax":
+            layers.append(Softmax())
+            continue
+        outputs = draw(st.integers(1, 20))
+        weights = rng.normal(size=(width, outputs)) / width**0.5 * (rng.random((width, outputs)) < 0.5)
+        layers.append((sparse if kind == "sparse" else Linear)(weights, draw(st.sampled_from([None, -0.25, 0.25]))))
+        width = outputs
+    return Network(tuple(layers), image=image), from_dense(draw(images_for((int(np.prod(image)),), 12)))
+
+
+def assert_near(result, network, inputs):
+    found, expected = dense(result.outputs), expected_of(network, inputs)[-1].toarray()
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
+
+
+@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
+def test_any_mixture_equals_the_reference(problem, switches, limits):
+    network, inputs = problem
+    limits = limits | ({"memory_limit": 12 * network.widest + 64} if "memory_limit" in limits else {})
+    assert_near(infer(network, inputs, device="cpu", **switches, **limits), network, inputs)
+
+
+@pytest.mark.gpu
+@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
+def test_any_mixture_equals_the_reference_on_a_gpu(problem, switches, limits):
+    network, inputs = problem
+    limits = limits | ({"memory_limit": 12 * network.widest + 64} if "memory_limit" in limits else {})
+    assert_near(infer(network, inputs, device="cuda", **switches, **limits), network, inputs)
+
+
+@given(pools(), st.data())
+def test_pools_alone(problem, data):
+    layer, shape = problem
+    images = data.draw(images_for(shape))
+    network = Network((layer,), image=shape)
+    inputs = from_dense(images.reshape(images.shape[0], network.inputs))
+    assert_near(infer(network, inputs, device="cpu"), network, inputs)
+
+
+@pytest.mark.parametrize("kernel", [entry.name for entry in backends.variants("conv2d", "cpu")])
+def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
+    network = Network((Conv2d(rng.normal(size=(3, 1, 3, 3))), Flatten(), Linear(np.ones((27, 2)))), image=(1, 5, 5))
+    inputs = from_dense(rng.random((9, 25)))
+    result = infer(network, inputs, device="cpu", kernel=kernel)
+    assert [layer.kernel for layer in result.statistics] == [kernel, "flatten", "blas"]
+    assert_near(result, network, inputs)
+
+
+def test_streamed_weights_give_the_same_bits(exact):
+    network, inputs = exact
+    chosen = plan(network, inputs, device="cpu", batch_size=30, weight_memory=1)
+    assert chosen.segments == ((0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7))
+    assert_every_count(execute(chosen, inputs), network, inputs)
+
+
+def test_segments_never_hold_two_kinds(exact):
+    assert plan(*exact, device="cpu").segments == ((0, 5), (5, 6), (6, 7))
+
+
+def test_images_of_zeros_leave_and_are_not_computed(rng):
+    network = Network((Conv2d(-np.ones((2, 1, 3, 3)), None, ReLU()), MaxPool2d(2), Flatten()), image=(1, 8, 8))
+    inputs = from_dense(np.concatenate([np.zeros((3, 64)), rng.random((2, 64))]))
+    dropped, kept = (infer(network, inputs, device="cpu", compaction=flag) for flag in (True, False))
+    assert [layer.rows for layer in dropped.statistics] == [5, 0, 0]
+    assert [layer.kernel for layer in dropped.statistics] == ["direct", "max_pool2d", "flatten"]
+    assert [layer.rows for layer in kept.statistics] == [5, 5, 5]
+    for result in (dropped, kept):
+        assert result.categories.size == 0
+        assert result.outputs.shape == (5, 18)
+
+
+@pytest.mark.parametrize(
+    ("reviving", "value"),
+    [
+        (Softmax(), 1 / 16),
+        (Conv2d(np.ones((1, 1, 1, 1)), 0.5, ReLU()), 0.5),
+        (Conv2d(np.ones((1, 1, 1, 1)), None, Sigmoid()), 0.5),
+    ],
+    ids=["softmax", "bias", "sigmoid"],
+)
+def test_images_of_zeros_that_a_later_layer_revives_are_kept(reviving, value, rng):
+    dying = Conv2d(-np.ones((1, 1, 1, 1)), None, ReLU())
+    network = Network((dying, reviving, MaxPool2d(1)), image=(1, 4, 4))
+    inputs = from_dense(rng.random((5, 16)))
+    result = infer(network, inputs, device="cpu")
+    assert result.plan.droppable_from == 1
+    assert [layer.rows for layer in result.statistics] == [5, 5, 5]
+    np.testing.assert_allclose(dense(result.outputs), value)
+    assert result.categories.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_shares_of_classes_are_categories_as_before(rng):
+    network = Network((Flatten(), Linear(rng.normal(size=(16, 3)), None, Identity()), Softmax()), image=(1, 4, 4))
+    result = infer(network, from_dense(rng.random((5, 16))), device="cpu")
+    assert result.categories.tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(dense(result.outputs).sum(axis=1), 1, rtol=1e-6)
+
+
+def test_equal_images_become_one_before_sparse_layers_only(rng):
+    network = Network((MaxPool2d(1), Flatten(), sparse(rng.random((16, 4))), Softmax()), image=(1, 4, 4))
+    inputs = from_dense(np.repeat(rng.random((2, 16)), 50, axis=0))
+    found = infer(network, inputs, device="cpu").statistics
+    assert [(layer.rows, layer.distinct_rows) for layer in found] == [(100, None), (100, 2), (2, 2), (2, None)]
+
+
+def test_outputs_are_not_merged_where_another_layer_reads_them():
+    blocks = np.kron([[1, 2], [3, 4]], np.ones((2, 2)))
+    network = Network((Flatten(), sparse(blocks), sparse(blocks), Softmax(), sparse(blocks)), image=(1, 2, 2))
+    merged = merge_equal_outputs(network)
+    assert merged.network.sizes == (4, 4, 2, 4, 4, 2)
+    assert [merged.network[number] is network[number] for number in range(5)] == [True, False, False, True, False]
+    assert [copies.tolist() for copies in merged.copies] == [[1] * 4, [2, 2], [1] * 4, [1] * 4, [2, 2]]
+    inputs = from_dense(np.arange(12.0).reshape(3, 4) / 64)
+    on, off = (infer(network, inputs, device="cpu", merging=flag) for flag in (True, False))
+    np.testing.assert_allclose(dense(on.outputs), dense(off.outputs), rtol=1e-6)
+
+
+def test_the_widest_image_counts_for_the_memory(rng):
+    network = Network((Conv2d(rng.random((10, 1, 1, 1))), MaxPool2d(10)), image=(1, 10, 10))
+    inputs = from_dense(rng.random((20, 100)))
+    with pytest.raises(ResourceError, match="does not hold one row, which takes 12,064"):
+        plan(network, inputs, device="cpu", memory_limit=12_000)
+    assert plan(network, inputs, device="cpu", memory_limit=50_000).batch_size == 4
+
+
+def test_inputs_as_wide_as_they_must_be(exact):
+    network, _ = exact
+    with pytest.raises(ShapeError, match="the inputs have 99 columns; layer 1 takes 144"):
+        plan(network, from_dense(np.ones((2, 99))), device="cpu")
+
+
+@DEVICES
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_inputs_that_are_not_finite_are_refused_at_the_entry(exact, device, value):
+    network, inputs = exact
+    spoilt = CSR(inputs.shape, inputs.indptr, inputs.indices, inputs.expanded_values().copy())
+    entry = spoilt.indptr[40]
+    spoilt.values[entry] = value
+    column = spoilt.indices[entry] + 1
+    with pytest.raises(InputError, match=f"input 41, column {column}: the value {value} is not a finite number"):
+        infer(network, spoilt, device=device)
+
+
+def test_a_plan_of_convolutions_prints_as_sentences(exact):
+    chosen = plan(*exact, device="cpu")
+    text = str(chosen)
+    network = exact[0]
+    assert (
+        f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input" in text
+    )
+    assert "Convolutions (1, 3): kernel direct: weighted sums of shifted lines" in text
+    assert "; estimated to take less time than im2col_blas. " in text
+    assert "Sparse layers (6): kernel panel: " in text
+    assert "Dense layers (7): kernel blas: " in text
+    assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in text
+    record = json.loads(json.dumps(chosen.to_dict()))
+    assert (record["kernel"], record["kernels"]) == ("direct", ["panel", "direct", "blas"])
+    named = plan(
+        Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="im2col_blas"
+    )
+    assert (
+        "Convolutions (1): kernel im2col_blas: windows laid out as columns, one product of NumPy's for many images."
+        in str(named)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: direct, im2col_blas"),
+        ({"kernel": "blas"}, "unknown cpu kernel for conv2d 'blas'"),
+        ({"precision": "half"}, "unknown precision 'half'"),
+        ({"precision": "tf32"}, "convolutions are not multiplied in tf32 on cpu; known: float32"),
+        ({"precision": "fp16", "device": "reference"}, "convolutions are not multiplied in fp16 on reference"),
+        ({"precision": "fp16", "kernel": "direct"}, "the kernel 'direct' multiplies in float32, not in fp16"),
+    ],
+    ids=str,
+)
+def test_what_convolutions_cannot_have_is_refused(options, message):
+    network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
+    for made in (plan, Predictor):
+        rows = (from_dense(np.eye(4)),) if made is plan else ()
+        with pytest.raises(UsageError, match=message):
+            made(network, *rows, **{"device": "cpu", **options})
+
+
+def test_what_networks_without_products_cannot_have_is_refused():
+    network, inputs = Network((MaxPool2d(2), Softmax()), image=(1, 2, 2)), from_dense(np.eye(4))
+    with pytest.raises(
+        UsageError, match="no layer of this network has kernels to choose from; leave out kernel 'direct'"
+    ):
+        plan(network, inputs, device="cpu", kernel="direct")
+    with pytest.raises(UsageError, match="no layer of this network multiplies anything; leave out precision tf32"):
+        plan(network, inputs, device="cpu", precision="tf32")
+    assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
+
+
+def test_sparse_layers_beside_convolutions_stay_in_float32(exact):
+    with pytest.raises(UsageError, match="layer 6 is sparse, and sparse layers are multiplied in float32 only"):
+        plan(*exact, device="cpu", precision="fp16")
+    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'direct'"):
+        plan(*exact, device="cpu", kernel="direct")
+
+
+@pytest.fixture
+def rungs(monkeypatch):
+    """Kernels of convolutions for the CPU, kept for one test, as a GPU has them: one for few filters, and of fp16."""
+    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
+    launch = backends.variant("conv2d", "direct", "cpu").launch
+
+    def narrow(layer, image):
+        return f"the layer has {layer.filters} filters, on images of {image}" if layer.filters > 4 else None
+
+    def overflowing(layer, images):
+        with np.errstate(over="ignore"):
+            return launch(layer, images).astype(np.float16).astype(np.float32)
+
+    blas = backends.variant("mlp", "blas", "cpu").launch
+    register(Variant("conv2d", "narrow", "cpu", "few filters", launch, why_not=narrow))
+    register(Variant("conv2d", "wide", "cpu", "any filters", launch))
+    register(Variant("conv2d", "rounded", "cpu", "few filters, rounded", overflowing, why_not=narrow, precision="fp16"))
+    register(Variant("mlp", "half", "cpu", "rounded", blas, precision="fp16"))
+    monkeypatch.setitem(AUTO[CONV_OPERATION], "cpu", ("missing", "narrow", "rounded", "wide"))
+    monkeypatch.setitem(AUTO["mlp"], "cpu", ("blas", "half"))
+
+
+def three_convolutions(rng, scale=1.0):
+    layers = (Conv2d(scale * rng.random((filters, channels, 1, 1))) for channels, filters in ((1, 2), (2, 9), (9, 3)))
+    return Network((*layers, Flatten(), Linear(rng.random((12, 2)))), image=(1, 2, 2))
+
+
+@pytest.mark.usefixtures("rungs")
+def test_each_convolution_has_the_first_kernel_that_can_run_it(rng):
+    network, inputs = three_convolutions(rng), from_dense(rng.random((9, 4)))
+    result = infer(network, inputs, device="cpu")
+    assert [layer.kernel for layer in result.statistics[:3]] == ["narrow", "wide", "narrow"]
+    text = str(result.plan)
+    assert "Convolutions (1, 3): kernel narrow: few filters. " in text
+    reason = "narrow cannot, because the layer has 9 filters, on images of (2, 2, 2)"
+    assert f"Convolutions (2): kernel wide: any filters; {reason}. " in text
+    assert_near(result, network, inputs)
+
+
+@pytest.mark.usefixtures("rungs")
+def test_a_precision_is_obeyed_or_refused(rng):
+    network, inputs = three_convolutions(rng), from_dense(rng.random((9, 4)))
+    mixed = plan(network, inputs, device="cpu", precision="fp16")  # float32 keeps any precision
+    assert [found.kernel.name for found in mixed.convolutions.values()] == ["rounded", "wide", "rounded"]
+    assert "Convolutions (2): kernel wide: any filters; " in str(mixed)
+    assert "rounded to fp16" not in str(mixed).partition("Convolutions (2)")[2].partition("Dense")[0]
+    with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 2"):
+        plan(network, inputs, device="cpu", kernel="narrow")
+    chosen = plan(network.prefix(1), inputs, device="cpu", precision="fp16")
+    assert "kernel rounded: few filters, rounded; factors are rounded to fp16." in str(chosen)
+    assert chosen.kernel.name == "rounded"
+
+
+@pytest.mark.usefixtures("rungs")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_beyond_half_precision_are_told_of(rng, sign):
+    layers = (Conv2d(np.ones((1, 1, 1, 1))), Conv2d(np.full((1, 1, 2, 2), sign * 2e4), None, Identity()), Flatten())
+    network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
+    message = "layer 2: numbers went beyond 65,504, .* precision fp16 .*; use precision float32"
+    with pytest.raises(NumericError, match=message):
+        infer(network, inputs, device="cpu", precision="fp16")
+    with pytest.raises(NumericError, match=message):
+        Predictor(network, device="cpu", precision="fp16")(np.ones((3, 4)))
+    assert dense(infer(network, inputs, device="cpu").outputs).tolist() == 3 * [[sign * 8e4]]
+
+
+@DEVICES
+def test_a_predictor_takes_images_and_rows(device, rng):
+    layers = (
+        Conv2d(rng.normal(size=(4, 2, 3, 3)), 0.1),
+        MaxPool2d(2),
+        Flatten(),
+        Linear(rng.normal(size=(36, 5)), 0.1),
+        Linear(rng.normal(size=(5, 3)), None, Identity()),
+        Softmax(),
+    )
+    network = Network(layers, image=(2, 8, 8))
+    predictor = Predictor(network, device=device)
+    images = rng.normal(size=(11, 2, 8, 8)).astype(np.float32)
+    rows = images.reshape(11, 128)
+    expected = expected_of(network, from_dense(rows))[-1].toarray()
+    for given_rows in (images, rows, rows.tolist(), images.astype(np.float64)):
+        found = predictor(given_rows)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert predictor(rows[:0]).shape == predictor(images[:0]).shape == (0, 3)
+    with pytest.raises(InputError, match="infinite or NaN"):
+        predictor(np.full((1, 128), np.nan))
+    with pytest.raises(ShapeError, match="127 columns; the network takes 128"):
+        predictor(np.ones((1, 127)))
+    with pytest.raises(ShapeError, match="a matrix is needed"):
+        predictor(np.ones((1, 2, 4, 16)))
+    assert str(predictor).startswith("2 × 8 × 8 - 4 × 6 × 6 - 4 × 3 × 3 - 36 - 5 - 3 - 3 on ")
+
+
+def test_a_predictor_says_which_kernels_it_runs(rng):
+    network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
+    predictor = Predictor(network, device="cpu", kernel="im2col_blas")
+    assert predictor.kernel.name == "im2col_blas"
+    assert ", kernel im2col_blas: windows laid out" in str(predictor)
+    assert ", kernel blas: NumPy's" in str(predictor)
+    assert "flatten" not in str(predictor)
+
+
+def test_a_predictor_runs_no_sparse_layer(exact):
+    with pytest.raises(UsageError, match=r"layer 6 is sparse; .*use infer"):
+        Predictor(exact[0], device="cpu")
+
+
+@pytest.mark.gpu
+def test_images_on_a_gpu_stay_there(rng):
+    import cupy
+
+    network = Network((Conv2d(rng.normal(size=(4, 2, 3, 3))), AvgPool2d(2), Softmax()), image=(2, 8, 8))
+    predictor = Predictor(network, device="cuda")
+    images = rng.normal(size=(5, 2, 8, 8)).astype(np.float32)
+    found = predictor(cupy.asarray(images))
+    assert isinstance(found, cupy.ndarray)
+    assert np.array_equal(cupy.asnumpy(found), predictor(images))
+
+
+def test_progress_ends_complete(exact):
+    seen = []
+    infer(*exact, device="cpu", batch_size=30, progress=lambda *state: seen.append(state))
+    assert [state[1] for state in seen] == sorted(state[1] for state in seen)
+    assert seen[-1] == ("layers", 28, 28)
+
+
+def test_memory_that_does_not_suffice_cuts_the_batch(exact):
+    class Small(CPUBackend):
+        def run_image_layer(self, layer, shape, features):
+            if features.shape[0] > 10:
+                raise MemoryError
+            return super().run_image_layer(layer, shape, features)
+
+    network, inputs = exact
+    result = execute(replace(plan(network, inputs, device="cpu", compaction=False), backend=Small()), inputs)
+    assert result.notes
+    assert_every_count(result, network, inputs)
+
+
+def test_a_plan_for_a_gpu_can_be_made_without_one(exact, monkeypatch):
+    class Pretended(CPUBackend):
+        device = "cuda"
+
+    monkeypatch.setattr(import_module("sparsenn.engine.kernels"), "backend_for", lambda device: Pretended())
+    chosen = plan(*exact, device="cuda")
+    found = {number: convolution.kernel for number, convolution in chosen.convolutions.items()}
+    assert {number: kernel.device for number, kernel in found.items()} == {0: "cuda", 2: "cuda"}
+    assert all(kernel.name in AUTO[CONV_OPERATION]["cuda"] for kernel in found.values())
+    assert "cannot, because stride" in str(chosen)

@@ -1,0 +1,217 @@
+"""Predictions from roofs, beside what a ladder measured; and roofs that are measured once."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.meter import Ceilings, HostMeter, Identity, Roofs
+from sparsenn.engine.ladder import LadderResult, RungResult
+from sparsenn.engine.performance_models import (
+    Traffic,
+    block_tiled,
+    coalesced,
+    naive,
+    product_geometry,
+    shared_tiled,
+)
+from sparsenn.engine.roofline import Prediction, predict, roofline
+from sparsenn.engine.roofs import FILE, roofs_of
+from sparsenn.layers import Conv2d
+from sparsenn.storage import package_version
+
+ROOFS = Roofs(
+    copy_bandwidth=100.0,
+    cache_bandwidth=1000.0,
+    cache="L2",
+    cache_bytes=50,
+    multiply_adds={"float32": 10.0, "fp16": 1000.0},
+    shared_bandwidth=2000.0,
+    processors=4,
+)
+
+
+# ---- Predictions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("traffic", "precision", "seconds", "bound"),
+    [
+        (Traffic("m", 400, 10), "float32", 4.0, "memory"),
+        (Traffic("m", 400, 50), "float32", 5.0, "float32"),
+        (Traffic("m", 400, 5000), "fp16", 5.0, "fp16"),
+        (Traffic("m", 400, 50), "tf32", 5.0, "float32"),  # the device has no such roof
+        (Traffic("m", 400, 10, loaded=5000, between=50), "float32", 5.0, "L2"),
+        (Traffic("m", 400, 10, loaded=3000, between=50), "float32", 4.0, "memory"),
+        (Traffic("m", 400, 10, loaded=5000, between=51), "float32", 50.0, "memory"),
+        (Traffic("m", 400, 10, loaded=100, between=51), "float32", 4.0, "memory"),
+        (Traffic("m", 400, 10, loaded=400, between=1, shared=16_000), "float32", 8.0, "shared memory"),
+        (Traffic("m", 400, 50, blocks=4), "float32", 5.0, "float32"),
+        (Traffic("m", 400, 50, blocks=400), "float32", 5.0, "float32"),
+        (Traffic("m", 400, 50, blocks=1), "float32", 20.0, "float32"),
+    ],
+)
+def test_the_longest_time_is_the_prediction(traffic, precision, seconds, bound):
+    found = predict(traffic, ROOFS, precision)
+    assert (found.seconds, found.bound) == (seconds, bound)
+    assert found.operations == 2 * traffic.multiply_adds
+
+
+def test_a_prediction_says_which_bytes_it_means():
+    least = predict(Traffic("compulsory", 400, 50), ROOFS)
+    assert (least.model, least.bytes, least.source, least.intensity) == ("compulsory", 400, "memory", 0.25)
+    cached = predict(Traffic("m", 400, 50, loaded=1000, between=50), ROOFS)
+    assert (cached.bytes, cached.source, cached.intensity) == (1000, "L2", 0.1)
+    assert predict(Traffic("m", 400, 50, loaded=1000, between=51), ROOFS).source == "memory"
+    assert predict(Traffic("m", 0, 50), ROOFS).intensity == 0.0
+
+
+def test_a_host_has_no_shared_memory():
+    host = replace(ROOFS, shared_bandwidth=None)
+    assert predict(Traffic("m", 400, 10, loaded=400, between=1, shared=16_000), host).bound == "memory"
+
+
+# ---- Beside a ladder --------------------------------------------------------------------------------------------
+
+
+def measured(operation, names, **changes):
+    rungs = tuple(RungResult(name, "", True, 0.0, (2.0,), 2.0, 0.1, None, None, None) for name in names)
+    given = LadderResult(operation, "test", "stage", 1, 3, 5, Ceilings(1.0, 1.0), 1.0, 700, 80, rungs)
+    return replace(given, **changes)
+
+
+def test_rungs_of_convolutions_have_their_models():
+    layer = Conv2d(np.ones((3, 2, 3, 3), np.float32), padding=1)
+    images = np.ones((5, 2, 4, 6), np.float32)
+    result = roofline(measured("conv2d", ["naive", "coalesced", "novel"]), (layer, images), ROOFS)
+    geometry = Geometry(2, 4, 6, 3, (3, 3), padding=(1, 1))
+    assert result.predictions[0] == predict(naive(geometry, 5), ROOFS)
+    assert result.predictions[1] == predict(coalesced(geometry, 5), ROOFS)
+    assert result.predictions[2] == predict(Traffic("compulsory", 700, 80), ROOFS)
+    halved = roofline(measured("conv2d", ["naive"]), (layer, images.astype(np.float16)), ROOFS)
+    assert 2 * halved.predictions[0].bytes == result.predictions[0].bytes
+
+
+def test_tiles_are_as_wide_as_images_allow():
+    layer, images = Conv2d(np.ones((70, 2, 3, 3), np.float32), padding=1), np.ones((5, 2, 30, 14), np.float32)
+    (tiled, shared) = roofline(measured("conv2d", ["block_tiled", "shared_tiled"]), (layer, images), ROOFS).predictions
+    geometry = Geometry(2, 30, 14, 70, (3, 3), padding=(1, 1))
+    assert tiled == predict(block_tiled(geometry, 5, tile=(64, 4, 14)), ROOFS)
+    assert shared == predict(shared_tiled(geometry, 5, tile=(64, 4, 14), thread_tile=(4, 4)), ROOFS)
+    problem = np.ones((100, 6), np.float32), np.ones((6, 5), np.float32)
+    (product,) = roofline(measured("gemm", ["vectorized"]), problem, ROOFS).predictions
+    tile = shared_tiled(product_geometry(100, 6, 5), 1, tile=(5, 1, 100), thread_tile=(8, 8))
+    assert product == predict(tile, ROOFS)
+
+
+def test_rungs_of_products_have_their_models():
+    problem = np.ones((4, 6), np.float32), np.ones((6, 5), np.float32)
+    result = roofline(measured("gemm", ["naive"]), problem, ROOFS)
+    assert result.predictions == (predict(naive(product_geometry(4, 6, 5), 1), ROOFS),)
+
+
+def test_all_others_are_held_against_what_any_way_must_move():
+    half = replace(measured("spmspm", ["naive"]).rungs[0], precision="fp16")
+    result = roofline(measured("spmspm", [], rungs=(half,)), (None, None), ROOFS)
+    assert result.predictions == (Prediction("compulsory", 700, "memory", 160, 7.0, "memory"),)
+    split = replace(half, name="tensor_float32", precision="float32")
+    roofs = replace(ROOFS, multiply_adds={"float32": 1.0, "tf32": 30.0})
+    (found,) = roofline(measured("mlp", [], rungs=(split,)), (None, None), roofs).predictions
+    assert (found.seconds, found.bound, found.operations) == (8.0, "tf32", 160)
+    assert result.rate(half) == 80.0
+    assert result.rate(replace(half, seconds=None)) is None
+
+
+# ---- Roofs that are kept ----------------------------------------------------------------------------------------
+
+
+class Meter(HostMeter):
+    """Counts how often it measures."""
+
+    def __init__(self, name="Test", driver="1"):
+        self.count = 0
+        self._identity = Identity(name, driver)
+
+    def identity(self):
+        return self._identity
+
+    def roofs(self):
+        self.count += 1
+        return replace(ROOFS, copy_bandwidth=100.0 * self.count)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_roofs_are_measured_once_a_device_driver_and_version(folder, monkeypatch):
+    meter = Meter()
+    first = roofs_of(meter)
+    assert (first.measured, first.notes, first.identity) == (True, (), Identity("Test", "1"))
+    again = roofs_of(meter)
+    assert (again.measured, again.notes, again.roofs) == (False, (), first.roofs)
+    assert meter.count == 1
+    for other in (Meter("Other"), Meter(driver="2")):
+        assert roofs_of(other).measured
+    assert not roofs_of(Meter()).measured
+    assert len(json.loads((folder / FILE).read_text())["devices"]) == 3
+    assert roofs_of(meter, anew=True).roofs.copy_bandwidth == 200.0
+    assert roofs_of(Meter()).roofs.copy_bandwidth == 200.0
+    monkeypatch.setattr("sparsenn.engine.roofs.package_version", lambda: "9.9")
+    assert roofs_of(Meter()).measured
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 99}', '{"version": 1, "devices": []}'])
+def test_a_damaged_file_is_measured_anew_and_replaced(folder, text):
+    folder.mkdir()
+    (folder / FILE).write_text(text)
+    found = roofs_of(Meter())
+    assert found.measured
+    assert ("measured anew" in " ".join(found.notes)) == (text != '{"version": 1, "devices": []}')
+    again = roofs_of(Meter())
+    assert (again.measured, again.notes) == (False, ())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"copy_bandwidth": 0.0},
+        {"cache_bandwidth": -1.0},
+        {"cache_bandwidth": float("inf")},
+        {"shared_bandwidth": float("nan")},
+        {"shared_bandwidth": "fast"},
+        {"cache_bytes": 1.5},
+        {"processors": True},
+        {"cache": None},
+        {"multiply_adds": {}},
+        {"multiply_adds": {"fp16": 1.0}},
+        {"multiply_adds": {"float32": None}},
+        {"multiply_adds": 3.0},
+        {"novel": 1},
+    ],
+    ids=str,
+)
+def test_a_damaged_record_is_measured_anew(folder, change):
+    key = f"Test, 1, sparsenn {package_version()}"
+    document = {"version": 1, "devices": {key: asdict(ROOFS)}}
+    folder.mkdir()
+    (folder / FILE).write_text(json.dumps(document))
+    assert not roofs_of(Meter()).measured
+    document["devices"][key] |= change
+    (folder / FILE).write_text(json.dumps(document))
+    found = roofs_of(Meter())
+    assert found.measured
+    assert "damaged" in found.notes[0]
+    assert not roofs_of(Meter()).measured
+
+
+def test_what_cannot_be_kept_is_used_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "file" / "cache"))
+    found = roofs_of(Meter())
+    assert found.roofs.copy_bandwidth == 100.0
+    assert any("not kept" in note for note in found.notes)

@@ -1,0 +1,62 @@
+"""Hypothesis strategies: layers of images and what goes through them, of every shape that must work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from strategies import activations, biases, seeds
+
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Softmax
+
+__all__ = ["convolutions", "images_for", "pools", "weightless_layers"]
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[Conv2d, tuple[int, int, int]]:
+    """A convolution and the (channels, height, width) of an image that it takes, often no larger than a window."""
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    filters, channels = groups * draw(st.integers(1, 9)), groups * draw(st.integers(1, 3))
+    kernel = draw(_pairs(1, 4))
+    stride, padding, dilation = draw(_pairs(1, 3)), draw(_pairs(0, 3)), draw(_pairs(1, 3))
+    spans = [apart * (size - 1) + 1 - 2 * added for size, apart, added in zip(kernel, dilation, padding, strict=True)]
+    image = [max(1, span + draw(st.integers(0, 12))) for span in spans]
+    rng = np.random.default_rng(draw(seeds))
+    weights = rng.normal(size=(filters, channels // groups, *kernel))
+    layer = Conv2d(weights, draw(biases(filters)), draw(activations()), stride, padding, dilation, groups)
+    return layer, (channels, image[0], image[1])
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, int, int]]:
+    """A pooling of either kind and the shape of an image that it takes."""
+    window = draw(_pairs(1, 4))
+    padding = (draw(st.integers(0, window[0] // 2)), draw(st.integers(0, window[1] // 2)))
+    stride = draw(st.none() | _pairs(1, 5))
+    image = [max(1, size - 2 * added + draw(st.integers(0, 9))) for size, added in zip(window, padding, strict=True)]
+    kind = draw(st.sampled_from([MaxPool2d, AvgPool2d]))
+    return kind(window, stride, padding), (draw(st.integers(1, 3)), image[0], image[1])
+
+
+@st.composite
+def weightless_layers(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, ...]]:
+    """A layer without weights and the shape of one input that it takes: an image, or for some a row."""
+    shapes = st.tuples(*3 * [st.integers(1, 6)]) | st.tuples(st.integers(1, 700))
+    others = st.tuples(st.sampled_from([Flatten(), Softmax()]), shapes)
+    return draw(pools() | others)
+
+
+@st.composite
+def images_for(draw: st.DrawFn, shape: tuple[int, ...], most: int = 7) -> np.ndarray:
+    """Up to `most` inputs of a shape, float32: any numbers, zeros, or few ones among zeros."""
+    count, kind = draw(st.integers(0, most)), draw(st.sampled_from(["normal", "zeros", "few"]))
+    rng = np.random.default_rng(draw(seeds))
+    if kind == "zeros":
+        return np.zeros((count, *shape), np.float32)
+    numbers: Any = rng.normal(size=(count, *shape)) if kind == "normal" else rng.random((count, *shape)) < 0.05
+    return numbers.astype(np.float32)
+
+
+def _pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(least, most), st.integers(least, most))

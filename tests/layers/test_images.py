@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Softmax
+from sparsenn.layers.images import check_images, pair, windows
+
+
+@pytest.mark.parametrize(("value", "both"), [(3, (3, 3)), ((1, 2), (1, 2)), ([4, 5], (4, 5)), (0, (0, 0))])
+def test_one_number_or_two(value: Any, both: tuple[int, int]) -> None:
+    assert pair(value, "padding", 0) == both
+
+
+@pytest.mark.parametrize("value", [0, (1, 0), (1,), (1, 2, 3), -1, 1.5, (1, 2.0), None, "3", "12", ()])
+def test_what_is_no_pair_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"a stride of .* is not one or two integers of at least 1"):
+        pair(value, "stride", 1)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 2, 3), (1, 2, 3, 4, 5)])
+def test_images_have_four_dimensions(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"takes \(images, channels, height, width\); its input has shape"):
+        check_images(shape)
+
+
+@given(*(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3)))
+def test_windows_are_as_many_as_can_be_laid(size: int, window: int, stride: int, padding: int, dilation: int) -> None:
+    places = range(-padding, size + padding)
+    span = dilation * (window - 1)
+    laid = [first for first in places[::stride] if first + span in places]
+    if laid:
+        found = windows((size, 1), (window, 1), (stride, 1), (padding, 0), (dilation, 1))
+        assert found == (len(laid), 1)
+        assert windows((1, size), (1, window), (1, stride), (0, padding), (1, dilation)) == (1, len(laid))
+    else:
+        with pytest.raises(ShapeError, match="is larger than an image of"):
+            windows((size, 1), (window, 1), (stride, 1), (padding, 0), (dilation, 1))
+
+
+def test_a_window_that_is_too_large_is_measured() -> None:
+    with pytest.raises(ShapeError, match="a window of 5 x 3 pixels is larger than an image of 4 x 9, padding included"):
+        windows((2, 9), (3, 3), (1, 1), (1, 0), (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "expected"),
+    [
+        (Conv2d(np.ones((6, 2, 3, 3)), groups=2), (5, 4, 8, 9), 5 * 6 * 6 * 7 * 2 * 9),
+        (MaxPool2d(2), (5, 4, 8, 9), 0),
+        (AvgPool2d(2), (5, 4, 8, 9), 0),
+        (Flatten(), (5, 4, 8, 9), 0),
+        (Softmax(), (5, 4), 0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_multiply_adds(layer: ImageLayer, shape: tuple[int, ...], expected: int) -> None:
+    assert layer.multiply_adds(shape) == expected
+    assert layer.multiply_adds((0, *shape[1:])) == 0
+    with pytest.raises(ShapeError):
+        layer.multiply_adds((5,))
+
+
+def test_layers_without_weights_have_no_edges() -> None:
+    assert [layer.edges for layer in (MaxPool2d(2), AvgPool2d(3), Flatten(), Softmax())] == [0, 0, 0, 0]
+
+
+def test_names_differ() -> None:
+    layers = (Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(1), AvgPool2d(1), Flatten(), Softmax())
+    assert [layer.name for layer in layers] == ["conv2d", "max_pool2d", "avg_pool2d", "flatten", "softmax"]

@@ -1,0 +1,42 @@
+"""Networks of images in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csc_array
+
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Softmax, SparseLinear
+from sparsenn.report.architecture import layer_title, parameters, shape_text
+
+SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "title", "count"),
+    [
+        (Conv2d(np.ones((4, 3, 5, 7)), np.ones(4)), "convolution 5 × 7", 424),
+        (Conv2d(np.ones((4, 3, 5, 7)), None), "convolution 5 × 7", 420),
+        (
+            Conv2d(np.ones((4, 2, 3, 3)), 1.0, stride=2, padding=(1, 0), dilation=(1, 2), groups=2),
+            "convolution 3 × 3, stride 2 × 2, padding 1 × 0, dilation 1 × 2, groups 2",
+            76,
+        ),
+        (MaxPool2d(2), "max-pool 2 × 2", 0),
+        (MaxPool2d((3, 2), 2, (1, 0)), "max-pool 3 × 2, stride 2 × 2, padding 1 × 0", 0),
+        (AvgPool2d(3), "average pool 3 × 3", 0),
+        (Flatten(), "flatten", 0),
+        (Softmax(), "softmax", 0),
+        (Linear(np.ones((6, 5)), np.ones(5)), "dense", 35),
+        (SPARSE, "sparse, 12.5 % of the weights", 16),
+    ],
+)
+def test_layers(layer: Any, title: str, count: int) -> None:
+    assert (layer_title(layer), parameters(layer)) == (title, count)
+
+
+def test_shapes() -> None:
+    assert shape_text((4, 80, 80)) == "4 × 80 × 80"
+    assert shape_text((4624,)) == "4,624"

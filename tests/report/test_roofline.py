@@ -1,0 +1,130 @@
+"""Rooflines as tables, pictures and JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from sparsenn.backends.meter import Ceilings, Identity, Roofs
+from sparsenn.engine.ladder import LadderResult, RungResult
+from sparsenn.engine.roofline import Prediction, RooflineResult
+from sparsenn.engine.roofs import MeasuredRoofs
+from sparsenn.errors import UsageError
+from sparsenn.report import draw_roofline, roofline_record, roofline_table, roofs_record, roofs_table, to_json
+from sparsenn.report.roofline import LABEL_HEIGHT, _label_heights
+
+ROOFS = Roofs(4e12, 6e12, "L2", 50 << 20, {"float32": 3e13, "tf32": 1.5e14, "fp16": 3e14}, 3e13, 132)
+MEASURED = MeasuredRoofs(ROOFS, Identity("Test GPU", "driver for CUDA 13.0"), measured=False)
+
+
+@pytest.fixture
+def result() -> RooflineResult:
+    """One rung that was timed, and one that is wrong."""
+    rungs = (
+        RungResult("naive", "plain", True, 1e-6, (0.004,), 0.004, 0.0001, 0.003, 25, 0),
+        RungResult("broken", "wrong", False, float("inf"), (), None, None, None, None, None, "fp16"),
+    )
+    ladder = LadderResult(
+        "conv2d", "cuda:0 (Test)", "layer", 1, 16, 20, Ceilings(4e12, 3e13), 1e-5, 400, 30_000_000_000, rungs
+    )
+    predictions = (
+        Prediction("naive", 12_000_000_000, "L2", 60_000_000_000, 0.002, "L2"),
+        Prediction("compulsory", 400_000_000, "memory", 60_000_000_000, 0.0001, "memory"),
+    )
+    return RooflineResult(ladder, ROOFS, predictions)
+
+
+def shown(table: Table) -> str:
+    console = Console(file=StringIO(), width=200)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_table_has_prediction_and_measurement_side_by_side(result: RooflineResult) -> None:
+    text = shown(roofline_table(result))
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
+    assert cells == [
+        ["naive", "naive", "12,000,000,000", "60,000,000,000", "5", "2", "4", "2", "1.5e+04", "L2"],
+        ["broken", "compulsory", "400,000,000", "60,000,000,000", "150", "0.1", "wrong", "–", "–", "memory"],
+    ]
+    caption = " ".join(text.split())
+    assert "conv2d on cuda:0 (Test): 16 rows" in caption
+    assert "Compulsory: nothing is known of what the kernel moves" in caption
+    assert "from L2 where that holds them" in caption
+
+
+def test_captions_say_what_is_there_only(result: RooflineResult) -> None:
+    known, unknown = result.predictions
+    for predictions, compulsory, cached in (((known, known), False, True), ((unknown, unknown), True, False)):
+        text = " ".join(shown(roofline_table(replace(result, predictions=predictions))).split())
+        assert ("Compulsory:" in text, "from L2" in text) == (compulsory, cached)
+
+
+def test_ceilings_are_shown_in_their_units() -> None:
+    lines = [line.split() for line in shown(roofs_table(MEASURED)).splitlines()]
+    assert [" ".join(line) for line in lines] == [
+        "device Test GPU (driver for CUDA 13.0)",
+        "memory bandwidth 4,000 GB/s",
+        "L2 bandwidth 6,000 GB/s",
+        "shared memory bandwidth 30,000 GB/s",
+        "L2 cache 52,428,800 bytes",
+        "float32 rate 60 TFLOP/s",
+        "tf32 rate 300 TFLOP/s",
+        "fp16 rate 600 TFLOP/s",
+        "ceilings measured before, on this device",
+    ]
+
+
+def test_record_is_plain_json(result: RooflineResult) -> None:
+    record = json.loads(to_json(roofline_record(result) | {"ceilings": roofs_record(MEASURED)}))
+    first, second = record["rungs"]
+    assert (first["predicted_seconds"], first["measured_seconds"], first["intensity"]) == (0.002, 0.004, 5.0)
+    assert first["operations_per_second"] == 1.5e13
+    assert (second["measured_seconds"], second["operations_per_second"], second["correct"]) == (None, None, False)
+    assert (second["precision"], second["bound"]) == ("fp16", "memory")
+    assert record["ceilings"]["multiply_adds"] == {"float32": 3e13, "tf32": 1.5e14, "fp16": 3e14}
+    assert record["ceilings"]["device"] == "Test GPU"
+    assert "seconds" not in first
+
+
+def test_picture_has_every_roof_and_every_point(result: RooflineResult, tmp_path: Path) -> None:
+    path = tmp_path / "roofline.svg"
+    other = replace(result, ladder=replace(result.ladder, operation="gemm"))
+    still = replace(result, ladder=replace(result.ladder, operation="sort", multiply_adds=0))
+    draw_roofline([result, other, still], ROOFS, "Test GPU", path)
+    text = path.read_text()
+    for told in ("memory, 4,000 GB/s", "L2, 6,000 GB/s", "shared memory, 30,000 GB/s", "float32, 60 TFLOP/s",
+                 "tf32, 300 TFLOP/s", "fp16, 600 TFLOP/s", "conv2d", "gemm", "naive", "Test GPU"):  # fmt: skip
+        assert f"<!-- {told} -->" in text
+    assert "<!-- sort -->" not in text
+    assert "<!-- broken -->" not in text
+
+
+def test_picture_of_nothing_has_the_roofs(result: RooflineResult, tmp_path: Path) -> None:
+    host = replace(ROOFS, shared_bandwidth=None, multiply_adds={"float32": 1e11})
+    draw_roofline([], host, "host", tmp_path / "roofs.png")
+    assert (tmp_path / "roofs.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match="cannot draw"):
+        draw_roofline([result], ROOFS, "", tmp_path / "roofline.gif")
+    assert [item.name for item in tmp_path.iterdir()] == ["roofs.png"]
+
+
+def test_names_of_points_do_not_lie_upon_each_other():
+    points = [
+        ("a", 10.0, 1e12),
+        ("b", 10.0, 1.01e12),
+        ("c", 11.0, 1.02e12),
+        ("far", 1000.0, 1.0e12),
+        ("top", 10.0, 9e12),
+    ]
+    heights = _label_heights(points)
+    assert heights[0] == 1e12
+    assert heights[1] >= LABEL_HEIGHT * heights[0]
+    assert heights[2] >= LABEL_HEIGHT * heights[1]
+    assert heights[3:] == [1.0e12, 9e12]

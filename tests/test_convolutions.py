@@ -1,0 +1,50 @@
+"""The reference of convolution tests against SciPy's, and its judgement of answers that were spoilt."""
+
+import numpy as np
+import pytest
+from convolutions import absolute_sums, assert_near_conv2d, reference_conv2d
+from scipy.signal import correlate2d
+
+from sparsenn.layers import Conv2d, ReLU
+
+
+@pytest.mark.parametrize("steps", [{}, {"padding": (2, 1)}, {"stride": (2, 3)}, {"dilation": (2, 1), "padding": 1}])
+def test_reference_is_scipys(steps, rng):
+    images, weights = rng.normal(size=(2, 3, 11, 9)), rng.normal(size=(4, 3, 3, 2))
+    found = reference_conv2d(images, weights, [0.0, 1.0, 2.0, 3.0], **steps)
+    (down, across), (above, beside), (apart_down, apart_across) = (
+        np.broadcast_to(steps.get(name, usual), 2) for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    spread = np.zeros((4, 3, 2 * apart_down + 1, apart_across + 1))
+    spread[:, :, ::apart_down, ::apart_across] = weights
+    padded = np.pad(images, ((0, 0), (0, 0), (above, above), (beside, beside)))
+    for image in range(2):
+        for number in range(4):
+            sums = sum(correlate2d(padded[image, c], spread[number, c], "valid") for c in range(3))
+            assert np.allclose(found[image, number], sums[::down, ::across] + number, rtol=1e-13, atol=1e-13)
+
+
+def test_groups_are_convolutions_of_their_own(rng):
+    images, weights = rng.normal(size=(2, 6, 5, 5)), rng.normal(size=(4, 3, 3, 3))
+    halves = [reference_conv2d(images[:, 3 * g : 3 * g + 3], weights[2 * g : 2 * g + 2]) for g in range(2)]
+    assert np.array_equal(reference_conv2d(images, weights, groups=2), np.concatenate(halves, axis=1))
+
+
+def test_shapes_are_the_layers(rng):
+    steps = {"stride": (1, 2), "padding": (3, 0), "dilation": (1, 3), "groups": 2}
+    layer = Conv2d(rng.normal(size=(6, 2, 3, 2)), None, ReLU(), **steps)
+    found = reference_conv2d(np.zeros((5, 4, 8, 9)), layer.weights, activation=layer.activation, **steps)
+    assert found.shape == layer.output_shape((5, 4, 8, 9))
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "fp16"])
+def test_spoilt_answers_are_rejected(precision, rng):
+    images, weights = rng.normal(size=(2, 3, 8, 8)), rng.normal(size=(4, 3, 3, 3))
+    right = reference_conv2d(images, weights)
+    assert_near_conv2d(right.astype(np.float32), images, weights, precision=precision)
+    far = 0.1 * np.abs(right).max() if precision != "float32" else 1e-4 * absolute_sums(images, weights).max()
+    for wrong in (np.nan, np.inf, right[1, 2, 3, 4] + far):
+        spoilt = right.copy()
+        spoilt[1, 2, 3, 4] = wrong
+        with pytest.raises(AssertionError, match=r"1 of 288 outputs differ.*\(1, 2, 3, 4\)"):
+            assert_near_conv2d(spoilt, images, weights, precision=precision)
