@@ -122,7 +122,11 @@ Kernel = Annotated[
 ]
 Precision = Annotated[
     str,
-    typer.Option(metavar="float32|tf32|fp16", help="What dense layers are multiplied in.", rich_help_panel=_SPEED),
+    typer.Option(
+        metavar="float32|tf32|fp16",
+        help="What dense layers and convolutions are multiplied in.",
+        rich_help_panel=_SPEED,
+    ),
 ]
 BatchSize = Annotated[
     int | None,

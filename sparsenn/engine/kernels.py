@@ -63,7 +63,7 @@ of dense layers' and convolutions', those of the precision that is asked for, an
 estimate of time, where they give one. Where none of these can, kernels of float32 do, which keeps any precision."""
 
 PRECISIONS = ("float32", "tf32", "fp16")
-"""What dense layers and convolutions may be multiplied in; sums are float32."""
+"""What dense layers and convolutions may be multiplied in; sums are float32. Sparse layers know the first only."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 
@@ -113,7 +113,7 @@ def choose_kernels(network: Network, device: str, kernel: str, precision: str) -
         if kernel != "auto":
             raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
         return backend_for(device), Kernels()
-    backend, named = choices(device, kernel, there[0], precision)
+    backend, named = choices(device, kernel, there[0], PRECISIONS[0] if there[0] == OPERATION else precision)
     found = {operation: tuple(_named(operation, backend.device, "auto", precision)) for operation in there[1:]}
     found[there[0]] = tuple(named)
     ordered = (found.get(operation, ()) for operation in (OPERATION, DENSE_OPERATION, CONV_OPERATION))
@@ -176,16 +176,17 @@ def _named(operation: str, device: str, kernel: str, precision: str) -> list[Var
 
 
 def _check_precision(precision: str, network: Network) -> None:
-    """Refuse a precision that does not exist, or that the network's layers do not have."""
+    """Refuse a precision that does not exist, or that would change nothing: without dense layers and convolutions."""
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
-    kinds = list(map(kind_of, network))
-    if "sparse" in kinds:
+    there = _operations(network)
+    if there == [OPERATION]:
+        first = list(map(kind_of, network)).index("sparse") + 1
         raise UsageError(
-            f"layer {kinds.index('sparse') + 1} is sparse, and sparse layers are multiplied in float32 only; leave out "
-            f"precision {precision}, which networks of dense layers and convolutions take"
+            f"layer {first} is sparse, and sparse layers are multiplied in float32 only; leave out precision "
+            f"{precision}, which networks that have dense layers or convolutions take"
         )
-    if not _operations(network):
+    if not there:
         raise UsageError(f"no layer of this network multiplies anything; leave out precision {precision}")
 
 

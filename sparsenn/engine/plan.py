@@ -192,6 +192,18 @@ class Plan:
             if isinstance(layer, Conv2d)
         }
 
+    @cached_property
+    def precisions(self) -> tuple[str | None, ...]:
+        """What each layer is multiplied in, as its kernel's `Variant.precision` says.
+
+        That is None for layers of images other than convolutions.
+        """
+        kernels = {number: chosen.kernel for number, chosen in self.convolutions.items()}
+        for kernel, segments in self.dense_segments.items():
+            kernels |= {number: kernel for first, last in segments for number in range(first, last)}
+        kernels |= {number: self.kernels[0] for number in range(len(self.network)) if self.kind(number) == "sparse"}
+        return tuple(kernels[number].precision if number in kernels else None for number in range(len(self.network)))
+
     def kernel_for(self, layer: int, last: int, rows: int) -> Variant:
         """Return the kernel of a launch that begins at `layer`, of those up to `last`, with so many rows.
 
@@ -263,6 +275,7 @@ class Plan:
             "kernel": self.kernel.name,
             "kernels": [kernel.name for kernel in dict.fromkeys((*self.kernels, *convolving, *self.dense_segments))],
             "precision": self.precision,
+            "precisions": list(self.precisions),
             "adaptive": self.adaptive,
             "batch_size": self.batch_size,
             "batches": len(self.batches),
@@ -306,8 +319,8 @@ def plan(
         Layers of other kinds are left to `auto`.
     precision : `float32`, `tf32` or `fp16`: the least in which dense layers and convolutions may be multiplied. `auto`
         takes a kernel of float32 for layers that none of the precision can run, and for convolutions that it should be
-        faster with. Sparse layers are multiplied in float32 only. Sums are float32 in any case; the reference computes
-        in float64.
+        faster with. Sparse layers beside them are multiplied in float32. Sums are float32 in any case; the reference
+        computes in float64. `Plan.precisions` says what became of it layer by layer.
     batch_size : inputs taken through the network together; by default as many as the memory limit allows.
     memory_limit : bytes for the rows in flight; by default half of the memory that is free.
     weight_memory : bytes that prepared weights may take on the device; by default half of what is free on a GPU,

@@ -13,7 +13,7 @@ __all__ = ["describe"]
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    parts = (_problem(plan), _kernels(plan), _merging(plan), _weights(plan), _rows(plan))
+    parts = (_problem(plan), _kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
     return " ".join(part for part in parts if part)
 
 
@@ -129,6 +129,29 @@ def _rows(plan: Plan) -> str:
         return f"{dead}; equal rows are not looked for."
     where = ", looked for before and after sparse layers" if plan.is_mixed else ""
     return f"{dead}; equal rows are computed once{where}."
+
+
+def _precisions(plan: Plan) -> str:
+    """Say which layers are multiplied in what, unless float32 is what was asked for."""
+    if plan.precision == "float32":
+        return ""
+    told = []
+    for precision in (plan.precision, "float32"):
+        layers = [number for number, found in enumerate(plan.precisions) if found == precision]
+        if layers or precision == plan.precision:
+            told.append(f"in {precision}: {_spans(_runs(layers)) or 'none'}")
+    return f"Layers multiplied {'; '.join(told)}."
+
+
+def _runs(layers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending numbers as ranges with their ends excluded."""
+    ranges: list[tuple[int, int]] = []
+    for number in layers:
+        if ranges and ranges[-1][1] == number:
+            ranges[-1] = ranges[-1][0], number + 1
+        else:
+            ranges.append((number, number + 1))
+    return ranges
 
 
 def _spans(ranges: Sequence[tuple[int, int]]) -> str:

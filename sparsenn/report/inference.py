@@ -107,8 +107,8 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
 
     The keys are model, inputs, rows, image (the model's, or None), enlarged, loss, value, accuracy, device, plan,
     notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of one input), per_layer
-    (the engine's statistics, what the layer is and the shape of its outputs) and predicted (the class of each row,
-    counted from 0; None for a model that does not tell classes apart), in this order.
+    (the engine's statistics, what the layer is multiplied in, what it is and the shape of its outputs) and predicted
+    (the class of each row, counted from 0; None for a model that does not tell classes apart), in this order.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
     run : the model's run on the data.
     """
     network, evaluation = run.plan.network, run.evaluation
-    layers = zip(network, network.shapes[1:], run.statistics, strict=True)
+    layers = zip(network, network.shapes[1:], run.plan.precisions, run.statistics, strict=True)
     record = {
         "model": model,
         "inputs": data,
@@ -133,7 +133,8 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
         "seconds": {**asdict(run.seconds), "total": run.seconds.total},
         "multiply_adds": network.multiply_adds,
         "per_layer": [
-            {**asdict(found), "what": layer_title(layer), "outputs": shape} for layer, shape, found in layers
+            {**asdict(found), "precision": precision, "what": layer_title(layer), "outputs": shape}
+            for layer, shape, precision, found in layers
         ],
         "predicted": run.predicted.tolist() if classes else None,
     }

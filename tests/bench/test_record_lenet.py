@@ -14,7 +14,10 @@ import pytest
 import record_lenet
 from results_file import read_results
 
-from sparsenn.backends import reference
+from sparsenn import backends
+from sparsenn.backends import Variant, reference
+from sparsenn.backends.base import register
+from sparsenn.engine.kernels import AUTO
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, write_idx, write_model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -105,6 +108,26 @@ def test_every_network_has_its_row_for_each_batch(record: Record, folder: Path) 
     assert "PyTorch was not there to compare with." in result.notes
 
 
+def test_the_pruned_network_is_recorded_in_each_precision_that_its_convolutions_have(
+    record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
+    launch = backends.variant("conv2d", "direct", "cpu").launch
+    register(Variant("conv2d", "rounded", "cpu", "rounded", launch, precision="tf32"))
+    monkeypatch.setitem(AUTO["conv2d"], "cpu", ("direct", "rounded"))
+    assert record() == 0
+    result = read_results(folder / "desk" / "lenet.json")
+    pruned = [row for row in result.rows if row["network"] == "pruned" and row["images"] == 100]
+    assert [row["precision"] for row in pruned] == ["float32", "tf32"]
+    kernels = [[part["kernel"] for part in row["layer_times"]] for row in pruned]
+    assert [(names[0], names[2]) for names in kernels] == [("direct", "direct"), ("rounded", "rounded")]
+    assert kernels[0][4:6] == kernels[1][4:6] == ["panel", "panel"]
+    notes = [note for note in result.notes if note.startswith("The pruned network in ")]
+    assert notes == [
+        "The pruned network in fp16: convolutions are not multiplied in fp16 on cpu; known: float32, tf32."
+    ]
+
+
 def test_wrong_predictions_are_not_recorded(record: Record, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes = json.loads((folder / "classes.json").read_text())
     classes["net-pruned.h5"]["classes"][7] += 1
@@ -147,6 +170,7 @@ def test_steps_give_what_the_network_gives() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.timing
 def test_steps_on_a_gpu() -> None:
     rows = np.random.default_rng(2).random((70, 64)).astype(np.float32)
     network, device = networks()["net"], image_timing.Gpu()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from scipy.sparse import csc_array
 from typer.testing import Result
 
-from sparsenn.backends import reference
+from sparsenn import backends
+from sparsenn.backends import Variant, reference
+from sparsenn.backends.base import register
+from sparsenn.engine.kernels import AUTO
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, read_result, write_idx, write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -181,6 +185,60 @@ def test_device_and_kernel_are_obeyed(run: Run, infer: Run, folder: Path) -> Non
         assert [found["per_layer"][place]["kernel"] for place in (0, 2)] == [kernel] * 2
 
 
+@pytest.fixture
+def half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of convolutions for the CPU that rounds its factors to half precision, kept for one test."""
+    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
+    launch = backends.variant("conv2d", "direct", "cpu").launch
+
+    def rounded(layer: Conv2d, images: np.ndarray) -> Any:
+        return launch(replace(layer, weights=to_half(layer.weights)), to_half(images))
+
+    def to_half(numbers: np.ndarray) -> np.ndarray:
+        return numbers.astype(np.float16).astype(np.float32)
+
+    register(Variant("conv2d", "rounded", "cpu", "rounded", rounded, precision="fp16"))
+    monkeypatch.setitem(AUTO["conv2d"], "cpu", ("direct", "rounded"))
+
+
+@pytest.mark.usefixtures("half")
+def test_sparse_layers_beside_convolutions_of_half_precision(infer: Run, folder: Path) -> None:
+    write_model(folder / "pruned.h5", model(sparse=True))
+    exact = record(infer("--json", "-", name="pruned.h5"))
+    done = infer("--json", "-", "--precision", "fp16", name="pruned.h5")
+    found = record(done)
+    assert "Layers multiplied in fp16: 1, 3; in float32: 6–7." in " ".join(done.stderr.split())
+    multiplied = ["fp16", None, "fp16", None, None, "float32", "float32", None]
+    assert [layer["precision"] for layer in found["per_layer"]] == found["plan"]["precisions"] == multiplied
+    assert [layer["precision"] for layer in exact["per_layer"]] == [name and "float32" for name in multiplied]
+    assert [found["per_layer"][place]["kernel"] for place in (0, 2, 5)] == ["rounded", "rounded", "panel"]
+    assert 0 < abs(found["value"] - exact["value"]) < 1e-2 * exact["value"]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_pruned_and_whole_networks_are_refused_alike(run: Run, folder: Path, precision: str, device: str) -> None:
+    write_model(folder / "pruned.h5", model(sparse=True))
+    inputs = folder / "some-images-idx3-ubyte.gz"
+    for name in ("net.h5", "pruned.h5"):
+        done = run("infer", folder / name, "--inputs", inputs, "--device", device, "--precision", precision)
+        assert (done.exit_code, done.stdout) == (2, "")
+        told = f"convolutions are not multiplied in {precision} on {device}; known: float32"
+        assert told in " ".join(done.stderr.split())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_pruned_networks_take_lower_precisions_on_a_gpu(run: Run, folder: Path, precision: str) -> None:
+    write_model(folder / "pruned.h5", model(sparse=True))
+    inputs = folder / "some-images-idx3-ubyte.gz"
+    how = ("--inputs", inputs, "--device", "cuda", "--json", "-")
+    exact = record(run("infer", folder / "pruned.h5", *how))
+    found = record(run("infer", folder / "pruned.h5", *how, "--precision", precision))
+    assert [layer["precision"] for layer in found["per_layer"]][5:7] == ["float32"] * 2
+    assert found["value"] == pytest.approx(exact["value"], rel=1e-2)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sparse", [False, True])
 def test_on_a_gpu(run: Run, folder: Path, images: np.ndarray, sparse: bool) -> None:
@@ -335,6 +393,18 @@ def test_info(run: Run, folder: Path) -> None:
         f"│ {stored[1] + 4:,} │ {stored[1]:,} │ identity │",
     ):
         assert fragment in text
+
+
+@pytest.mark.usefixtures("half")
+def test_committed_pruned_model_in_half_precision(run: Run, repository: Path, mnist_folder: Path) -> None:
+    path, classes = repository / "datasets" / "lenet86-pruned.h5", repository / "datasets" / "lenet86-classes.json"
+    if not path.is_file():
+        pytest.skip(f"the model is not here: no file {path}")
+    inputs = mnist_folder / "t10k-images-idx3-ubyte.gz"
+    how = ("--device", "cpu", "--precision", "fp16", "--limit-inputs", 100, "--json", "-")
+    found = record(run("infer", path, "--inputs", inputs, *how))
+    assert found["predicted"] == json.loads(classes.read_text())[path.name]["classes"][:100]
+    assert [layer["precision"] for layer in found["per_layer"]][5:7] == ["float32"] * 2
 
 
 @pytest.mark.parametrize("name", ["lenet86.h5", "lenet86-pruned.h5"])

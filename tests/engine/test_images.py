@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -16,10 +17,12 @@ from sparsenn import backends
 from sparsenn.backends import Variant
 from sparsenn.backends.base import register
 from sparsenn.backends.cpu import CPUBackend
+from sparsenn.datasets import digit_inputs
 from sparsenn.engine import Predictor, execute, infer, merge_equal_outputs, plan
 from sparsenn.engine.kernels import AUTO, CONV_OPERATION
 from sparsenn.errors import InputError, NumericError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
+from sparsenn.io import read_model
 from sparsenn.layers import (
     AvgPool2d,
     Conv2d,
@@ -33,6 +36,7 @@ from sparsenn.layers import (
     SparseLinear,
 )
 from sparsenn.network import Network
+from sparsenn.training import resize_bilinear
 
 SWITCHES = [
     dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
@@ -313,11 +317,19 @@ def test_what_networks_without_products_cannot_have_is_refused():
     assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
 
 
-def test_sparse_layers_beside_convolutions_stay_in_float32(exact):
-    with pytest.raises(UsageError, match="layer 6 is sparse, and sparse layers are multiplied in float32 only"):
-        plan(*exact, device="cpu", precision="fp16")
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precision):
+    network, inputs = exact
     with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'direct'"):
-        plan(*exact, device="cpu", kernel="direct")
+        plan(network, inputs, device="cpu", kernel="direct")
+    for device in ("cpu", "reference"):
+        with pytest.raises(UsageError, match=f"convolutions are not multiplied in {precision} on {device}"):
+            plan(network, inputs, device=device, precision=precision)
+    pooled = Network((MaxPool2d(2), Flatten(), sparse(np.ones((36, 3)))), image=(1, 12, 12))
+    with pytest.raises(
+        UsageError, match="layer 3 is sparse, and sparse layers are multiplied in float32 only; leave out"
+    ):
+        plan(pooled, inputs, device="cpu", precision=precision)
 
 
 @pytest.fixture
@@ -384,6 +396,74 @@ def test_numbers_beyond_half_precision_are_told_of(rng, sign):
     with pytest.raises(NumericError, match=message):
         Predictor(network, device="cpu", precision="fp16")(np.ones((3, 4)))
     assert dense(infer(network, inputs, device="cpu").outputs).tolist() == 3 * [[sign * 8e4]]
+
+
+@pytest.mark.usefixtures("rungs")
+def test_numbers_beyond_half_precision_are_told_of_before_sparse_layers():
+    layers = (Conv2d(np.full((1, 1, 1, 1), 7e4)), Flatten(), sparse(np.full((4, 2), 1e-6)))
+    network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
+    with pytest.raises(NumericError, match="layer 1: numbers went beyond 65,504"):
+        infer(network, inputs, device="cpu", precision="fp16")
+    beyond = Network((*layers[:2], sparse(np.full((4, 2), 7e4))), image=(1, 2, 2))
+    small = from_dense(np.full((3, 4), 0.5))
+    assert dense(infer(beyond, small, device="cpu", precision="fp16").outputs) == pytest.approx(
+        4 * 3.5e4 * 7e4, rel=1e-3
+    )
+
+
+@pytest.fixture
+def pruned_example(repository):
+    """The committed network whose fully connected layers, 6 and 7, are sparse."""
+    path = repository / "datasets" / "lenet86-pruned.h5"
+    if not path.is_file():
+        pytest.skip(f"the model is not here: no file {path}")
+    return read_model(path).network
+
+
+def to_tf32(numbers):
+    """Round float32 to 10 bits behind the point."""
+    bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def to_half(numbers):
+    return numbers.astype(np.float16).astype(np.float32)
+
+
+@pytest.fixture
+def rounding(monkeypatch):
+    """Kernels of convolutions for the CPU that round their factors, kept for one test."""
+    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
+    launch = backends.variant("conv2d", "direct", "cpu").launch
+
+    def rounded(keep, layer, images):
+        return launch(replace(layer, weights=keep(layer.weights)), keep(images))
+
+    for precision, keep in (("tf32", to_tf32), ("fp16", to_half)):
+        register(
+            Variant("conv2d", f"rounded_{precision}", "cpu", "rounded", partial(rounded, keep), precision=precision)
+        )
+    monkeypatch.setitem(AUTO[CONV_OPERATION], "cpu", ("direct", "rounded_tf32", "rounded_fp16"))
+
+
+@pytest.mark.usefixtures("rounding")
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_pruned_example_keeps_its_classes_in_lower_precisions(pruned_example, device, precision):
+    digits = dense(digit_inputs(784, images=300)).reshape(-1, 28, 28).transpose(0, 2, 1)
+    inputs = from_dense(resize_bilinear(digits, 86, 86).reshape(len(digits), -1))
+    scores = pruned_example.prefix(7)
+    exact, result = (infer(scores, inputs, device=device, precision=asked) for asked in ("float32", precision))
+    assert exact.plan.precisions == ("float32", None, "float32", None, None, "float32", "float32")
+    assert result.plan.precisions == (precision, None, precision, None, None, "float32", "float32")
+    assert str(result.plan).endswith(f" Layers multiplied in {precision}: 1, 3; in float32: 6–7.")
+    expected, found = dense(exact.outputs), dense(result.outputs)
+    error = np.abs(found - expected).max()
+    assert 0 < error < 1e-2 * np.abs(expected).max()
+    second, first = np.sort(expected, axis=1)[:, -2:].T
+    sure = first - second > 2 * error
+    assert sure.mean() > 0.9
+    assert np.array_equal(found.argmax(axis=1)[sure], expected.argmax(axis=1)[sure])
 
 
 @DEVICES
@@ -471,3 +551,19 @@ def test_a_plan_for_a_gpu_can_be_made_without_one(exact, monkeypatch):
     assert {number: kernel.device for number, kernel in found.items()} == {0: "cuda", 2: "cuda"}
     assert all(kernel.name in AUTO[CONV_OPERATION]["cuda"] for kernel in found.values())
     assert "cannot, because stride" in str(chosen)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_a_plan_for_a_gpu_keeps_the_pruned_examples_sparse_layers_in_float32(pruned_example, monkeypatch, precision):
+    class Pretended(CPUBackend):
+        device = "cuda"
+
+    monkeypatch.setattr(import_module("sparsenn.engine.kernels"), "backend_for", lambda device: Pretended())
+    inputs = from_dense(np.ones((2, pruned_example.inputs)))
+    chosen = plan(pruned_example, inputs, device="cuda", precision=precision)
+    assert chosen.precisions == (precision, None, precision, None, None, "float32", "float32", None)
+    assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
+    assert chosen.to_dict()["precisions"] == list(chosen.precisions)
+    named = plan(pruned_example, inputs, device="cuda", precision=precision, kernel="chunks")
+    assert [kernel.name for kernel in named.kernels] == ["chunks"]
+    assert named.precisions == chosen.precisions

@@ -269,10 +269,19 @@ def test_what_dense_layers_cannot_have_is_refused(options, message):
         plan(Network((Linear(np.eye(3)),)), from_dense(np.eye(3)), **{"device": "cpu", **options})
 
 
-def test_what_sparse_layers_cannot_have_is_refused(exact):
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_what_sparse_layers_cannot_have_is_refused(exact, device, precision):
     network, inputs = exact
-    with pytest.raises(UsageError, match="layer 1 is sparse, and sparse layers are multiplied in float32 only"):
-        plan(network, inputs, device="cpu", precision="tf32")
+    only = Network(network.layers[:1])
+    with pytest.raises(
+        UsageError, match="layer 1 is sparse, and sparse layers are multiplied in float32 only; leave out"
+    ):
+        plan(only, inputs, device=device, precision=precision)
+    with pytest.raises(UsageError, match=f"dense layers are not multiplied in {precision} on {device}; known: float32"):
+        plan(network, inputs, device=device, precision=precision)
+    with pytest.raises(UsageError, match="unknown precision 'half'"):
+        plan(only, inputs, device=device, precision="half")
     with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'blas'"):
         plan(network, inputs, device="cpu", kernel="blas")
 
@@ -323,6 +332,38 @@ def test_a_precision_is_obeyed_or_refused(rng):
         plan(narrow, inputs, device="cpu", kernel="rounded")
     with pytest.raises(UsageError, match="not multiplied in fp16 on cpu; known: float32, tf32"):
         plan(narrow, inputs, device="cpu", precision="fp16")
+
+
+@pytest.mark.usefixtures("rungs")
+def test_sparse_layers_beside_dense_ones_of_another_precision_stay_in_float32(rng):
+    network, inputs = dense_runs(3, 20, 5), from_dense(rng.random((9, 4)))
+    result = infer(network, inputs, device="cpu", precision="tf32")
+    assert [layer.kernel for layer in result.statistics[::2]] == ["rounded", "blas", "rounded"]
+    assert result.plan.precisions == ("tf32", "float32", "float32", "float32", "tf32", "float32")
+    assert str(result.plan).endswith(". Layers multiplied in tf32: 1, 5; in float32: 2–4, 6.")
+    record = json.loads(json.dumps(result.plan.to_dict()))
+    assert (record["precision"], record["precisions"]) == ("tf32", list(result.plan.precisions))
+    assert_close(result.outputs, network, inputs)
+    exact_plan = plan(network, inputs, device="cpu")
+    assert exact_plan.precisions == ("float32",) * 6
+    assert "Layers multiplied" not in str(exact_plan)
+
+
+@pytest.mark.usefixtures("rungs")
+def test_a_plan_says_so_where_all_layers_or_none_have_the_precision(rng):
+    inputs = from_dense(rng.random((9, 4)))
+    texts = [str(plan(Network((Linear(np.ones((4, n))),)), inputs, device="cpu", precision="tf32")) for n in (3, 20)]
+    assert texts[0].endswith(". Layers multiplied in tf32: 1.")
+    assert texts[1].endswith(". Layers multiplied in tf32: none; in float32: 1.")
+
+
+@pytest.mark.usefixtures("rungs")
+def test_a_kernel_of_sparse_layers_goes_with_another_precision_of_dense_ones(rng):
+    network, inputs = dense_runs(3), from_dense(rng.random((9, 4)))
+    result = infer(network, inputs, device="cpu", kernel="scipy", precision="tf32")
+    assert [layer.kernel for layer in result.statistics] == ["rounded", "scipy"]
+    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'rounded'"):
+        plan(network, inputs, device="cpu", kernel="rounded", precision="tf32")
 
 
 @pytest.fixture
@@ -409,8 +450,25 @@ def test_lower_precisions_run_on_a_gpu(rng, precision, allowed):
     expected = backends.reference.run(network, inputs).toarray()
     difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
     assert difference <= allowed * np.abs(expected).max()
-    with pytest.raises(UsageError, match="cannot run this"):
-        plan(Network((Linear(rng.normal(size=(72, 3000))),)), inputs, device="cuda", precision=precision)
+    wide = plan(Network((Linear(rng.normal(size=(72, 3000))),)), inputs, device="cuda", precision=precision)
+    assert wide.kernel.precision == "float32"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("fp16", 1e-2)])
+def test_sparse_layers_follow_dense_ones_of_lower_precision_on_a_gpu(rng, precision, allowed):
+    kinds, widths = (Linear, sparse, Linear, sparse), (72, 64, 50, 64, 4)
+    network = Network(
+        tuple(
+            kind(rng.normal(size=pair) / 6, 0.1) for kind, pair in zip(kinds, itertools.pairwise(widths), strict=True)
+        )
+    )
+    inputs = from_dense(rng.normal(size=(1000, 72)))
+    result = infer(network, inputs, device="cuda", precision=precision)
+    assert result.plan.precisions == (precision, "float32") * 2
+    expected = backends.reference.run(network, inputs).toarray()
+    difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
+    assert 0 < difference <= allowed * np.abs(expected).max()
 
 
 @pytest.mark.gpu
