@@ -35,6 +35,8 @@ __all__ = [
     "Column",
     "ResultError",
     "ResultFile",
+    "commit_of_tree",
+    "installed_versions",
     "machine",
     "read_results",
     "replace_text",
@@ -147,8 +149,8 @@ def write_results(
         table=table,
         title=title,
         machine=machine(),
-        versions=_versions(),
-        commit=_commit(),
+        versions=installed_versions(),
+        commit=commit_of_tree(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         configuration=plain["configuration"],
         columns=tuple(_column(column) for column in columns),
@@ -245,7 +247,7 @@ def _cpu() -> str:
     return model[1].strip() if model else platform.processor() or platform.machine()
 
 
-def _versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:
@@ -255,7 +257,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str:
+def commit_of_tree() -> str:
     """Return the commit; results and the README that is made from them do not make a tree dirty.
 
     Where the tree is a copy away from its repository, the environment variable SPARSENN_COMMIT tells.
