@@ -53,7 +53,7 @@ struct Copy {
     }
 };
 
-enum State { READY, AT_WARP, AT_BLOCK, DONE };
+enum State { READY, AT_WARP, AT_BLOCK, AT_BARRIER, DONE };
 
 struct Thread {
     ucontext_t context;
@@ -73,11 +73,15 @@ inline const std::function<void()>* body;
 inline std::mt19937 chance;
 inline Dimensions block, grid;
 inline std::vector<std::pair<const unsigned char*, const unsigned char*>> regions;
+inline std::vector<std::function<void()>> flights;  // copies that go on by themselves, and what follows from them
 
+inline long blocks_begun;
 inline const char* fault;  // why a launch has ended before its time
+inline bool landing;
 
 [[noreturn]] inline void fail(const char* what) {
     fault = what;
+    if (landing) throw what;
     setcontext(&scheduler);
     std::abort();
 }
@@ -123,8 +127,23 @@ inline void start() {
     swapcontext(&current->context, &scheduler);
 }
 
+// One copy that goes on by itself arrives, of all that are on their way.
+inline void land() {
+    const size_t which = chance() % flights.size();
+    const auto flight = std::move(flights[which]);
+    flights.erase(flights.begin() + which);
+    landing = true;
+    try {
+        flight();
+    } catch (const char*) {
+    }
+    landing = false;
+}
+
 inline void run_block(int count, unsigned char* shared) {
     std::memset(shared, 0xff, SHARED);
+    flights.clear();
+    ++blocks_begun;
     std::vector<Thread> all(count);
     threads = &all;
     for (int number = 0; number < count; ++number) {
@@ -151,6 +170,11 @@ inline void run_block(int count, unsigned char* shared) {
                 swapcontext(&scheduler, &thread.context);
                 if (fault) return;
             }
+        if (!flights.empty() && (!moved || chance() % 4 == 0)) {
+            land();
+            if (fault) return;
+            continue;
+        }
         if (moved) continue;
         int waiting = 0, done = 0;
         for (Thread& thread : all) waiting += thread.state == AT_BLOCK, done += thread.state == DONE;
@@ -172,7 +196,7 @@ inline void run_block(int count, unsigned char* shared) {
 __align__(128) unsigned char shared[emulated::SHARED];
 
 // Returns nothing, or what went wrong.
-inline const char* run(int blocks, int threads_of_block, unsigned seed, const std::function<void()>& body) {
+inline const char* run_blocks(int blocks, int threads_of_block, unsigned seed, const std::function<void()>& body) {
     emulated::fault = nullptr;
     emulated::chance.seed(seed);
     emulated::body = &body;
@@ -205,6 +229,7 @@ To as(From value) {
 }
 inline float __uint_as_float(unsigned bits) { return as<float>(bits); }
 inline unsigned __float_as_uint(float value) { return as<unsigned>(value); }
+inline size_t __cvta_generic_to_shared(const void* place) { return static_cast<const unsigned char*>(place) - shared; }
 inline void __syncthreads() { emulated::pause(emulated::AT_BLOCK); }
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* counter, unsigned value) { return (*counter += value) - value; }

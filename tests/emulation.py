@@ -1,7 +1,6 @@
 """Running a tensor-core kernel of `sparsenn/backends/cuda/kernels` on the host, compiled by g++.
 
-What stands in for the device is in `emulation.h`, and for the instructions of `kernels/gemm/instructions.cuh` in
-`emulation_instructions.h`.
+What stands in for the device is in `emulation.h`, and for headers that consist of instructions, in `STAND_INS`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,13 @@ HERE = Path(__file__).parent
 OPTIONS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique")
 MOST_SECONDS = 120
 
-_INSTRUCTIONS = re.compile(r'(#line \d+ "gemm/instructions\.cuh"\n)(?!#include|//)(?s:.*?)(?=#line)')
+STAND_INS = {
+    "gemm/instructions.cuh": "emulation_instructions.h",
+    "barriers.cuh": "emulation_barriers.h",
+    "conv2d/warpgroup_instructions.cuh": "emulation_warpgroups.h",
+}
+"""What is included in the place of a header's own lines."""
+
 _KERNEL = re.compile(r'extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(([^{]*)\) \{')
 
 
@@ -99,7 +104,7 @@ def emulated(source: str, defines: Mapping[str, int | str], planted: tuple[str, 
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder with the headers, of which the one that includes the library is compiled already."""
     folder = tempfile.TemporaryDirectory()
-    for name in ("emulation.h", "emulation_instructions.h"):
+    for name in ("emulation.h", *STAND_INS.values()):
         shutil.copy(HERE / name, folder.name)
     _compile("-x", "c++-header", f"{folder.name}/emulation.h")
     return folder
@@ -112,10 +117,22 @@ def _compile(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def _with_stand_ins(text: str) -> str:
+    """Replace what headers of instructions hold themselves; what they include stays."""
+    beginning, *parts = re.split(r'^(#line \d+ "([^"]+)"\n)', text, flags=re.MULTILINE)
+    files = parts[1::3]
+    kept = [beginning]
+    for number, (line, file, own) in enumerate(zip(parts[::3], files, parts[2::3], strict=True)):
+        if file not in STAND_INS:
+            kept += line, own
+        elif file not in files[number + 1 :]:
+            kept.append(f'#include "{STAND_INS[file]}"\n')
+    return "".join(kept)
+
+
 @cache
 def _emulated(source: str, defines: tuple[tuple[str, int | str], ...], planted: tuple[str, str]) -> Emulated:
-    text, replaced = _INSTRUCTIONS.subn('#include "emulation_instructions.h"\n', source_text(source))
-    assert replaced == 1
+    text = _with_stand_ins(source_text(source))
     assert "asm" not in text
     assert planted[0] in text
     text = text.replace(*planted) if planted[0] else text
@@ -125,7 +142,7 @@ def _emulated(source: str, defines: tuple[tuple[str, int | str], ...], planted: 
     names = [re.split(r"[\s*]+", parameter.strip())[-1] for parameter in parameters.split(",")]
     text += (
         f'\nextern "C" const char* launch(int blocks, int threads, unsigned seed, {parameters}) {{\n'
-        f"    return run(blocks, threads, seed, [&] {{ {name}({', '.join(names)}); }});\n}}\n"
+        f"    return run_blocks(blocks, threads, seed, [&] {{ {name}({', '.join(names)}); }});\n}}\n"
     ).replace("__restrict__", "")
     with tempfile.TemporaryDirectory() as folder:
         made, program = f"{folder}/kernel.so", Path(folder) / "kernel.cpp"

@@ -2,11 +2,8 @@
 
 typedef unsigned short half_bits;
 
-inline unsigned shared_address(const void* place) {
-    return static_cast<unsigned>(static_cast<const unsigned char*>(place) - shared);
-}
-
 inline int block_number() { return blockIdx.x; }
+inline int thread_number() { return threadIdx.x; }
 
 // ---- Copies ---------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from typing import Any
 from sparsenn.backends.base import StepInput
 from sparsenn.backends.cpu.convolution import PIECE_BYTES_TO_TRY, launch_im2col_blas
 from sparsenn.backends.cpu.panel import CHUNK_ROWS_TO_TRY, LANES_TO_TRY, launch_panel
-from sparsenn.backends.cuda.conv import swept
+from sparsenn.backends.cuda.conv import swept, warpgroup
 from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.gemm.tensor_tiles import Kind
 from sparsenn.backends.ladder import sweeps
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import Array
@@ -162,6 +163,18 @@ def tunables() -> tuple[Tunable, ...]:
             sizes=conv2d_sizes,
             fits=lambda numbers, layer, images: swept.why_not_parameters(layer.geometry, numbers),
         ),
+        *(
+            Tunable(
+                operation="conv2d",
+                rung=name,
+                device="cuda",
+                parameters=warpgroup.PARAMETERS,
+                launch_with=partial(warpgroup.launch_with, kind),
+                sizes=conv2d_sizes,
+                fits=partial(_warpgroups_fit, kind),
+            )
+            for name, kind in warpgroup.KINDS.items()
+        ),
     )
     listed = {(entry.operation, entry.rung) for entry in own}
     varied = (
@@ -177,6 +190,10 @@ def tunables() -> tuple[Tunable, ...]:
         if sweep.rung.operation in SIZES and (sweep.rung.operation, sweep.rung.name) not in listed
     )
     return (*own, *varied)
+
+
+def _warpgroups_fit(kind: Kind, numbers: Mapping[str, int], layer: ConvLayer, images: Array) -> str | None:
+    return warpgroup.why_not_numbers(kind, numbers, layer.geometry, images.shape[0])
 
 
 def _with_numbers(launch: Callable[..., Any], numbers: Mapping[str, int]) -> Callable[..., Any]:

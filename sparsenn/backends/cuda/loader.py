@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
+from sparsenn.backends.cuda.machine_code import machine_code
 from sparsenn.errors import DeviceError
 
 __all__ = [
@@ -110,10 +111,14 @@ def compile_seconds() -> float:
 def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
     cp = cupy()
     start = time.perf_counter()
-    options = (*COMPILE_OPTIONS, *define_options(dict(defines)))
-    built = cp.RawModule(code=source_text(source_path), options=options)
+    text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
+    architecture = _architecture_of(source_path)
     try:
-        built.compile()
+        if architecture is None:
+            built = cp.RawModule(code=text, options=options)
+            built.compile()
+        else:
+            built = cp.RawModule(path=str(machine_code(cp, source_path, text, options, architecture)))
     except (cp.cuda.compiler.CompileException, cp.cuda.driver.CUDADriverError, RuntimeError, OSError) as error:
         shown = ", ".join(f"{name}={value}" for name, value in defines) or "no defines"
         raise DeviceError(
@@ -139,10 +144,12 @@ class Program:
     ----------
     source : path within the package's `kernels` folder.
     choices : for each define, its possible values; the first is the default.
+    architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
     """
 
     source: str
     choices: Mapping[str, tuple[int | str, ...]]
+    architecture: str | None = None
 
     def builds(self) -> Iterator[dict[str, int | str]]:
         """Yield every set of defines."""
@@ -167,7 +174,11 @@ PROGRAMS: list[Program] = []
 """Every program there is; the test-suite compiles all builds of all of them."""
 
 
-def program(source: str, **choices: tuple[int | str, ...]) -> Program:
-    """Declare a source file and what its defines may be."""
-    PROGRAMS.append(Program(source, choices))
+def program(source: str, architecture: str | None = None, /, **choices: tuple[int | str, ...]) -> Program:
+    """Declare a source file and what its defines may be, and the only architecture that has its instructions."""
+    PROGRAMS.append(Program(source, choices, architecture))
     return PROGRAMS[-1]
+
+
+def _architecture_of(source: str) -> str | None:
+    return next((program.architecture for program in PROGRAMS if program.source == source), None)

@@ -41,6 +41,8 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = [
+    "ACTIVATIONS",
+    "MANY",
     "PRECISIONS",
     "RUNGS",
     "Rung",
@@ -66,7 +68,7 @@ LEAST_LIMITS = Limits(1, 99 << 10, 100 << 10)
 MANY = 1 << 10
 """Images of which a block sees as many as of any larger number."""
 
-_ACTIVATIONS = ("RELU", "SIGMOID", "TANH", "IDENTITY")
+ACTIVATIONS = ("RELU", "SIGMOID", "TANH", "IDENTITY")
 """In the order of `kernels/common.cuh`."""
 
 
@@ -98,7 +100,7 @@ def kernel_defines(
 ) -> tuple[tuple[str, Any], ...]:
     """Return what a kernel is compiled with."""
     images = {"INPUT": "half_bits" if half_rows else "float", "PAIRED": int(paired)}
-    found = tile.defines(kind) | images | {"ACTIVATION": _ACTIVATIONS[activation]}
+    found = tile.defines(kind) | images | {"ACTIVATION": ACTIVATIONS[activation]}
     return tuple(sorted(found.items()))
 
 

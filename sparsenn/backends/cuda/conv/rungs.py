@@ -17,6 +17,7 @@ from sparsenn.backends.cuda.conv import (
     study,
     swept,
     tensor,
+    warpgroup,
 )
 from sparsenn.backends.cuda.conv.estimates import IMAGES, SECONDS
 from sparsenn.backends.cuda.conv.geometry import Geometry
@@ -33,7 +34,7 @@ __all__ = ["register_all"]
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Geometry], str | None]
 
-_GPU = "NVIDIA GPU (compute capability 8.0)"
+_GPU, _HOPPER = "NVIDIA GPU (compute capability 8.0)", "NVIDIA GPU (compute capability 9.0 only)"
 _ONE_GROUP, _PLAIN = "one group", "stride 1, no dilation, one group"
 
 
@@ -45,6 +46,7 @@ class _Entry(NamedTuple):
     needs: tuple[str, ...] = ()
     precision: str = "float32"
     half_rows: bool = False
+    gpu: str = _GPU
 
 
 def _of_first_study() -> tuple[_Entry, ...]:
@@ -58,11 +60,15 @@ def _of_first_study() -> tuple[_Entry, ...]:
 
 
 def _on_tensor_cores(
-    rungs: Iterable[plain.Rung], precisions: Mapping[str, str], fits: Mapping[str, Fits], needs: tuple[str, ...]
+    rungs: Iterable[plain.Rung],
+    precisions: Mapping[str, str],
+    fits: Mapping[str, Fits],
+    needs: tuple[str, ...],
+    gpu: str = _GPU,
 ) -> Iterator[_Entry]:
     """Yield rungs; those in half precision take float16 images, too."""
     for rung in rungs:
-        yield _Entry(rung, fits[rung[0]], needs, precisions[rung[0]], precisions[rung[0]] == "fp16")
+        yield _Entry(rung, fits[rung[0]], needs, precisions[rung[0]], precisions[rung[0]] == "fp16", gpu)
 
 
 _FIRST = _of_first_study()
@@ -82,6 +88,13 @@ _IN_ORDER: tuple[_Entry, ...] = (
     ),
     *_on_tensor_cores(
         channels_last.RUNGS, channels_last.PRECISIONS, {"channels_last_half": channels_last.fits}, (_ONE_GROUP,)
+    ),
+    *_on_tensor_cores(
+        warpgroup.RUNGS,
+        warpgroup.PRECISIONS,
+        warpgroup.FITS,
+        ("stride 1, one group", "rows that fit into shared memory"),
+        _HOPPER,
     ),
     _Entry(plain.LIBRARY, plain.fits, (_ONE_GROUP,)),  # no rung, but what they are held against
 )
@@ -109,17 +122,18 @@ def _register(entry: _Entry) -> Variant:
             device="cuda",
             summary=summary,
             launch=partial(_launch, launch),
-            needs=(_GPU, *entry.needs),
+            needs=(entry.gpu, *entry.needs),
             half_rows=entry.half_rows,
             seconds=partial(_seconds, SECONDS[name]) if name in SECONDS else None,
-            why_not=partial(_why_not, entry.fits),
+            why_not=partial(_why_not, entry),
             precision=entry.precision,
         )
     )
 
 
-def _why_not(fits: Fits, layer: Conv2d, image: Image) -> str | None:
-    return fits(_geometry(layer, image))
+def _why_not(entry: _Entry, layer: Conv2d, image: Image) -> str | None:
+    here = warpgroup.why_not_here() if entry.gpu is _HOPPER else None
+    return here or entry.fits(_geometry(layer, image))
 
 
 def _seconds(estimate: Callable[[Geometry], float], layer: Conv2d, image: Image) -> float:

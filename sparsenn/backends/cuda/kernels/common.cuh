@@ -108,6 +108,11 @@ __device__ __forceinline__ Number warp_inclusive_scan(Number value, int lane) {
 
 // ---- Within a block ---------------------------------------------------------------------------------------------
 
+// What instructions call a place of shared memory: its address there, in bytes.
+__device__ __forceinline__ unsigned shared_address(const void* place) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(place));
+}
+
 // Exclusive prefix sum over the SIZE threads of a one-dimensional block, all of which must call; *total gets the sum.
 template <int SIZE, typename Number>
 __device__ __forceinline__ Number block_exclusive_scan(Number value, Number* total) {

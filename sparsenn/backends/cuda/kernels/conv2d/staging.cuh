@@ -2,10 +2,6 @@
 #pragma once
 #include "common.cuh"
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
 // COUNT floats, 1, 2 or 4, from an address that is a multiple of their size to another.
 template <int COUNT>
 __device__ __forceinline__ void copy_async(float* to, const float* from) {

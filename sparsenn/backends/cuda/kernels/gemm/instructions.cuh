@@ -7,14 +7,16 @@
 
 typedef unsigned short half_bits;
 
-__device__ __forceinline__ unsigned shared_address(const void* place) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(place));
-}
-
-// The block's number. It is asked for anew every time, so that what follows from it need not stay in registers.
+// The block's number, and the thread's. They are asked for anew every time, so that what follows from them need not stay
+// in registers.
 __device__ __forceinline__ int block_number() {
     int number;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(number));
+    return number;
+}
+__device__ __forceinline__ int thread_number() {
+    int number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
     return number;
 }
 

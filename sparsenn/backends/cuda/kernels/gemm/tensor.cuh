@@ -14,12 +14,10 @@
 //   needs(step)              whether there is anything to multiply in a step of the slab that is being read
 //   ROUNDED                  whether numbers to be multiplied in TF32 have been rounded to it
 //
-// KIND: TENSOR_FLOAT32, every number split into two of TF32 (see split_product); TENSOR_TF32; TENSOR_HALF.
+// KIND: of `enum Kind`; of TENSOR_FLOAT32 see split_product.
 // BLOCKS: blocks that share a multiprocessor.
 #pragma once
-#include "instructions.cuh"
-
-enum Kind { TENSOR_FLOAT32, TENSOR_TF32, TENSOR_HALF };
+#include "kinds.cuh"
 
 constexpr int THREADS = WARP * WARPS_M * WARPS_N * SLICES;
 constexpr int LAYER_THREADS = THREADS / SLICES;  // of one slice
@@ -308,15 +306,3 @@ __device__ __forceinline__ bool join_parts(Sums& sums, bool mine, float4* partia
         }
     return true;
 }
-
-// ---- Results ----------------------------------------------------------------------------------------------------
-
-// Up to four numbers side by side; all four at once where `whole`, which takes an aligned place.
-__device__ __forceinline__ void store_four(float* to, const float (&values)[4]) {
-    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
-}
-__device__ __forceinline__ void store_four(half_bits* to, const float (&values)[4]) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(to_halves(values[0], values[1]), to_halves(values[2], values[3]));
-}
-__device__ __forceinline__ void store_one(float* to, float value) { *to = value; }
-__device__ __forceinline__ void store_one(half_bits* to, float value) { *to = to_half(value); }

@@ -32,10 +32,6 @@ constexpr unsigned STAGE_BYTES = sizeof(Stage), RIGHT_BYTES = sizeof(Stage::left
 
 // ---- Load -------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ unsigned shared_address(const void* at) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(at));
-}
-
 // Starts to copy COUNT floats, 1 or 4, to an address in shared memory; zeros where there is nothing to copy.
 template <int COUNT>
 __device__ __forceinline__ void copy_ahead(unsigned to, const float* from, bool there) {

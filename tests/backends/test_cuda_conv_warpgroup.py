@@ -1,0 +1,521 @@
+"""Convolutions multiplied by whole warpgroups: emulated on the host; plans; and on a GPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from convolutions import absolute_sums, assert_near_conv2d, reference_conv2d
+from emulation import EmulationError, emulated
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from sparsenn.backends.cuda.conv import Geometry, upload_conv, warpgroup
+from sparsenn.backends.cuda.conv.warpgroup import FITS, KINDS, LAYING_OUT, PRECISIONS, RUNGS, SOURCES
+from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, STAGES, STEPS, Tile, arranged, cut, fitting, plan, row_of
+from sparsenn.backends.cuda.dense.image import split_tf32
+from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, TF32, parts_of
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.sparse.tiling import Limits
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
+
+SMALL = Tile(1, 1, 32, 2, 2, 1)
+RELU, SIGMOID, TANH, IDENTITY = range(4)
+
+SAME = {"padding": (1, 1)}
+CASES = {
+    "square": (2, Geometry(64, 14, 14, 64, (3, 3), **SAME)),
+    "ragged": (3, Geometry(70, 9, 10, 70, (3, 3), **SAME)),
+    "odd": (1, Geometry(5, 11, 37, 20, (3, 5), (1, 1), (1, 2))),
+    "spread": (2, Geometry(3, 23, 31, 20, (3, 4), (1, 1), (2, 3), (2, 3))),
+    "pairs": (2, Geometry(9, 5, 98, 10, (3, 3), **SAME)),
+    "fours": (1, Geometry(9, 5, 100, 10, (3, 3), (1, 1), (0, 1))),
+    "bare": (2, Geometry(9, 8, 12, 6, (3, 4))),
+    "pointwise": (5, Geometry(130, 7, 7, 33, (1, 1))),
+    "even": (5, Geometry(130, 5, 6, 33, (2, 2))),
+    "grown": (2, Geometry(6, 4, 5, 7, (2, 2), (1, 1), (3, 4))),
+    "single": (70, Geometry(64, 1, 1, 40, (1, 1))),
+}
+"""Images, and their geometry."""
+
+rungs = pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung[0])
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def numbers(rng, count, geometry, dtype=np.float32, integers=True):
+    """Images, weights and biases."""
+    shapes = (
+        (count, geometry.channels, geometry.height, geometry.width),
+        (geometry.filters, geometry.channels, *geometry.kernel),
+        (geometry.filters,),
+    )
+    draw = (lambda shape: rng.integers(-3, 4, shape)) if integers else (lambda shape: rng.normal(size=shape))
+    return tuple(draw(shape).astype(kind) for shape, kind in zip(shapes, (dtype, *[np.float32] * 2), strict=True))
+
+
+def steps(geometry):
+    return {name: getattr(geometry, name) for name in ("padding", "dilation")}
+
+
+# ---- The kernels, emulated -----------------------------------------------------------------------------------------
+
+
+def laid_out(kind, geometry, images, made):
+    """Images as the kernel that lays them out leaves them: (pieces, units, places, numbers of a unit)."""
+    number = np.float16 if kind is HALF else np.float32
+    laid = np.full((2 if kind is FLOAT32 else 1, made.units, made.places, 16 // kind.factor_bytes), np.nan, number)
+    kernel = emulated(LAYING_OUT, dict(warpgroup._layout_defines(kind, images.dtype == np.float16)))
+    blocks = parts_of(made.places, warpgroup.PLACES) * parts_of(made.units, warpgroup.UNITS)
+    kernel.launch(blocks, warpgroup.PLACES, images, laid, *made.layout_numbers(geometry, images.shape[0]))
+    return laid
+
+
+def by_emulation(kind, count, geometry, given, tile=SMALL, blocks=3, activation=IDENTITY, seed=1, **planted):
+    """The outputs as a kernel computes them; places that it does not write stay NaN."""
+    images, weights, bias = given
+    made = cut(kind, geometry, count, tile)
+    defines = dict(
+        warpgroup._kernel_defines(kind, tile, made.row.run(geometry), images.dtype == np.float16, activation)
+    )
+    kernel = emulated(SOURCES[kind], defines, **planted)
+    outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, images.dtype)
+    laid, filters = laid_out(kind, geometry, images, made), arranged(np, kind, tile.steps, weights)
+    arrays = laid, filters, images, weights, bias, outputs, np.float32(np.inf)
+    kernel.launch(min(blocks, made.tiles), tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
+    return outputs
+
+
+@kinds
+@cases
+def test_pixels_are_laid_out_in_one_row(kind, case, rng):
+    count, geometry = case
+    images = rng.normal(size=(count, geometry.channels, geometry.height, geometry.width)).astype(np.float32)
+    made = cut(kind, geometry, count, SMALL)
+    row, unit = made.row, 16 // kind.factor_bytes
+    whole = np.zeros((made.units * unit, (count + 2) * row.tall * row.pitch + made.places), np.float32)
+    for image in range(count):
+        for y in range(geometry.height):
+            first = row.front + (image * row.tall + y) * row.pitch
+            whole[: geometry.channels, first : first + geometry.width] = images[image, :, y]
+    assert not whole[:, made.places :].any()
+    planes = whole[:, : made.places].reshape(made.units, unit, made.places).swapaxes(1, 2)
+    split = split_tf32(np, planes)
+    expected = [planes.astype(np.float16)] if kind is HALF else split[: 2 if kind is FLOAT32 else 1]
+    assert np.array_equal(laid_out(kind, geometry, images, made), np.stack(expected))
+
+
+@kinds
+@cases
+@pytest.mark.parametrize(("stages", "bands"), [(2, 2), (2, 1), (5, 2), (4, 1)])
+def test_pixels_meet_their_filters(kind, case, stages, bands, rng):
+    count, geometry = case
+    given = numbers(rng, *case)
+    outputs = by_emulation(kind, count, geometry, given, replace(SMALL, stages=stages, bands=bands), seed=stages)
+    assert np.array_equal(outputs, reference_conv2d(*given, **steps(geometry)))
+
+
+@cases
+def test_halves_as_they_come(case, rng):
+    count, geometry = case
+    given = numbers(rng, count, geometry, np.float16)
+    outputs = by_emulation(HALF, count, geometry, given)
+    assert outputs.dtype == np.float16
+    assert np.array_equal(outputs, reference_conv2d(*given, **steps(geometry)))
+
+
+@kinds
+@pytest.mark.parametrize("number", range(len(SHAPES[HALF])))
+def test_every_shape_of_tile(kind, number, rng):
+    tile = Tile(*SHAPES[kind][number], 4 if kind is HALF else 3, 3, 1)
+    geometry = Geometry(70, 9, 13, 190, (2, 3), **SAME)
+    given = numbers(rng, 3, geometry)
+    outputs = by_emulation(kind, 3, geometry, given, tile, blocks=4, seed=number)
+    assert np.array_equal(outputs, reference_conv2d(*given, **steps(geometry)))
+
+
+@pytest.mark.parametrize("number", STEPS)
+@pytest.mark.parametrize("blocks", [1, 100])
+def test_any_share_of_the_tiles_and_of_the_channels(number, blocks, rng):
+    count, geometry = CASES["ragged"]
+    given = numbers(rng, count, geometry, np.float16)
+    for stages in (2, 3):
+        tile = replace(SMALL, steps=number, stages=stages, bands=stages - 1)
+        outputs = by_emulation(HALF, count, geometry, given, tile, blocks=blocks, seed=blocks)
+        assert np.array_equal(outputs, reference_conv2d(*given, **steps(geometry)))
+
+
+def test_bias_and_activation(rng):
+    geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
+    given = numbers(rng, 2, geometry, integers=False)
+    for code, activation in ((RELU, ReLU()), (TANH, Tanh())):
+        outputs = by_emulation(FLOAT32, 2, geometry, given, activation=code)
+        assert_near_conv2d(outputs, *given, activation, **steps(geometry))
+
+
+def test_split_numbers_multiply_as_precisely_as_float32(rng):
+    geometry = Geometry(64, 8, 8, 64, (3, 3), **SAME)
+    for sign in (np.positive, np.abs):
+        images, weights, bias = map(sign, numbers(rng, 1, geometry, integers=False))
+        outputs = by_emulation(FLOAT32, 1, geometry, (images, weights, np.zeros_like(bias)))
+        error = np.abs(outputs - reference_conv2d(images, weights, **steps(geometry)))
+        sizes = absolute_sums(images, weights, **steps(geometry))
+        assert (error <= 24 * 2.0**-24 * sizes).all()  # the root of 576, a sum's terms, times half a unit
+        assert np.sqrt((error**2).mean()) <= 4 * 2.0**-24 * sizes.mean()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("width", [10, 9, 100])
+def test_infinities_come_out_as_in_float32(width, rng):
+    geometry = Geometry(3, 9, width, 20, (3, 3), **SAME)
+    images, weights, bias = numbers(rng, 2, geometry, integers=False)
+    images[0, 1, 4, 4], images[1, 2, 0, width - 1], images[1, 0, 8, 0] = np.inf, np.nan, np.finfo(np.float32).max
+    outputs = by_emulation(FLOAT32, 2, geometry, (images, weights, bias))
+    right = reference_conv2d(images, weights, bias, **steps(geometry)).astype(np.float32)
+    ordinary = np.isfinite(right)
+    assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
+    np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_that_are_none_stay_none(rng):
+    geometry = Geometry(1, 2, 2, 1, (1, 1))
+    bits = np.array([0x7F800001, 0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000], np.uint32)
+    images = bits.view(np.float32).reshape(1, 1, 2, 2)
+    laid = laid_out(TF32, geometry, images, cut(TF32, geometry, 1, SMALL))[0, 0, :4, 0]
+    assert np.array_equal(np.isnan(laid), [True, True, True, False])
+    assert laid[3] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("barrier_wait(memory.full + stage, slab / STAGES & 1);", ""),
+        ("barrier_wait(memory.band_full + band, turn & 1);", ""),
+        ("if (turn > 0) barrier_wait(memory.empty + stage, turn - 1 & 1);", ""),
+        ("if (turn > 0) barrier_wait(memory.band_empty + which, turn - 1 & 1);", ""),
+        ("await_products<0>();", "await_products<1>();"),
+        ("(stage > 0 ? stage : STAGES) - 1", "stage"),
+        ("band ^ 1, tap == 0", "band ^ 1, false"),
+        ("if (done) release(memory, stage, band, true);", ""),
+        ("min((band - 1) * shape.taps() + STAGES - 1, band * shape.taps())", "(band + 1) * shape.taps()"),
+        ("x < shape.out_width && y < shape.out_height", "x + 1 < shape.out_width && y < shape.out_height"),
+        ("memory.bands + column * COLUMNS * 16", "memory.bands"),
+        ("odd ? sums[at] : sums[at + 4]", "odd ? sums[at + 4] : sums[at]"),
+        ("down += shape.apart_down;", "down += 1;"),
+    ],
+)
+def test_a_planted_fault_is_noticed(right, wrong, rng):
+    found = []
+    for kernel, stages in (((2, 2), 2), ((1, 1), 4)):
+        geometry = Geometry(40, 9, 7, 16, kernel, (1, 1), (1, 1), (2, 2))
+        given = numbers(rng, 3, geometry)
+        expected = reference_conv2d(*given, **steps(geometry))
+        found += (is_noticed(seed, geometry, given, expected, stages, (right, wrong)) for seed in range(5))
+    assert any(found)
+
+
+def is_noticed(seed, geometry, given, expected, stages, planted):
+    try:
+        outputs = by_emulation(TF32, 3, geometry, given, Tile(1, 2, 32, 1, stages, 1), seed=seed, planted=planted)
+    except EmulationError:
+        return True
+    return not np.array_equal(outputs, expected)
+
+
+# ---- Plans and filters ---------------------------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize("number", STEPS)
+def test_every_weight_is_where_its_pixels_meet_it(kind, number, rng):
+    weights = rng.normal(size=(70, 21, 2, 3)).astype(np.float32)
+    unit = 16 // kind.factor_bytes
+    units = 2 * number
+    chunks = parts_of(21, units * unit)
+    held = arranged(np, kind, number, weights).view(np.float16 if kind is HALF else np.float32)
+    pieces = [weights.astype(np.float16)] if kind is HALF else split_tf32(np, weights)[: 2 if kind is FLOAT32 else 1]
+    assert held.shape == (2, chunks, 6, len(pieces), units, 64, unit)
+    for piece, whole in enumerate(pieces):
+        assert np.count_nonzero(held[:, :, :, piece]) == np.count_nonzero(whole)
+        for row, channel, tap in ((0, 0, 0), (69, 20, 5), (63, 8, 3), (64, 13, 2)):
+            chunk, within = divmod(channel, units * unit)
+            found = held[row // 64, chunk, tap, piece, within // unit, row % 64, within % unit]
+            assert found == whole[row, channel, tap // 3, tap % 3]
+
+
+@st.composite
+def geometries(draw):
+    kernel, apart = (tuple(draw(st.lists(st.integers(1, most), min_size=2, max_size=2))) for most in (5, 3))
+    spans = [distance * (size - 1) + 1 for distance, size in zip(apart, kernel, strict=True)]
+    padding = tuple(draw(st.integers(0, 3)) for _ in range(2))
+    extents = [draw(st.integers(max(1, span - 2 * added), 60)) for span, added in zip(spans, padding, strict=True)]
+    return Geometry(draw(st.integers(1, 300)), *extents, draw(st.integers(1, 300)), kernel, (1, 1), padding, apart)
+
+
+@drawn(geometries(), st.integers(1, 20))
+def test_each_tap_of_each_output_has_its_own_place(geometry, count):
+    row = row_of(geometry)
+    run = row.run(geometry)
+    (down, across), (up, left) = geometry.dilation, geometry.padding
+    places = np.full(row.outputs(geometry, count) + row.reach, -1)
+    shape = (count, geometry.height, geometry.width)
+    image, y, x = np.indices(shape)
+    at = row.front + (image * row.tall + y) * row.pitch + x
+    within = at < places.size  # pixels that no output sees may lie beyond
+    places[at[within]] = np.arange(at.size).reshape(shape)[within]
+    image, y, x = np.indices((count, geometry.output_height, geometry.output_width))
+    own = (image * row.tall + y) * row.pitch + x
+    assert own.max() == row.outputs(geometry, count) - 1
+    flat = ((image * geometry.output_height + y) * geometry.output_width + x) % run
+    assert np.array_equal(own % run, flat)
+    for tap_down in range(geometry.kernel[0]):
+        for tap_across in range(geometry.kernel[1]):
+            found = places[own + tap_down * down * row.pitch + tap_across * across]
+            rows, columns = y - up + tap_down * down, x - left + tap_across * across
+            inside = (rows >= 0) & (rows < geometry.height) & (columns >= 0) & (columns < geometry.width)
+            expected = (image * geometry.height + rows) * geometry.width + columns
+            assert np.array_equal(found, np.where(inside, expected, -1))
+
+
+@kinds
+@drawn(geometries(), st.integers(1, 300))
+def test_plans_fit_the_device(kind, geometry, count):
+    limits = Limits()
+    made = plan(kind, geometry, count, limits)
+    if made is None:
+        assert fitting(kind, geometry, count, limits, Tile(1, 1, 32, 1, STAGES[0], 1, 1)) is None
+        return
+    tile = made.tile
+    assert tile.blocks * (made.shared_bytes + 1024) <= limits.multiprocessor_bytes
+    assert made.tiles_down * tile.filters >= geometry.filters
+    across = made.tiles // made.tiles_down
+    assert across * tile.places >= made.row.outputs(geometry, count)
+    assert (across - 1) * tile.places + made.band <= made.places
+    assert made.units * 16 // kind.factor_bytes >= geometry.channels
+    assert len(made.numbers(geometry, count)) == 21
+
+
+@pytest.mark.parametrize(
+    ("geometry", "count", "shape"),
+    [
+        (Geometry(64, 224, 224, 64, (3, 3), **SAME), 16, (1, 2, 128)),
+        (Geometry(512, 14, 14, 512, (3, 3), **SAME), 16, (2, 1, 112)),
+    ],
+)
+def test_tiles_of_known_convolutions(geometry, count, shape):
+    for kind in KINDS.values():
+        made = plan(kind, geometry, count, Limits())
+        assert (made.tile.down, made.tile.across, made.tile.columns) == shape
+
+
+@pytest.mark.parametrize(
+    ("geometry", "reason"),
+    [
+        (Geometry(4, 9, 9, 4, (3, 3), stride=(2, 1)), "stride"),
+        (Geometry(4, 9, 9, 4, (3, 3), groups=2), "groups"),
+        (Geometry(4, 99, 3000, 4, (9, 9)), "rows of 3000"),
+        (Geometry(1 << 16, 1 << 9, 1 << 9, 4, (3, 3)), "more numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(geometry, reason):
+    for fits in FITS.values():
+        assert reason in fits(geometry)
+
+
+# ---- On a GPU ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _only_where_there_are_warpgroups(request):
+    if request.node.get_closest_marker("gpu") and (reason := warpgroup.why_not_here()):
+        pytest.skip(reason)
+
+
+def layer_of(geometry, weights, bias, activation):
+    layer = Conv2d(weights, bias, activation, geometry.stride, geometry.padding, geometry.dilation)
+    return upload_conv(0, layer, (geometry.channels, geometry.height, geometry.width))
+
+
+def launched(rung, geometry, given, activation):
+    cp = cupy()
+    images, weights, bias = given
+    outputs = rung[1](layer_of(geometry, weights, bias, activation), cp.asarray(images))
+    assert outputs.dtype == images.dtype
+    assert outputs.flags.c_contiguous
+    return cp.asnumpy(outputs)
+
+
+def assert_near(outputs, geometry, given, activation, precision):
+    assert_near_conv2d(outputs, *given, activation, precision=precision, **steps(geometry))
+
+
+GPU_CASES = {
+    **CASES,
+    "none": (0, CASES["square"][1]),
+    "wide": (2, Geometry(64, 50, 224, 64, (3, 3), **SAME)),
+    "deep": (16, Geometry(512, 14, 14, 512, (3, 3), **SAME)),
+    "last": (4, Geometry(512, 7, 7, 512, (3, 3), **SAME)),
+    "many": (300, Geometry(24, 9, 9, 40, (3, 3), **SAME)),
+    "tall": (3, Geometry(33, 301, 5, 65, (5, 1), (1, 1), (2, 0))),
+    "flat": (3, Geometry(33, 1, 301, 65, (1, 5), (1, 1), (0, 2))),
+}
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("case", GPU_CASES.values(), ids=GPU_CASES)
+def test_any_convolution(rung, case, rng):
+    count, geometry = case
+    given = numbers(rng, count, geometry, integers=False)
+    assert_near(launched(rung, geometry, given, ReLU()), geometry, given, ReLU(), PRECISIONS[rung[0]])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", GPU_CASES.values(), ids=GPU_CASES)
+def test_half_rows(case, rng):
+    count, geometry = case
+    given = numbers(rng, count, geometry, np.float16, integers=False)
+    assert_near(launched(RUNGS[2], geometry, given, Identity()), geometry, given, None, "fp16")
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("name", ["ragged", "pairs", "fours", "spread", "wide", "deep"])
+def test_integers_are_exact(rung, name, rng):
+    count, geometry = GPU_CASES[name]
+    given = numbers(rng, count, geometry)
+    expected = reference_conv2d(*given, **steps(geometry))
+    assert np.array_equal(launched(rung, geometry, given, Identity()), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("number", range(len(SHAPES[HALF])))
+def test_every_tile(name, number, rng):
+    geometry = Geometry(70, 19, 23, 190, (3, 3), **SAME)
+    given = numbers(rng, 5, geometry)
+    expected = reference_conv2d(*given, **steps(geometry))
+    tried = 0
+    for bands, chosen, stages in ((1, 4, 2), (2, 2, 4), (2, 1, 6)):
+        shape = dict(zip(("down", "across", "columns"), SHAPES[KINDS[name]][number], strict=True))
+        parameters = shape | {"steps": chosen, "stages": stages, "blocks": 1, "bands": bands}
+        if warpgroup.why_not_numbers(KINDS[name], parameters, geometry, 5) is None:
+            rung = name, warpgroup.launch_with(KINDS[name], parameters)
+            assert np.array_equal(launched(rung, geometry, given, Identity()), expected), parameters
+            tried += 1
+    assert tried
+
+
+@pytest.mark.gpu
+@rungs
+def test_images_laid_out_some_at_a_time(rung, rng, monkeypatch):
+    geometry = Geometry(70, 9, 11, 70, (3, 3), **SAME)
+    given = numbers(rng, 7, geometry)
+    monkeypatch.setattr(warpgroup, "HELD_BYTES", 3 * 2 * 70 * 4 * 144)
+    expected = reference_conv2d(*given, **steps(geometry))
+    assert np.array_equal(launched(rung, geometry, given, Identity()), expected)
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
+def test_any_activation(rung, activation, rng):
+    count, geometry = CASES["ragged"]
+    given = numbers(rng, count, geometry, integers=False)
+    assert_near(launched(rung, geometry, given, activation), geometry, given, activation, PRECISIONS[rung[0]])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["square", "deep", "wide"])
+def test_split_numbers_are_as_precise_as_plain_float32(name, rng):
+    count, geometry = GPU_CASES[name]
+    for sign in (np.positive, np.abs):
+        images, weights, bias = map(sign, numbers(rng, count, geometry, integers=False))
+        every = images, weights, np.zeros_like(bias)
+        error = np.abs(launched(RUNGS[0], geometry, every, Identity()) - reference_conv2d(*every, **steps(geometry)))
+        sizes = absolute_sums(images, weights, **steps(geometry))
+        assert (error <= 2 * np.sqrt(geometry.taps) * 2.0**-24 * sizes).all()
+        assert np.sqrt((error**2).mean()) <= 0.25 * np.sqrt(geometry.taps) * 2.0**-24 * sizes.mean()
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("name", ["square", "last"])
+def test_the_same_bits_from_run_to_run(rung, name, rng):
+    cp = cupy()
+    count, geometry = GPU_CASES[name]
+    images, weights, bias = numbers(rng, count, geometry, integers=False)
+    layer, given_images = layer_of(geometry, weights, bias, ReLU()), cp.asarray(images)
+    first = rung[1](layer, given_images)
+    assert all(bool((rung[1](layer, given_images) == first).all()) for _ in range(10))
+
+
+@pytest.mark.gpu
+def test_images_that_begin_anywhere(rng):
+    cp = cupy()
+    count, geometry = CASES["square"]
+    given = numbers(rng, count, geometry, np.float16)
+    images, weights, bias = given
+    flat = cp.zeros(images.size + 1, np.float16)
+    flat[1:] = cp.asarray(images.ravel())
+    outputs = RUNGS[2][1](layer_of(geometry, weights, bias, Identity()), flat[1:].reshape(images.shape))
+    expected = reference_conv2d(*given, **steps(geometry)).astype(np.float16)
+    assert np.array_equal(cp.asnumpy(outputs), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["ragged", "last"])
+def test_strange_pixels_give_what_float32_gives(name, rng):
+    count, geometry = GPU_CASES[name]
+    images, weights, bias = numbers(rng, count, geometry, integers=False)
+    images[0, 1, 4, 4], images[1, 2, 0, 5], images[2, 0, 6, 0] = np.inf, np.nan, np.finfo(np.float32).max
+    outputs = launched(RUNGS[0], geometry, (images, weights, bias), Identity())
+    right = reference_conv2d(images, weights, bias, **steps(geometry)).astype(np.float32)
+    ordinary = np.isfinite(right)
+    assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
+    np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_weights_beyond_half_precision_are_refused(rng):
+    geometry = Geometry(2, 4, 4, 3, (3, 3))
+    images, weights, bias = numbers(rng, 1, geometry)
+    weights[1, 1, 1, 1] = 7e4
+    with pytest.raises(UsageError, match="70000"):
+        launched(RUNGS[2], geometry, (images, weights, bias), Identity())
+
+
+@pytest.mark.gpu
+@rungs
+def test_bad_images_are_refused(rung, rng):
+    cp = cupy()
+    geometry = Geometry(2, 4, 4, 3, (3, 3))
+    _, weights, bias = numbers(rng, 1, geometry)
+    layer = layer_of(geometry, weights, bias, Identity())
+    with pytest.raises(ShapeError, match="uploaded"):
+        rung[1](layer, cp.zeros((1, 2, 4, 5), np.float32))
+    with pytest.raises(UsageError, match="float64"):
+        rung[1](layer, cp.zeros((1, 2, 4, 4)))
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("name", ["square", "last"])
+def test_a_launch_can_be_captured(rung, name, rng):
+    cp = cupy()
+    count, geometry = GPU_CASES[name]
+    images, weights, bias = numbers(rng, count, geometry, integers=False)
+    layer, given_images = layer_of(geometry, weights, bias, ReLU()), cp.asarray(images)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.get_current_stream().synchronize()
+    with stream:
+        first = rung[1](layer, given_images)
+        stream.synchronize()
+        stream.begin_capture()
+        captured = rung[1](layer, given_images)
+        graph = stream.end_capture()
+        graph.launch(stream)
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((captured == first).all())

@@ -1,0 +1,120 @@
+// conv2d/warpgroup_instructions.cuh, emulated. Products of a group are computed when it is closed, or as late as may be.
+
+inline void show_to_engines() {}
+
+// ---- Copies ---------------------------------------------------------------------------------------------------------
+
+inline void barrier_expect(uint64* place, unsigned bytes) { count_at_barrier(existing_barrier(place), 1, bytes); }
+
+inline void copy_bulk(unsigned to, const void* from, unsigned bytes, uint64* barrier) {
+    if (bytes % 16 || to % 16 || to + bytes > emulated::SHARED) emulated::fail("a copy's size or place");
+    if (reinterpret_cast<uintptr_t>(from) % 16) emulated::fail("a copy's source is not aligned");
+    const unsigned char* source = emulated::readable(from, bytes);
+    emulated::flights.push_back([=] {
+        std::memcpy(shared + to, source, bytes);
+        count_at_barrier(existing_barrier(barrier), 0, -static_cast<long>(bytes));
+    });
+}
+
+// ---- Matrices -------------------------------------------------------------------------------------------------------
+
+inline unsigned matrix_at(unsigned place, unsigned unit_bytes) {
+    if (place % 16 || unit_bytes % 16 || place / 16 >= 1 << 14 || unit_bytes / 16 >= 1 << 14)
+        emulated::fail("a matrix that cannot be described");
+    return place / 16 | unit_bytes / 16 << 16;
+}
+
+// Where 16 bytes of a row lie, as the PTX ISA has matrices that are not swizzled, with rows of neighbouring terms.
+inline const unsigned char* unit_of(unsigned matrix, int row, int unit) {
+    const unsigned field = (1 << 14) - 1;
+    const unsigned place = 16 * (matrix & field) + unit * 16 * (matrix >> 16 & field) + row / 8 * 128 + row % 8 * 16;
+    check_shared(place, 16);
+    return shared + place;
+}
+
+// ---- Products -------------------------------------------------------------------------------------------------------
+
+// By thread: groups of products that are not computed, the last of which is not closed.
+typedef std::vector<std::function<void()>> Group;
+
+inline std::vector<Group>& groups_of_thread() {
+    static std::map<const emulated::Thread*, std::vector<Group>> groups;
+    static long block;
+    if (block != emulated::blocks_begun) groups.clear();
+    block = emulated::blocks_begun;
+    auto& own = groups[emulated::current];
+    if (own.empty()) own.emplace_back();
+    return own;
+}
+
+inline void compute(Group& group) {
+    for (const auto& product : group) product();
+    group.clear();
+}
+
+inline void begin_products() {}
+
+inline void close_products() {
+    auto& groups = groups_of_thread();
+    if (emulated::chance() % 2)
+        for (Group& group : groups) compute(group);
+    groups.emplace_back();
+}
+
+template <int COUNT>
+void await_products() {
+    auto& groups = groups_of_thread();
+    while (groups.size() > COUNT + 1) {
+        compute(groups.front());
+        groups.erase(groups.begin());
+    }
+}
+
+template <int SUMS>
+void await_sums(float (&)[SUMS]) {
+    await_products<0>();
+    if (!groups_of_thread().back().empty()) emulated::fail("products that belong to no group");
+}
+
+template <int TERMS, int SUMS>
+void warpgroup(float (&sums)[SUMS], unsigned left, unsigned right, int keep) {
+    const int thread = threadIdx.x % 128, g = thread % 32 / 4, t = thread % 4;
+    const auto term = [](unsigned matrix, int row, int k) {
+        const unsigned char* unit = unit_of(matrix, row, k / (TERMS / 2));
+        if constexpr (TERMS == 16) {
+            half_bits bits;
+            std::memcpy(&bits, unit + k % 8 * 2, 2);
+            return static_cast<double>(from_half(bits));
+        } else {
+            unsigned bits;
+            std::memcpy(&bits, unit + k % 4 * 4, 4);
+            return static_cast<double>(as<float>(bits & 0xffffe000u));
+        }
+    };
+    float* own = sums;
+    groups_of_thread().back().push_back([=] {
+        double rows[2][TERMS];
+        for (int half = 0; half < 2; ++half)
+            for (int k = 0; k < TERMS; ++k) rows[half][k] = term(left, thread / 32 * 16 + g + 8 * half, k);
+        for (int i = 0; i < SUMS / 4; ++i)
+            for (int e = 0; e < 2; ++e) {
+                double column[TERMS];
+                for (int k = 0; k < TERMS; ++k) column[k] = term(right, 8 * i + 2 * t + e, k);
+                for (int half = 0; half < 2; ++half) {
+                    float& sum = own[4 * i + 2 * half + e];
+                    double total = keep ? sum : 0.0;
+                    for (int k = 0; k < TERMS; ++k) total += rows[half][k] * column[k];
+                    sum = cut(total);
+                }
+            }
+    });
+}
+
+template <int SUMS>
+void warpgroup_half(float (&sums)[SUMS], unsigned left, unsigned right, int keep) {
+    warpgroup<16>(sums, left, right, keep);
+}
+template <int SUMS>
+void warpgroup_tf32(float (&sums)[SUMS], unsigned left, unsigned right, int keep) {
+    warpgroup<8>(sums, left, right, keep);
+}
