@@ -54,6 +54,8 @@ WAYS = {
 }
 """By precision, how PyTorch is called: whether TF32 is allowed, and whether images lie with their channels last."""
 
+WITHOUT_BIAS = ", without bias"
+
 COLUMNS = (
     Column("shape", "shape"),
     Column("images", "images", "{:,}"),
@@ -67,6 +69,7 @@ COLUMNS = (
     Column("peer_milliseconds", "PyTorch (ms)", "{:,.3f}"),
     Column("peer_way", "its faster layout"),
     Column("over_peer", "× PyTorch", "{:.2f}"),
+    Column("bare_peer_milliseconds", "without bias (ms)", "{:,.3f}"),
     Column("error", "error", "{:.1e}"),
     Column("plain_error", "error of plain float32", "{:.1e}"),
     Column("runs", "runs"),
@@ -170,18 +173,22 @@ class Case:
         return difference(library.launch(self.uploaded, sample), self.right)
 
     def peers(self, precision: str) -> dict[str, float]:
-        """Return the milliseconds of PyTorch's convolution with bias, by layout."""
+        """Return the milliseconds of PyTorch's convolution, by layout; and without bias, which another kernel adds."""
         if torch is None:
             return {}
-        return {way: 1e3 * self._peer(precision, *how) for way, how in WAYS[precision].items()}
+        return {
+            way + ("" if biased else WITHOUT_BIAS): 1e3 * self._peer(precision, biased, *how)
+            for way, how in WAYS[precision].items()
+            for biased in (True, False)
+        }
 
-    def _peer(self, precision: str, tf32: bool, last: bool) -> float:
+    def _peer(self, precision: str, biased: bool, tf32: bool, last: bool) -> float:
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = tf32
         kind = torch.float16 if precision == "fp16" else torch.float32
         layout = torch.channels_last if last else torch.contiguous_format
         weights = torch.from_numpy(self.layer.weights).to("cuda", kind).to(memory_format=layout)
-        bias = torch.from_numpy(self.layer.bias_vector()).to("cuda", kind)
+        bias = torch.from_numpy(self.layer.bias_vector()).to("cuda", kind) if biased else None
         with torch.no_grad():
             given = [torch.from_dlpack(images).to(kind).to(memory_format=layout) for images in self.given]
             found = timed_in_turn(
@@ -220,8 +227,9 @@ def measure(case: Case, rung: Variant, top: Peaks, peers: dict[str, dict[str, fl
     if rung.precision not in peers:
         peers[rung.precision] = case.peers(rung.precision)
     by_way = peers[rung.precision]
-    way = min(by_way, key=lambda name: by_way[name]) if by_way else None
-    best = None if way is None else by_way[way]
+    biased = {name: value for name, value in by_way.items() if not name.endswith(WITHOUT_BIAS)}
+    way = min(biased, key=lambda name: biased[name]) if biased else None
+    best = None if way is None else biased[way]
     floor = floor_seconds(top, case.moved, case.multiply_adds, rung.precision)
     return {
         "shape": str(case.shape),
@@ -237,6 +245,7 @@ def measure(case: Case, rung: Variant, top: Peaks, peers: dict[str, dict[str, fl
         "peer_milliseconds": best,
         "peer_way": way,
         "over_peer": None if best is None else best / (1e3 * found.median),
+        "bare_peer_milliseconds": min((by_way[name] for name in by_way if name not in biased), default=None),
         "error": error,
         "plain_error": case.plain_error,
         "runs": found.runs,
@@ -316,7 +325,8 @@ def record(path: Path, rows: Sequence[dict[str, Any]], top: Peaks) -> None:
             "cache holds. Medians, slow kernels' of fewer runs. Spread: interquartile range. TFLOP/s: two operations a "
             "multiply-add, those with padding included.",
             "PyTorch: its convolution with bias, without ReLU, cudnn.benchmark on; float32 in both layouts, TF32 and "
-            "half precision with channels last and, for half precision, with images that are float16 already.",
+            "half precision with channels last and, for half precision, with images that are float16 already. Without "
+            "bias: the faster layout of the convolution alone.",
             "Floor: the larger of images, outputs and weights moved once at the measured copy bandwidth, and the "
             "multiply-adds at the rate of a cuBLAS product of the same precision; for float32 at a third of TF32's, if "
             "that is more.",
