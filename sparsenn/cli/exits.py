@@ -73,10 +73,17 @@ def _message(error: BaseException) -> str | None:
             f"memory does not suffice ({error or 'no details'}); "
             "try a lower --memory-limit or --batch-size, or fewer inputs with --limit-inputs"
         )
+    if isinstance(error, ImportError) and not (error.name or "").startswith("sparsenn"):
+        return f"something that is needed cannot be loaded ({' '.join(str(error).split())}); install it{_source(error)}"
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return f"{place}{error.strerror or error}"
     return None
+
+
+def _source(error: ImportError) -> str:
+    """Where CUDA's libraries come from, if it is one of these that is missing."""
+    return ": pip install -U 'cupy-cuda13x[ctk]', or the CUDA Toolkit" if "libcu" in str(error) else ""
 
 
 def prepare_streams() -> None:

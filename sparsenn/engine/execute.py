@@ -165,7 +165,8 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
                 fitting = error.fitting if isinstance(error, OutOfMemoryError) else 0
             if fitting is not None:  # past the handler: only now are the failed batch's arrays let go of
                 too_many = too_many or last - first
-                size = fitting if 0 < fitting < last - first else (last - first) // 2
+                half = (last - first) // 2  # at least: what is free may be told wrong, or lie in pieces
+                size = min(fitting, half) if fitting > 0 else half
                 weights.drop()
                 gc.collect()
                 plan.backend.release()

@@ -90,7 +90,7 @@ def test_cuda_where_there_is_none(run: Run, problem: Path, device: str) -> None:
 
     if why_no_gpu() is None:
         pytest.skip("there is a GPU here")
-    refused(run("infer", problem, "--device", device), "cuda", "or use --device cpu")
+    refused(run("infer", problem, "--device", device), "or use --device cpu")
 
 
 @pytest.mark.parametrize("verb", ["infer", "info"])

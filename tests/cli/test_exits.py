@@ -28,6 +28,17 @@ def raising(error: BaseException) -> Callable[[], None]:
         (OSError("odd"), 2, "error: odd\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (BrokenPipeError(32, "Broken pipe"), 141, ""),
+        (
+            ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib"),
+            2,
+            "error: something that is needed cannot be loaded (No module named 'matplotlib'); install it\n",
+        ),
+        (
+            ImportError('Failure finding "libcublas.so.13":\nNo such file\n'),
+            2,
+            'error: something that is needed cannot be loaded (Failure finding "libcublas.so.13": No such file); '
+            "install it: pip install -U 'cupy-cuda13x[ctk]', or the CUDA Toolkit\n",
+        ),
     ],
 )
 def test_one_message_and_its_code(
@@ -45,10 +56,17 @@ def test_memory_message_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> N
     assert shown.count("\n") == 1
 
 
-def test_a_fault_of_the_program_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report_error(KeyError("lost")) == ExitCode.FAULT
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (KeyError("lost"), "KeyError: 'lost'"),
+        (ModuleNotFoundError("No module named 'sparsenn.lost'", name="sparsenn.lost"), "'sparsenn.lost'"),
+    ],
+)
+def test_a_fault_of_the_program_shows_where(error: Exception, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(error) == ExitCode.FAULT
     shown = capsys.readouterr().err
-    assert "KeyError: 'lost'" in shown
+    assert named in shown
     assert shown.endswith("error: a fault in sparsenn; please report it together with the lines above\n")
 
 

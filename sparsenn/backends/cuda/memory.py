@@ -24,9 +24,15 @@ _ALLOCATION_FAILED = 2
 
 
 def free_bytes() -> int:
-    """Return how much memory of the current device can still be taken, CuPy's own reserve included."""
+    """Return how much memory of the current device can still be taken, CuPy's own reserve included.
+
+    That is no more than CuPy's pool may take, where it has a limit (`CUPY_GPU_MEMORY_LIMIT`).
+    """
     cp = cupy()
-    return int(cp.cuda.runtime.memGetInfo()[0]) + int(cp.get_default_memory_pool().free_bytes())
+    pool = cp.get_default_memory_pool()
+    free = int(cp.cuda.runtime.memGetInfo()[0]) + int(pool.free_bytes())
+    limit = int(pool.get_limit())
+    return min(free, max(0, limit - int(pool.used_bytes()))) if limit else free
 
 
 def release_unused() -> None:

@@ -112,7 +112,7 @@ def _room() -> int:
     """Shared memory that a block can have on the current device; on an H200 where there is none to ask."""
     try:
         device = cupy().cuda.runtime.getDevice()
-    except ImportError:
+    except (ImportError, RuntimeError):  # no CuPy, or nothing that it could ask
         return SHARED_BYTES
     return device_limits(device).block_bytes
 

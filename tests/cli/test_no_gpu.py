@@ -1,0 +1,135 @@
+"""Verbs where CuPy is installed and there is no GPU: one line that says what was found, or the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparsenn.io import Model, write_fann, write_model
+from sparsenn.layers import Linear, ReLU
+from sparsenn.network import Network
+
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+CUPY = """
+import warnings
+from types import SimpleNamespace
+
+
+class CUDARuntimeError(RuntimeError):
+    status = 35
+
+
+def getDeviceCount():
+    raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+
+
+warnings.warn("CuPy may not function correctly because multiple CuPy packages are installed")
+runtime = SimpleNamespace(
+    CUDARuntimeError=CUDARuntimeError,
+    getDeviceCount=getDeviceCount,
+    runtimeGetVersion=lambda: 13020,
+    driverGetVersion=lambda: 0,
+)
+cuda = SimpleNamespace(runtime=runtime)
+"""
+"""As CuPy answers where there is no driver, with the warning that it gives when two packages of it are installed."""
+
+NO_DRIVER = (
+    "error: CUDA finds no NVIDIA driver: install one, or give the container access to the GPU, or use --device cpu\n"
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, str]:
+    """An environment in which that CuPy is imported, and each warning shown."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "cupy.py").write_text(CUPY)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "always::UserWarning"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """40 rows of 3 inputs and 2 targets."""
+    rng = np.random.default_rng(41)
+    path = tmp_path / "table.train"
+    write_fann(path, rng.uniform(-1, 1, (40, 3)).astype(np.float32), rng.uniform(-1, 1, (40, 2)).astype(np.float32))
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model of such rows."""
+    rng = np.random.default_rng(42)
+    layers = (Linear(rng.normal(size=(3, 5)), None, ReLU()), Linear(rng.normal(size=(5, 2)), None, ReLU()))
+    path = tmp_path / "model.h5"
+    write_model(path, Model(Network(layers), "mse", classes=False))
+    return path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("infer", "{problem}"),
+        ("infer", "{model}", "--inputs", "{table}"),
+        ("ladder", "spmspm", "--dataset", "{problem}"),
+        ("ladder", "gemm"),
+        ("roofline",),
+        ("roofline", "conv2d"),
+        ("tune", "coarsened", "--operation", "spmspm", "--dataset", "{problem}"),
+        ("train", "{table}", "--hidden", "4", "--epochs", "1", "--output", "{table}.h5"),
+    ],
+    ids=" ".join,
+)
+def test_a_gpu_that_is_asked_for_is_one_line_and_exit_code_2(
+    spawn: Spawn, settings: dict[str, str], problem: Path, model: Path, table: Path, arguments: tuple[str, ...]
+) -> None:
+    named = {"problem": problem, "model": model, "table": table}
+    process = spawn(*(part.format(**named) for part in arguments), "--device", "cuda", env=settings)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (2, "", NO_DRIVER)
+    assert not Path(f"{table}.h5").exists()
+
+
+def test_auto_takes_the_cpu_and_says_so_in_the_plan(
+    spawn: Spawn, settings: dict[str, str], problem: Path, model: Path, table: Path
+) -> None:
+    process = spawn("infer", problem, "--json", "-", env=settings)
+    out, err = process.communicate(timeout=120)
+    found = json.loads(out)
+    assert (process.returncode, found["verified"]) == (0, True)
+    assert found["plan"]["device"].startswith("cpu")
+    assert "error" not in err
+    assert "warning" not in err
+    process = spawn("infer", model, "--inputs", table, env=settings)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_kernels_are_listed_without_cupy(spawn: Spawn, settings: dict[str, str]) -> None:
+    process = spawn("kernels", env=settings)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert "cuda" in out
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_hidden(spawn: Spawn, problem: Path) -> None:
+    process = spawn("infer", problem, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("error: CUDA finds no NVIDIA GPU (cudaErrorNoDevice")
+    assert err.endswith("; CUDA_VISIBLE_DEVICES='' may hide it: unset that, check nvidia-smi, or use --device cpu\n")
+    assert err.count("\n") == 1
+    process = spawn("infer", problem, env={"CUDA_VISIBLE_DEVICES": ""})
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert " on cpu (" in " ".join(out.split())

@@ -1,0 +1,99 @@
+"""`sparsenn infer` where a GPU's memory does not suffice: batches are cut and a note says so, or one line says why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scarce_memory import StandIn, StandInBackend, limited, occupied
+from typer.testing import Result
+
+from sparsenn.io import Model, write_idx, write_model
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ReLU
+from sparsenn.network import Network
+
+Run = Callable[..., Result]
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+MIB = 1 << 20
+SIDE, FILTERS, IMAGES = 256, 16, 24
+"""An image takes 256 KiB on the device, and 4 MiB behind the convolution."""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> tuple[object, ...]:
+    """What runs a model of one convolution on some images."""
+    rng = np.random.default_rng(51)
+    layers = (Conv2d(rng.integers(-2, 3, (FILTERS, 1, 3, 3)), None, ReLU()), AvgPool2d(SIDE - 2), Flatten())
+    model, pixels, labels = (tmp_path / name for name in ("model.h5", "images.idx", "labels.idx"))
+    write_model(model, Model(Network(layers, (1, SIDE, SIDE)), "cross_entropy", classes=True))
+    write_idx(pixels, rng.integers(0, 256, (IMAGES, SIDE, SIDE)).astype(np.uint8))
+    write_idx(labels, rng.integers(0, FILTERS, IMAGES).astype(np.uint8))
+    return "infer", model, "--inputs", pixels, "--labels", labels, "--device", "cuda"
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A stand-in for a GPU, which `--device cuda` takes."""
+    cupy = StandIn(256 * MIB)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr("sparsenn.engine.kernels.backend_for", lambda device: StandInBackend(cupy))
+    return cupy
+
+
+def test_a_batch_that_is_cut_is_noted(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
+    with occupied(stand_in, 4 * MIB):
+        done = run(*arguments, "--batch-size", IMAGES)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"Memory did not suffice for {IMAGES} rows at a time: " in done.stdout
+
+
+def test_where_not_one_image_fits_it_is_one_line(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
+    with limited(stand_in, 200 << 10):
+        done = run(*arguments, "--batch-size", IMAGES)
+    assert (done.exit_code, done.stdout) == (2, "")
+    check_message(done.stderr)
+
+
+def check_message(said: str) -> None:
+    assert said.startswith("error: ")
+    assert said.endswith(
+        "the device's memory does not suffice for 1 rows; not a single row fits: free memory on the device, or use "
+        "--device cpu\n"
+    )
+    assert said.count("\n") == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mebibytes", [32, 2])
+def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], mebibytes: int) -> None:
+    """CuPy itself keeps to the limit: 32 MiB hold some images at a time, 2 MiB not one."""
+    limit = {"CUPY_GPU_MEMORY_LIMIT": str(mebibytes * MIB)}
+    process = spawn(*arguments, "--batch-size", IMAGES, env=limit)
+    out, err = process.communicate(timeout=240)
+    if mebibytes == 32:
+        assert (process.returncode, err) == (0, "")
+        assert f"Memory did not suffice for {IMAGES} rows at a time: " in out
+    else:
+        assert (process.returncode, out) == (2, "")
+        check_message(err)
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_another_program_has_filled(spawn: Spawn, arguments: tuple[object, ...]) -> None:
+    with occupied(import_module("cupy"), 8 * MIB):
+        asked_for = spawn(*arguments)
+        out, err = asked_for.communicate(timeout=240)
+        left_to_choose = spawn(*arguments[:-1], "auto")
+        found, noted = left_to_choose.communicate(timeout=240)
+    assert (asked_for.returncode, out) == (2, "")
+    assert err.startswith("error: cuda:0 cannot be used (")
+    assert err.endswith("; see in nvidia-smi what occupies it, or use --device cpu\n")
+    assert err.count("\n") == 1
+    assert (left_to_choose.returncode, noted) == (0, "")
+    assert " on cpu (" in " ".join(found.split())

@@ -1,0 +1,213 @@
+"""Memory that runs out on a GPU: batches are cut by themselves, and where that does not help, it is said.
+
+The tests run on a GPU, most of whose memory is taken away for a while, and everywhere on a stand-in for one.
+"""
+
+import gc
+import re
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scarce_memory import GRAIN, StandIn, limited, occupied, on_stand_in, settle
+
+from sparsenn.engine import execute, plan
+from sparsenn.errors import OutOfMemoryError
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, SparseLinear
+from sparsenn.network import Network
+
+MIB = 1 << 20
+SLACK = 8 * GRAIN
+"""What a device may take for its own books."""
+
+MOST_ATTEMPTS = 30
+"""Times that a batch may be cut. Halving 200,000 rows down to one takes 18."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where the tests run: its CuPy, the rows that do not fit into what is left of its memory, and what that is."""
+
+    name: str
+    cupy: Any
+    rows: int
+    left: int
+
+    def plan(self, network, inputs, kernel, **options):
+        if self.name == "cuda":
+            return plan(network, inputs, device="cuda", kernel=kernel, **options)
+        return on_stand_in(plan(network, inputs, device="cpu", **options), self.cupy)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    if request.param == "cuda":
+        return Device("cuda", import_module("cupy"), 200_000, 192 * MIB)
+    cupy = StandIn(512 * MIB)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    return Device("stand-in", cupy, 2000, 2 * MIB)
+
+
+WAYS = pytest.mark.parametrize("way", [occupied, limited])
+
+
+# ---- Problems whose numbers are multiples of powers of two, so that all sums are exact in float32 -----------------
+
+
+def bits(rng, rows, width):
+    return from_dense(rng.random((rows, width), np.float32) < 0.1)
+
+
+def sparse(rng, rows):
+    widths = (256, 1024, 1024, 8)
+    layers = []
+    for inputs, outputs in pairwise(widths):
+        weights = rng.choice([-0.25, 0.25, 0.5], (inputs, outputs)) * (rng.random((inputs, outputs)) < 32 / inputs)
+        layers.append(SparseLinear.from_scipy(sp.csc_array(weights.astype(np.float32)), -1.0, ReLU(4)))
+    return Network(tuple(layers)), bits(rng, rows, widths[0])
+
+
+def dense(rng, rows, widths):
+    layers = tuple(
+        Linear(rng.integers(-2, 3, (inputs, outputs)) / 8, rng.integers(-4, 1, outputs) / 2, ReLU(4))
+        for inputs, outputs in pairwise(widths)
+    )
+    return Network(layers), bits(rng, rows, widths[0])
+
+
+def images(rng, rows):
+    layers = (
+        *(Conv2d(rng.integers(-2, 3, (16, 1, 3, 3)), rng.integers(-3, 1, 16), ReLU(), padding=1), MaxPool2d(2)),
+        *(Flatten(), Linear(rng.integers(-1, 2, (1024, 8)) / 4, np.full(8, -4.0), ReLU())),
+    )
+    return Network(layers, (1, 16, 16)), bits(rng, rows, 256)
+
+
+PROBLEMS = {
+    "sparse": (sparse, "auto", {}),
+    "sparse, by chunks": (sparse, "chunks", {}),
+    "sparse, by tile": (sparse, "tile", {}),
+    "sparse, weights streamed": (sparse, "chunks", {"weight_memory": 1}),
+    "sparse, every row kept": (sparse, "auto", {"compaction": False, "deduplication": False}),
+    "dense": (lambda rng, rows: dense(rng, rows, (64, 1024, 1024, 8)), "auto", {}),
+    "dense, own product": (lambda rng, rows: dense(rng, rows, (64, 1024, 1024, 8)), "matmul_relu", {}),
+    "dense, narrow": (lambda rng, rows: dense(rng, 2 * rows, (256, 128, 8)), "auto", {}),
+    "convolution": (lambda rng, rows: images(rng, rows // 4), "auto", {}),
+    "convolution, on tensor cores": (lambda rng, rows: images(rng, rows // 4), "implicit_float32", {}),
+    "convolution, by columns": (lambda rng, rows: images(rng, rows // 4), "library", {}),
+}
+
+
+# ---- Batches that are cut -----------------------------------------------------------------------------------------
+
+
+def parts(result):
+    outputs = result.outputs
+    return [array.tobytes() for array in (outputs.indptr, outputs.indices, outputs.expanded_values())]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@WAYS
+def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeypatch, device, way, problem):
+    make, kernel, options = PROBLEMS[problem]
+    network, inputs = make(rng, device.rows)
+    rows, failures, pool = inputs.shape[0], [], device.cupy.get_default_memory_pool()
+    chosen = device.plan(network, inputs, kernel, batch_size=rows, **options)
+    release = chosen.backend.release
+
+    def failed():
+        failures.append(way)
+        assert len(failures) <= MOST_ATTEMPTS, "a batch is cut again and again"
+        release()
+
+    monkeypatch.setattr(chosen.backend, "release", failed)
+    expected = execute(chosen, inputs)
+    assert (expected.notes, len(expected.batches), failures) == ((), 1, [])
+    assert 0 < expected.categories.size < rows
+    settle(device.cupy)
+    held = pool.used_bytes()
+    with way(device.cupy, device.left):
+        found = execute(chosen, inputs)
+        settle(device.cupy)
+        assert pool.used_bytes() <= held
+    sizes = [batch.owner.size for batch in found.batches]
+    told = re.fullmatch(rf"Memory did not suffice for {rows:,} rows at a time: ([\d,]+) were taken\.", *found.notes)
+    taken = int(told[1].replace(",", ""))
+    assert failures
+    assert taken in sizes
+    assert rows / 2000 < taken <= max(sizes) <= rows / 2
+    assert sum(sizes) == rows
+    assert np.array_equal(found.categories, expected.categories)
+    assert parts(found) == parts(expected)
+    assert [entry.nonzeros for entry in found.statistics] == [entry.nonzeros for entry in expected.statistics]
+
+
+@WAYS
+def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, device, way):
+    """An image's outputs take more than is left; the image itself does not."""
+    side, left = (2048, 64 * MIB) if device.name == "cuda" else (512, 4 * MIB)
+    network = Network((Conv2d(rng.integers(-2, 3, (8, 1, 3, 3)), None, ReLU()), MaxPool2d(64)), (1, side, side))
+    few = [np.sort(rng.choice(side * side, 1000, replace=False)) for _ in range(3)]
+    inputs = CSR((3, side * side), np.arange(4) * 1000, np.concatenate(few).astype(np.int32), np.ones(1, np.float32))
+    chosen = device.plan(network, inputs, "auto", batch_size=3)
+    expected = execute(chosen, inputs)
+    with way(device.cupy, left), pytest.raises(OutOfMemoryError) as caught:
+        execute(chosen, inputs)
+    said = str(caught.value)
+    assert caught.value.fitting == 0
+    assert re.search(r"the device's memory does not suffice for \d rows; not a single row fits: free memory", said)
+    assert said.endswith("or use --device cpu")
+    assert said.splitlines() == [said]
+    del caught
+    again = execute(chosen, inputs)
+    assert again.notes == ()
+    assert parts(again) == parts(expected)
+
+
+@WAYS
+def test_weights_that_do_not_fit_are_named(rng, device, way):
+    weights = rng.random((1000, 6000), np.float32)
+    weights[weights < 0.75] = 0
+    network, inputs = Network((SparseLinear.from_scipy(sp.csc_array(weights), -1.0, ReLU()),)), bits(rng, 3, 1000)
+    chosen = device.plan(network, inputs, "auto", batch_size=3)
+    expected = execute(chosen, inputs)
+    with way(device.cupy, 4 * MIB), pytest.raises(OutOfMemoryError) as caught:
+        execute(chosen, inputs)
+    said = str(caught.value)
+    assert re.fullmatch(
+        r"[0-9,]+ bytes of weights: the device has [0-9,]+ bytes left; free some, lower --weight-memory, "
+        r"or use --device cpu",
+        said,
+    )
+    del caught
+    assert parts(execute(chosen, inputs)) == parts(expected)
+
+
+# ---- The tests' own means -----------------------------------------------------------------------------------------
+
+
+@WAYS
+@pytest.mark.parametrize("fails", [False, True])
+def test_memory_is_taken_away_and_given_back_also_after_a_failure(device, way, fails):
+    cp = device.cupy
+    pool = cp.get_default_memory_pool()
+    settle(cp)
+    before = cp.cuda.runtime.memGetInfo()[0]
+    limit = pool.get_limit()
+    with suppress(ZeroDivisionError), way(cp, device.left):
+        if way is occupied:
+            assert abs(cp.cuda.runtime.memGetInfo()[0] - device.left) <= SLACK
+        else:
+            assert pool.get_limit() == pool.total_bytes() + device.left
+        if fails:
+            raise ZeroDivisionError
+    gc.collect()
+    assert pool.get_limit() == limit
+    assert abs(cp.cuda.runtime.memGetInfo()[0] - before) <= SLACK
