@@ -6,6 +6,10 @@ inline void show_to_engines() {}
 
 inline void barrier_expect(uint64* place, unsigned bytes) { count_at_barrier(existing_barrier(place), 1, bytes); }
 
+inline void barrier_arrive_if(uint64* place, bool wanted) {
+    if (wanted) barrier_arrive(place);
+}
+
 inline void copy_bulk(unsigned to, const void* from, unsigned bytes, uint64* barrier) {
     if (bytes % 16 || to % 16 || to + bytes > emulated::SHARED) emulated::fail("a copy's size or place");
     if (reinterpret_cast<uintptr_t>(from) % 16) emulated::fail("a copy's source is not aligned");

@@ -29,11 +29,12 @@ def compile_log(source: str, name: str, arch: str, options: Sequence[str]) -> tu
 
 
 def faults(log: str) -> list[str]:
-    """Return the lines of a log that are warnings or errors, or that tell of registers spilt to memory."""
+    """Return the lines of a log that are warnings or errors, or tell of registers spilt or of products one by one."""
     found = []
     for line in log.splitlines():
         costs = _COSTS.search(line)
-        if (costs and any(map(int, costs.groups()))) or (line.strip() and not _ROUTINE.match(line)):
+        routine = _ROUTINE.match(line) and "Performance Loss" not in line
+        if (costs and any(map(int, costs.groups()))) or (line.strip() and not routine):
             found.append(line)
     return found
 

@@ -15,6 +15,8 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs the NVRTC packages of s
 KERNELS = Path(cuda.__file__).parent / "kernels"
 SOURCES = sorted(str(path.relative_to(KERNELS)) for path in KERNELS.rglob("*.cu"))
 ARCHITECTURES = ("sm_80", "sm_90")
+SERIALIZED = "conv2d/42_warpgroup_half.cu"
+"""Multiplies by instructions that go on by themselves, unless the compiler sees a reason to wait for each."""
 
 for found in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
     importlib.import_module(found.name)  # modules declare the programs that they use
@@ -65,6 +67,17 @@ def test_planted_fault_is_found(body, fault):
     done, log = compile_log(source, "planted.cu", "sm_90", COMPILE_OPTIONS)
     assert done, log
     assert any(fault in line for line in faults(log)), log
+
+
+def test_products_that_wait_for_each_other_are_found():
+    text = source_text(SERIALIZED)
+    right = "close_products();\n            await_products<1>();\n"
+    assert right in text
+    text = text.replace(right, f"{right} sums[0] += tile;\n")
+    (defines, *_) = next(program for program in PROGRAMS if program.source == SERIALIZED).builds()
+    done, log = compile_log(text, SERIALIZED, "sm_90a", [*COMPILE_OPTIONS, *define_options(defines)])
+    assert done, log
+    assert any("serialized" in line for line in faults(log)), log
 
 
 def test_planted_error_is_found():

@@ -1,5 +1,6 @@
 """Machine code that the package compiles by itself, with an NVRTC that only takes notes."""
 
+import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,15 @@ from sparsenn.errors import DeviceError, ResourceError
 SOURCE = SOURCES[HALF]
 
 
+def elf(text):
+    """A file with a header, a text, and a table of one segment at its end, whose last byte is zero."""
+    body = text.encode()
+    header = b"\x7fELF".ljust(0x20, b"\0") + struct.pack("<QQI", 64 + len(body), 64, 0)
+    return (header + struct.pack("<HHHHHH", 64, 56, 1, 0, 0, 0)).ljust(64, b"\0") + body + bytes(56)
+
+
 class FakeNVRTC:
-    """Compiles a source to its own text; `poison` in it does not compile."""
+    """Compiles a source to a file that holds its text; `poison` in it does not compile."""
 
     class NVRTCError(RuntimeError):
         pass
@@ -44,7 +52,7 @@ class FakeNVRTC:
         return f"{program.name}(1): error: poison"
 
     def getCUBIN(self, program):  # noqa: N802
-        return program.text.encode()
+        return elf(program.text)[:-1]  # as CuPy does
 
     def destroyProgram(self, program):  # noqa: N802
         self.left -= 1
@@ -77,10 +85,20 @@ def test_code_is_compiled_once_and_kept(cache):
     path = made(nvrtc)
     assert path.parent == cache
     assert path.name.startswith("some-")
-    assert path.read_bytes() == b"code"
+    assert path.read_bytes() == elf("code")
     assert nvrtc.options == [("-DN=1", *machine_code.CUPY_OPTIONS, f"-arch={ARCHITECTURE}")]
     assert made(nvrtc) == path
     assert len(nvrtc.options) == 1
+
+
+@pytest.mark.parametrize("damaged", [b"", b"code", elf("code")[:-9]])
+def test_a_damaged_file_is_made_anew(damaged, cache):
+    nvrtc = FakeNVRTC()
+    path = made(nvrtc)
+    path.write_bytes(damaged)
+    assert made(nvrtc) == path
+    assert path.read_bytes() == elf("code")
+    assert len(nvrtc.options) == 2
 
 
 def test_other_code_goes_to_another_file(cache):
@@ -107,7 +125,7 @@ def test_without_a_folder_to_write_to_the_file_lives_as_long_as_the_process(tmp_
     in_the_way.touch()
     monkeypatch.setenv("SPARSENN_CACHE", str(in_the_way))
     path = made(FakeNVRTC(), text="kept elsewhere")
-    assert path.read_bytes() == b"kept elsewhere"
+    assert path.read_bytes() == elf("kept elsewhere")
     assert not path.is_relative_to(tmp_path)
 
 
@@ -131,8 +149,8 @@ def fresh_modules():
 def test_the_loader_asks_for_it_where_a_source_needs_an_architecture(cache, monkeypatch, fresh_modules):
     nvrtc = FakeNVRTC()
     monkeypatch.setitem(sys.modules, "cupy", cupy_with(nvrtc))
-    build = next(program for program in PROGRAMS if program.source == SOURCE).builds()
-    found = module(SOURCE, next(build))
+    program = next(program for program in PROGRAMS if program.source == SOURCE)
+    found = module(SOURCE, next(program.builds()), program.architecture)
     assert Path(found.path).parent == cache
     assert nvrtc.options[0][-1] == f"-arch={ARCHITECTURE}"
 
@@ -141,4 +159,4 @@ def test_the_loader_says_which_kernel_does_not_compile(cache, monkeypatch, fresh
     monkeypatch.setitem(sys.modules, "cupy", cupy_with(FakeNVRTC()))
     monkeypatch.setattr(loader, "source_text", lambda path: "poison")
     with pytest.raises(DeviceError, match=r"42_warpgroup_half\.cu \(N=1\) cannot be compiled for cuda:0"):
-        module(SOURCE, {"N": 1})
+        module(SOURCE, {"N": 1}, ARCHITECTURE)

@@ -72,7 +72,7 @@ def watch(path: Path) -> None:
     make = loader._module.__wrapped__
 
     @cache
-    def watched(source: str, defines: tuple[tuple[str, int | str], ...], device: int) -> WatchedModule:
-        return WatchedModule(make(source, defines, device), source, tell)
+    def watched(source: str, *arguments: Any) -> WatchedModule:
+        return WatchedModule(make(source, *arguments), source, tell)
 
     loader._module = watched

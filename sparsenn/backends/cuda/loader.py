@@ -78,13 +78,14 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
     return tuple(f"-D{name}={defines[name]}" for name in sorted(defines))
 
 
-def module(source_path: str, defines: Mapping[str, int | str] | None = None) -> Any:
+def module(source_path: str, defines: Mapping[str, int | str] | None = None, architecture: str | None = None) -> Any:
     """Return the compiled `cupy.RawModule` of a source file for the current device; compiled on first use.
 
     Parameters
     ----------
     source_path : within the package's `kernels` folder, such as `spmspm/01_naive.cu`.
     defines : macros and their values.
+    architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
 
     Raises
     ------
@@ -92,7 +93,7 @@ def module(source_path: str, defines: Mapping[str, int | str] | None = None) -> 
         It cannot be compiled or loaded here.
     """
     device = cupy().cuda.runtime.getDevice()
-    return _module(source_path, tuple(sorted((defines or {}).items())), device)
+    return _module(source_path, tuple(sorted((defines or {}).items())), device, architecture)
 
 
 _spent: list[float] = []
@@ -108,11 +109,12 @@ def compile_seconds() -> float:
 
 
 @cache
-def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
+def _module(
+    source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None = None
+) -> Any:
     cp = cupy()
     start = time.perf_counter()
     text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
-    architecture = _architecture_of(source_path)
     try:
         if architecture is None:
             built = cp.RawModule(code=text, options=options)
@@ -132,8 +134,10 @@ def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device
 
 
 @cache
-def _kernel(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
-    return _module(source_path, defines, device).get_function(name)
+def _kernel(
+    source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None, name: str
+) -> Any:
+    return _module(source_path, defines, device, architecture).get_function(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +171,8 @@ class Program:
         for define, value in defines.items():
             assert value in self.choices[define], f"{self.source}: {define}={value} was never compiled in the tests"
         chosen = {define: values[0] for define, values in self.choices.items()} | defines
-        return _kernel(self.source, tuple(sorted(chosen.items())), cupy().cuda.runtime.getDevice(), name)
+        device = cupy().cuda.runtime.getDevice()
+        return _kernel(self.source, tuple(sorted(chosen.items())), device, self.architecture, name)
 
 
 PROGRAMS: list[Program] = []
@@ -178,7 +183,3 @@ def program(source: str, architecture: str | None = None, /, **choices: tuple[in
     """Declare a source file and what its defines may be, and the only architecture that has its instructions."""
     PROGRAMS.append(Program(source, choices, architecture))
     return PROGRAMS[-1]
-
-
-def _architecture_of(source: str) -> str | None:
-    return next((program.architecture for program in PROGRAMS if program.source == source), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,9 @@ from sparsenn.errors import ResourceError
 from sparsenn.storage import cache_folder, replacing
 
 __all__ = ["machine_code"]
+
+ELF_HEADER = 64
+"""Bytes."""
 
 CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")
 """What CuPy adds to every compilation."""
@@ -42,7 +46,7 @@ def machine_code(cp: Any, name: str, text: str, options: tuple[str, ...], archit
     for folder in _folders():
         path = folder / file
         try:
-            if path.is_file():
+            if path.is_file() and _is_whole(path.read_bytes()):
                 return path
             code = code or _compiled(nvrtc, name, text, every)
             folder.mkdir(parents=True, exist_ok=True)
@@ -72,6 +76,7 @@ def _temporary() -> TemporaryDirectory[str]:
 
 
 def _compiled(nvrtc: Any, name: str, text: str, options: tuple[str, ...]) -> bytes:
+    """Return machine code as a whole ELF file. CuPy takes the last byte for the end of a text and drops it."""
     program = nvrtc.createProgram(text, name, (), ())
     try:
         nvrtc.compileProgram(program, options)
@@ -80,4 +85,15 @@ def _compiled(nvrtc: Any, name: str, text: str, options: tuple[str, ...]) -> byt
         raise RuntimeError(f"{error}: {nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
-    return code
+    return code.ljust(_elf_size(code), b"\0")
+
+
+def _is_whole(code: bytes) -> bool:
+    return len(code) >= ELF_HEADER and code.startswith(b"\x7fELF") and len(code) >= _elf_size(code)
+
+
+def _elf_size(code: bytes) -> int:
+    """Return where the tables of an ELF file of 64 bits end, one of which is its last part."""
+    segments, sections = struct.unpack_from("<QQ", code, 0x20)
+    segment_size, segment_count, section_size, section_count = struct.unpack_from("<4H", code, 0x36)
+    return max(int(segments + segment_size * segment_count), int(sections + section_size * section_count))

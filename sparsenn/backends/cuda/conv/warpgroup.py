@@ -82,12 +82,11 @@ def _fits(kind: Kind, geometry: Geometry) -> str | None:
 
 
 def why_not_here() -> str | None:
-    """Return why the current device cannot run the kernels; None if it can, or where there is no CuPy to ask."""
+    """Return why the current device cannot run the kernels; None if it can, or where there is none to ask."""
     try:
-        cp = cupy()
-    except ImportError:
+        capability = int(cupy().cuda.Device().compute_capability)
+    except (ImportError, RuntimeError):
         return None
-    capability = int(cp.cuda.Device().compute_capability)
     if capability == CAPABILITY:
         return None
     return f"the GPU has compute capability {capability / 10:.1f}; the kernel is written for {CAPABILITY / 10:.1f}"
@@ -137,7 +136,7 @@ def _prepared(
         raise UsageError(f"the device's shared memory has no room for {geometry}")
     lay_out = built(LAYING_OUT, "unit_planes", _layout_defines(kind, half_rows), device)
     defines = _kernel_defines(kind, made.tile, made.row.run(geometry), half_rows, activation)
-    multiply = built(SOURCES[kind], "conv2d", defines, device)
+    multiply = built(SOURCES[kind], "conv2d", defines, device, ARCHITECTURE)
     return _Prepared(lay_out, multiply, made, made.layout_numbers(geometry, count), made.numbers(geometry, count))
 
 
@@ -230,7 +229,7 @@ def why_not_numbers(kind: Kind, numbers: Mapping[str, int], geometry: Geometry, 
     if reason is None and (numbers["down"], numbers["across"], numbers["columns"]) not in SHAPES[kind]:
         reason = "the kernel is not made for tiles of that shape"
     if reason is None and plan(kind, geometry, max(1, count), Limits(), Tile(**numbers)) is None:
-        reason = "the tile takes more shared memory or registers than there are"
+        reason = "the tile takes more shared memory or registers than there are, or has one band for several chunks"
     return reason
 
 

@@ -73,7 +73,7 @@ SLAB, FETCH, ALONE = 40.0, 1600.0, 120.0
 """Clocks of a slab's barriers, from asking for filters to having them, and of sums that nobody else's products hide."""
 
 BLOCK, LATENCY, STORED = 3000.0, 800.0, 6.0
-"""Clocks of a block's beginning, from asking for pixels to having the first of them, and of storing a place's outputs."""
+"""Clocks of a block's beginning, from asking for pixels to having the first, and of storing a place's outputs."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Row:
         return rows * self.pitch + geometry.output_width
 
     def run(self, geometry: Geometry) -> int:
-        """Return of how many places in line all have outputs, side by side and aligned, or none; counted from place 0."""
+        """Return of how many places in line, counted from 0, all have outputs, side by side and aligned, or none."""
         return gcd(LONGEST_RUN, self.pitch, geometry.output_width)
 
 
@@ -126,7 +126,8 @@ class Tile:
     steps : of depth, in a chunk.
     stages : slabs of filters in shared memory.
     blocks : of a multiprocessor.
-    bands : of pixels in shared memory, one of which comes while the other is multiplied; or one.
+    bands : of pixels in shared memory: two, one of which comes while the other is multiplied; or, if the channels are
+        one chunk, one.
     """
 
     down: int
@@ -169,6 +170,7 @@ class Tile:
             "COLUMNS": self.columns,
             "STEPS": self.steps,
             "STAGES": self.stages,
+            "BANDS": self.bands,
             "BLOCKS": self.blocks,
         }
 
@@ -220,7 +222,7 @@ class Plan:
             *(geometry.filters, geometry.output_height, geometry.output_width),
             *(*geometry.kernel, *geometry.padding, *geometry.dilation),
             *(self.row.pitch, self.row.tall, self.places, self.band),
-            *(self.chunks, self.tile.bands, self.tiles_down, self.tiles),
+            *(self.chunks, self.tiles_down, self.tiles),
         )
         return tuple(map(np.int32, found))
 
@@ -252,7 +254,7 @@ def fitting(kind: Kind, geometry: Geometry, count: int, limits: Limits, tile: Ti
     made = cut(kind, geometry, count, tile)
     room = min(limits.block_bytes, limits.multiprocessor_bytes // tile.blocks - RESERVED)
     fits = made.shared_bytes <= room and made.band <= PLACES and made.places <= MOST_NUMBERS
-    return made if fits and _enough_registers(kind, tile) else None
+    return made if fits and (tile.bands > 1 or made.chunks == 1) and _enough_registers(kind, tile) else None
 
 
 def cut(kind: Kind, geometry: Geometry, count: int, tile: Tile) -> Plan:
@@ -263,7 +265,7 @@ def cut(kind: Kind, geometry: Geometry, count: int, tile: Tile) -> Plan:
     tiles = down * parts_of(row.outputs(geometry, count), tile.places)
     band = tile.places + row.reach
     shared = tile.stages * tile.slab_bytes(kind) + tile.bands * tile.band_bytes(kind, band)
-    shared += BARRIER_BYTES * 2 * (tile.stages + MOST_BANDS)
+    shared += BARRIER_BYTES * 2 * (tile.stages + tile.bands)
     return Plan(tile, row, band, chunks, down, tiles, shared)
 
 

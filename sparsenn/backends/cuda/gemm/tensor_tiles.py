@@ -171,9 +171,15 @@ def work(
 
 
 @cache
-def built(source: str, name: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
+def built(
+    source: str,
+    name: str,
+    defines: tuple[tuple[str, int | str], ...],
+    device: int,
+    architecture: str | None = None,
+) -> Any:
     """Return a kernel for the device `device`, the current one, which may use all of its shared memory."""
-    kernel = module(source, dict(defines)).get_function(name)
+    kernel = module(source, dict(defines), architecture).get_function(name)
     kernel.max_dynamic_shared_size_bytes = device_limits(device).block_bytes
     kernel.preferred_shared_memory_carveout = WHOLE
     return kernel

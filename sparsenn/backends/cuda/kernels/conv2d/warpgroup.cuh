@@ -18,7 +18,8 @@
 //
 // KIND: of `enum Kind`; floats are split in two in advance, so that there are two bands and two slabs. INPUT: float or
 // half_bits, of the outputs. WARPGROUPS_M x WARPGROUPS_N warpgroups share a tile, each with 64 filters and COLUMNS
-// places. STEPS: of 32 bytes of depth, in a chunk. RUN: 4, 2 or 1; of so many places in line, from a multiple of it on, all
+// places. STEPS: of 32 bytes of depth, in a chunk. BANDS: 2, one of which comes while the other is multiplied, or, if the
+// channels are one chunk, 1. RUN: 4, 2 or 1; of so many places in line, from a multiple of it on, all
 // outputs are kept, side by side and aligned, or none is. BLOCKS: that share a multiprocessor. ACTIVATION: of `enum
 // Activation`.
 #pragma once
@@ -35,10 +36,8 @@ constexpr int SPLITS = KIND == TENSOR_FLOAT32 ? 2 : 1;  // pieces of a number
 constexpr int CHUNK_UNITS = 2 * STEPS;
 constexpr int ROW_UNITS = CHUNK_UNITS * ROWS;  // units of 64 filters in a slab, of one piece
 constexpr int SLAB_BYTES = 16 * SPLITS * ROW_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BYTES;
-constexpr int MOST_BANDS = 2;
-constexpr float LARGE = 1e38f;
 
-static_assert(STAGES >= 2 && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024, "what the plan chooses from");
+static_assert(STAGES >= 2 && (BANDS == 1 || BANDS == 2) && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024, "what the plan chooses from");
 
 struct Shape {
     int count, channels, height, width, filters, out_height, out_width;
@@ -46,15 +45,15 @@ struct Shape {
     int pitch, tall;
     int plane;  // places that are laid out
     int band;   // places of a band
-    int chunks, bands;  // bands: how many there is room for
+    int chunks;
     int tiles_down, tiles;
 
     __device__ __forceinline__ int taps() const { return kernel_height * kernel_width; }
     __device__ __forceinline__ int out_plane() const { return out_height * out_width; }
     __device__ __forceinline__ int slabs() const { return chunks * taps(); }
     // The tiles of this block.
-    __device__ __forceinline__ int own_tiles() const { return (tiles - block_number() - 1) / static_cast<int>(gridDim.x) + 1; }
-    __device__ __forceinline__ int tile(int number) const { return block_number() + number * gridDim.x; }
+    __device__ __forceinline__ int own_tiles() const { return (tiles - static_cast<int>(blockIdx.x) - 1) / static_cast<int>(gridDim.x) + 1; }
+    __device__ __forceinline__ int tile(int number) const { return static_cast<int>(blockIdx.x) + number * gridDim.x; }
     __device__ __forceinline__ int first_place(int number) const { return tile(number) / tiles_down * BN; }
     __device__ __forceinline__ int first_filter(int number) const { return tile(number) % tiles_down * BM; }
     __device__ __forceinline__ int piece_units() const { return CHUNK_UNITS * band; }  // of a band, one piece
@@ -69,10 +68,10 @@ struct Memory {
     __device__ __forceinline__ Memory(unsigned char* shared, const Shape& shape) {
         stages = shared_address(shared);
         bands = stages + STAGES * STAGE_BYTES;
-        full = reinterpret_cast<uint64*>(shared + STAGES * STAGE_BYTES + shape.bands * shape.band_bytes());
+        full = reinterpret_cast<uint64*>(shared + STAGES * STAGE_BYTES + BANDS * shape.band_bytes());
         empty = full + STAGES;
         band_full = empty + STAGES;
-        band_empty = band_full + MOST_BANDS;
+        band_empty = band_full + BANDS;
     }
 };
 
@@ -105,7 +104,7 @@ struct Output {
 
 // Ask for a band once there is room for it; bands are those of each tile's chunks.
 __device__ __forceinline__ void bring_band(const Shape& shape, const Memory& memory, const uint4* laid, int number) {
-    const int turn = number / shape.bands, which = number - turn * shape.bands;
+    const int turn = number / BANDS, which = number % BANDS;
     const int tile = number / shape.chunks, chunk = number - tile * shape.chunks;
     if (turn > 0) barrier_wait(memory.band_empty + which, turn - 1 & 1);
     barrier_expect(memory.band_full + which, shape.band_bytes());
@@ -122,7 +121,7 @@ __device__ __forceinline__ void bring_band(const Shape& shape, const Memory& mem
 // The slab before which a band is asked for. With that one's stage free, all is multiplied up to the slab that had it: for
 // chunks of many taps that is the last one of the band whose place is taken.
 __device__ __forceinline__ int due(const Shape& shape, int band) {
-    return shape.bands > 1 ? min((band - 1) * shape.taps() + STAGES - 1, band * shape.taps()) : band * shape.taps();
+    return BANDS > 1 ? min((band - 1) * shape.taps() + STAGES - 1, band * shape.taps()) : band * shape.taps();
 }
 
 // One thread asks for everything, in the order in which it is needed; bands somewhat sooner.
@@ -162,70 +161,64 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[SUMS], unsigned lef
         multiply(sums, left + step * 2 * ROWS, right + step * 2 * band, step > 0 ? 1 : keep);
 }
 
-// A slab's place may be filled again, and if it was a chunk's last, the band's, too.
-__device__ __forceinline__ void release(const Memory& memory, int stage, int band, bool last) {
-    if (threadIdx.x % WARP) return;
-    barrier_arrive(memory.empty + stage);
-    if (last) barrier_arrive(memory.band_empty + band);
+// If `done`, a slab's place may be filled again; and if it was a band's last one, the band's, too.
+__device__ __forceinline__ void release(const Memory& memory, int stage, int band, bool done, bool last) {
+    const bool one = threadIdx.x % WARP == 0;
+    barrier_arrive_if(memory.empty + stage, one && done);
+    barrier_arrive_if(memory.band_empty + band, one && done && last);
 }
 
-// The sums of the thread, over all chunks and taps of a tile.
+// The sums of the thread, over all chunks and taps of a tile. Nothing in the loop parts the threads of a warp, and nothing
+// but products touches the sums: either would make the compiler wait for each product.
 __device__ __forceinline__ void accumulate(const Shape& shape, const Memory& memory, int tile, float (&sums)[SUMS]) {
     const int group = threadIdx.x / WARPGROUP, row = group / WARPGROUPS_N, column = group % WARPGROUPS_N;
     const unsigned left = matrix_at(memory.stages + row * SLAB_BYTES, 16 * ROWS);
     const unsigned right = matrix_at(memory.bands + column * COLUMNS * 16, 16 * shape.band);
-    const int taps = shape.taps();
-    int slab = tile * shape.slabs();
+    const int taps = shape.taps(), last = (tile + 1) * shape.slabs() - 1;
+    int slab = tile * shape.slabs(), number = tile * shape.chunks, tap = 0, down = 0, across = 0;
+    int stage = slab % STAGES, band = number % BANDS;
 #pragma unroll 1
-    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-        const int number = tile * shape.chunks + chunk, turn = number / shape.bands, band = number - turn * shape.bands;
-        barrier_wait(memory.band_full + band, turn & 1);
-        const unsigned pixels = right + band * (shape.band_bytes() / 16);
-        const bool drain = shape.bands == 1 || chunk == shape.chunks - 1;  // the last tap is waited for
-        int down = 0, across = 0;
-#pragma unroll 1
-        for (int tap = 0; tap < taps; ++tap, ++slab) {
-            const int stage = slab % STAGES;
-            barrier_wait(memory.full + stage, slab / STAGES & 1);
-            const unsigned own = left + stage * (STAGE_BYTES / 16);
-            const unsigned seen = pixels + (down * shape.pitch + across);
-            if constexpr (KIND == TENSOR_FLOAT32) {
-                // The sums of a slab start anew: those of the instructions are cut off instead of rounded. The pieces
-                // that matter least come first.
-                float parts[SUMS];
+    do {
+        barrier_wait(memory.band_full + band, number / BANDS & 1);
+        barrier_wait(memory.full + stage, slab / STAGES & 1);
+        const unsigned own = left + stage * (STAGE_BYTES / 16);
+        const unsigned seen = right + band * (shape.band_bytes() / 16) + (down * shape.pitch + across);
+        if constexpr (KIND == TENSOR_FLOAT32) {
+            // The sums of a slab start anew: those of the instructions are cut off instead of rounded. The pieces that
+            // matter least come first.
+            float parts[SUMS];
 #pragma unroll
-                for (int i = 0; i < SUMS; ++i) parts[i] = 0.0f;
-                begin_products();
-                multiply_steps(parts, own + ROW_UNITS, seen, shape.band, 0);
-                multiply_steps(parts, own, seen + shape.piece_units(), shape.band, 1);
-                multiply_steps(parts, own, seen, shape.band, 1);
-                close_products();
-                await_sums(parts);
-                release(memory, stage, band, tap == taps - 1);
+            for (int i = 0; i < SUMS; ++i) parts[i] = 0.0f;
+            begin_products();
+            multiply_steps(parts, own + ROW_UNITS, seen, shape.band, 0);
+            multiply_steps(parts, own, seen + shape.piece_units(), shape.band, 1);
+            multiply_steps(parts, own, seen, shape.band, 1);
+            close_products();
+            await_sums(parts);
+            release(memory, stage, band, true, tap == taps - 1);
 #pragma unroll
-                for (int i = 0; i < SUMS; ++i) sums[i] += parts[i];
-            } else {
-                begin_products();
-                multiply_steps(sums, own, seen, shape.band, 1);
-                close_products();
-                const bool done = drain && tap == taps - 1;
-                if (done)
-                    await_products<0>();
-                else
-                    await_products<1>();
-                // Unless it was waited for, the slab before is done with now; at a first tap, the other band with it.
-                if (tap > 0 || (chunk > 0 && shape.bands > 1))
-                    release(memory, (stage > 0 ? stage : STAGES) - 1, band ^ 1, tap == 0);
-                if (done) release(memory, stage, band, true);
-            }
-            across += shape.apart_across;
-            if (across == shape.kernel_width * shape.apart_across) {
-                across = 0;
-                down += shape.apart_down;
-            }
+            for (int i = 0; i < SUMS; ++i) sums[i] += parts[i];
+        } else {
+            begin_products();
+            multiply_steps(sums, own, seen, shape.band, 1);
+            close_products();
+            await_products<1>();
+            // With that the slab before is done, if the tile has one; at a first tap the band before, too.
+            const int before = tap > 0 ? band : BANDS - 1 - band;
+            release(memory, (stage > 0 ? stage : STAGES) - 1, before, last - slab < shape.slabs() - 1, tap == 0);
         }
-    }
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        const bool row_ends = across + shape.apart_across == shape.kernel_width * shape.apart_across;
+        across = row_ends ? 0 : across + shape.apart_across;
+        down = row_ends ? down + shape.apart_down : down;
+        const bool chunk_ends = ++tap == taps;
+        tap = chunk_ends ? 0 : tap;
+        down = chunk_ends ? 0 : down;
+        number += chunk_ends;
+        band = number % BANDS;
+    } while (++slab <= last);
     await_sums(sums);
+    if constexpr (KIND != TENSOR_FLOAT32) release(memory, last % STAGES, (number - 1) % BANDS, true, true);
 }
 
 // ---- Results ----------------------------------------------------------------------------------------------------
@@ -252,10 +245,7 @@ __device__ __forceinline__ float plain_sum(const Shape& shape, const Number* ima
 // Four sums of a filter, of places in line, to the outputs.
 __device__ __forceinline__ void store_run(const Shape& shape, const Number* images, const float* weights, float add,
                                           float clip, int filter, Output output, float (&values)[4], Number* outputs) {
-    // Infinite, no number, or so large that an instruction may have cut it off: the split has not stood up to what it was
-    // given; float32 itself may have.
-    if (KIND == TENSOR_FLOAT32 && !(fabsf(values[0]) < LARGE && fabsf(values[1]) < LARGE && fabsf(values[2]) < LARGE &&
-                                    fabsf(values[3]) < LARGE)) {
+    if (KIND == TENSOR_FLOAT32 && strange(values)) {
         Output at = output;
 #pragma unroll
         for (int i = 0; i < 4; ++i, at.advance(shape))
@@ -306,10 +296,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
            const float* __restrict__ weights, const float* __restrict__ bias, Number* __restrict__ outputs, float clip,
            int count, int channels, int height, int width, int filter_count, int out_height, int out_width,
            int kernel_height, int kernel_width, int pad_down, int pad_across, int apart_down, int apart_across,
-           int pitch, int tall, int plane, int band, int chunks, int bands, int tiles_down, int tiles) {
+           int pitch, int tall, int plane, int band, int chunks, int tiles_down, int tiles) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Shape shape{count, channels, height, width, filter_count, out_height, out_width, kernel_height, kernel_width,
-                      pad_down, pad_across, apart_down, apart_across, pitch, tall, plane, band, chunks, bands,
+                      pad_down, pad_across, apart_down, apart_across, pitch, tall, plane, band, chunks,
                       tiles_down, tiles};
     const Memory memory(shared, shape);
     if (threadIdx.x == 0) {
@@ -317,7 +307,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             barrier_init(memory.full + i, 1);
             barrier_init(memory.empty + i, WORKERS / WARP);
         }
-        for (int i = 0; i < MOST_BANDS; ++i) {
+        for (int i = 0; i < BANDS; ++i) {
             barrier_init(memory.band_full + i, 1);
             barrier_init(memory.band_empty + i, WORKERS / WARP);
         }

@@ -21,6 +21,14 @@ __device__ __forceinline__ void barrier_expect(uint64* barrier, unsigned bytes) 
                  : "memory");
 }
 
+// Arrive if `wanted`, with no branch: threads that part while products are computed would make the compiler wait for them.
+__device__ __forceinline__ void barrier_arrive_if(uint64* barrier, bool wanted) {
+    asm volatile("{\n.reg .pred wanted;\n.reg .b64 state;\nsetp.ne.b32 wanted, %1, 0;\n"
+                 "@wanted mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(barrier)),
+                 "r"(static_cast<int>(wanted))
+                 : "memory");
+}
+
 // Copy a multiple of 16 bytes from and to multiples of 16, by a machine of its own.
 __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, uint64* barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),

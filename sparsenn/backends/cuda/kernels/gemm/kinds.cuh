@@ -4,6 +4,15 @@
 
 enum Kind { TENSOR_FLOAT32, TENSOR_TF32, TENSOR_HALF };  // float32: every number split into two of TF32
 
+constexpr float LARGEST_SUM = 1e38f;
+
+// Whether one of four sums is no number, infinite, or so large that an instruction may have cut it off at the largest
+// number. Where the split has not stood up to what it was given, float32 itself may have.
+__device__ __forceinline__ bool strange(const float (&sums)[4]) {
+    return !(fabsf(sums[0]) < LARGEST_SUM && fabsf(sums[1]) < LARGEST_SUM && fabsf(sums[2]) < LARGEST_SUM &&
+             fabsf(sums[3]) < LARGEST_SUM);
+}
+
 // Several numbers side by side, to an aligned place; or one.
 __device__ __forceinline__ void store_four(float* to, const float (&values)[4]) {
     *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);

@@ -147,13 +147,6 @@ __device__ __forceinline__ void multiply(Sums& sums, Fragments& from) {
     }
 }
 
-// Whether one of four sums is infinite or no number: those times 0 are not 0. Where the split has not stood up to what
-// it was given, float32 itself may have.
-__device__ __forceinline__ bool strange(const float (&sums)[4]) {
-    const float seen = fmaf(sums[0], 0.0f, fmaf(sums[1], 0.0f, fmaf(sums[2], 0.0f, sums[3] * 0.0f)));
-    return !(seen == 0.0f);
-}
-
 // ---- The pipeline -----------------------------------------------------------------------------------------------
 
 // sums += all products of `slabs` slabs.
