@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers.images import integers
 
 __all__ = ["Image", "Layer", "Network", "kind_of", "multiply_adds"]
 
@@ -209,10 +210,10 @@ class Network:
 
 def _checked_image(image: Image) -> Image:
     """Return the shape of an image as a tuple of three sizes of at least 1."""
-    sizes = tuple(image)
-    if len(sizes) != 3 or not all(isinstance(size, int) and size >= 1 for size in sizes):
+    sizes = integers(image, 1)
+    if sizes is None or len(sizes) != 3:
         raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
-    return sizes
+    return sizes[0], sizes[1], sizes[2]
 
 
 def _shape_after(layer: Layer, shape: tuple[int, ...], number: int) -> tuple[int, ...]:

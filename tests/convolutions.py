@@ -93,8 +93,8 @@ def assert_near_conv2d(
     if precision in ALLOWED:
         allowed = ALLOWED[precision] * np.abs(reference_conv2d(images, weights, bias, **steps)).max(initial=0.0)
     else:
-        taps = int(np.prod(weights.shape[1:]))
-        allowed = ROUNDING * ((taps + 2) * absolute_sums(images, weights, bias, **steps) + 8)
+        depth = int(np.prod(weights.shape[1:]))
+        allowed = ROUNDING * ((depth + 2) * absolute_sums(images, weights, bias, **steps) + 8)
     distance = np.abs(found - expected)
     within = distance <= allowed
     assert within.all(), (

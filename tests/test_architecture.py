@@ -138,6 +138,13 @@ def publication_fault(source: str) -> str | None:
     return None
 
 
+def only_passes_on(source: str) -> bool:
+    """Whether a module does nothing but import names and publish them again."""
+    body = [node for node in ast.parse(source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    rest = [node for node in body if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant)]
+    return len(rest) == 1 and isinstance(rest[0], ast.Assign) and ast.unparse(rest[0].targets[0]) == "__all__"
+
+
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_imports_point_downward(path: Path) -> None:
     assert faults(path.read_text(encoding="utf-8"), module_of(path)) == []
@@ -156,6 +163,11 @@ def test_names_say_what_a_module_is_for(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_public_names_are_declared(path: Path) -> None:
     assert publication_fault(path.read_text(encoding="utf-8")) is None
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py"], ids=module_of)
+def test_a_name_is_imported_from_its_home(path: Path) -> None:
+    assert not only_passes_on(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=module_of)
@@ -262,6 +274,21 @@ def test_planted_publication_is_found(source: str, why: str) -> None:
 )
 def test_lawful_publication_is_accepted(source: str) -> None:
     assert publication_fault(source) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("'Words.'\nfrom a import b\n__all__ = ['b']", True),
+        ("from a import b\n__all__ = ['b']", True),
+        ("from a import b\n__all__ = ['b', 'c']\nc = b", False),
+        ("from a import b\n__all__ = []\nb()", False),
+        ("import a", False),
+        ("", False),
+    ],
+)
+def test_a_module_that_only_passes_on_is_found(source: str, expected: bool) -> None:
+    assert only_passes_on(source) is expected
 
 
 def test_module_names_come_from_paths() -> None:

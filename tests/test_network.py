@@ -223,7 +223,16 @@ def test_an_image_may_come_as_a_list() -> None:
     assert lenet(image=[1, 28, 28]).image == (1, 28, 28)
 
 
-@pytest.mark.parametrize("image", [(28, 28), (1, 28, 0), (1, 28, 28, 1), (1, 28, 2.5), "abc"])
+@pytest.mark.parametrize(
+    "image", [np.array([1, 28, 28]), tuple(np.array([1, 28, 28])), [1, np.int32(28), np.uint8(28)]]
+)
+def test_an_image_may_be_of_any_integers(image: Any) -> None:
+    network = lenet(image=image)
+    assert network.image == (1, 28, 28)
+    assert [type(size) for size in network.image] == [int, int, int]
+
+
+@pytest.mark.parametrize("image", [(28, 28), (1, 28, 0), (1, 28, 28, 1), (1, 28, 2.5), "abc", (True, 28, 28), 28])
 def test_what_is_no_image_is_refused(image: Any) -> None:
     with pytest.raises(ShapeError, match=r"is not \(channels, height, width\), three integers"):
         lenet(image=image)

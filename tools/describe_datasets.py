@@ -23,9 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sparsenn.errors import SparseNNError  # noqa: E402
-from sparsenn.io import Model, read_model, replacing  # noqa: E402
+from sparsenn.io import Model, read_model  # noqa: E402
 from sparsenn.network import multiply_adds  # noqa: E402
 from sparsenn.report.architecture import layer_title, parameters, shape_text  # noqa: E402
+from sparsenn.storage import replacing  # noqa: E402
 
 START = re.compile(r"<!-- model:([\w.-]+) -->")
 END = "<!-- /model -->"

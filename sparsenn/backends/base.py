@@ -151,6 +151,7 @@ class Variant:
         variant of `mlp` takes the layers in place of the network, and looks at no inputs; one of `conv2d` takes the
         layer, and an image's (channels, height, width).
     precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
+    tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
     """
 
     operation: str
@@ -165,6 +166,7 @@ class Variant:
     half_rows: bool = False
     why_not: Callable[[Any, Any], str | None] = lambda network, inputs: None
     precision: str = "float32"
+    tf32_products: int = 0
 
 
 class Backend(Protocol):

@@ -8,7 +8,7 @@ the registry has them, on whichever device is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sparsenn.backends.base import Backend, Variant, variants
@@ -136,17 +136,8 @@ class Sweep:
 
     def rungs(self) -> tuple[Variant, ...]:
         """Return a variant for each value."""
-        rung = self.rung
         return tuple(
-            Variant(
-                rung.operation,
-                f"{rung.name}, {self.parameter} {value}",
-                rung.device,
-                rung.summary,
-                self.launch_with(value),
-                rung.needs,
-                precision=rung.precision,
-            )
+            replace(self.rung, name=f"{self.rung.name}, {self.parameter} {value}", launch=self.launch_with(value))
             for value in self.values
         )
 

@@ -90,7 +90,7 @@ def is_hdf5(path: Path) -> bool:
 
 def write_json(path: Path, document: str) -> None:
     """Write a JSON document to a file, replaced only when complete, or to stdout."""
-    from sparsenn.io import replacing
+    from sparsenn.storage import replacing
 
     if path == STDOUT:
         sys.stdout.write(document)

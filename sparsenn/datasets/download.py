@@ -13,8 +13,8 @@ from typing import Any
 from sparsenn.datasets.fetch import fetch
 from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
-from sparsenn.io.atomic import replacing
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import replacing
 
 __all__ = ["BASE_URL", "RECORD", "download"]
 

@@ -23,8 +23,8 @@ from typing import Any
 from sparsenn import __version__
 from sparsenn.datasets.cache import check_disk
 from sparsenn.errors import ResourceError, UsageError
-from sparsenn.io.atomic import replacing
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import replacing
 
 __all__ = ["Transfer", "fetch"]
 

@@ -33,6 +33,7 @@ class RungResult:
     kernel_seconds : median of the time in the operation's own kernels; None where the device does not tell.
     registers, shared_bytes : most that a thread and a block take; None where the device does not tell.
     precision : of what it multiplies.
+    tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
     """
 
     name: str
@@ -46,6 +47,7 @@ class RungResult:
     registers: int | None
     shared_bytes: int | None
     precision: str = "float32"
+    tf32_products: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class _Climber:
             registers=max((run.registers for run in every if run.registers is not None), default=None),
             shared_bytes=max((run.shared_bytes for run in every if run.shared_bytes is not None), default=None),
             precision=self.rung.precision,
+            tf32_products=self.rung.tf32_products,
         )
 
 

@@ -80,7 +80,7 @@ def compulsory(geometry: Geometry, images: int, element_bytes: int = 4) -> Traff
     geometry, images : the convolution and the number of images; as for all that follow.
     element_bytes : of a number, 4 for float32 and 2 for float16.
     """
-    numbers = images * (_image(geometry) + _outputs(geometry)) + geometry.filters * geometry.taps
+    numbers = images * (_image(geometry) + _outputs(geometry)) + geometry.filters * geometry.depth
     return Traffic("compulsory", element_bytes * numbers, images * geometry.multiply_adds)
 
 
@@ -93,7 +93,7 @@ def naive(geometry: Geometry, images: int, element_bytes: int = 4) -> Traffic:
     """
     least = compulsory(geometry, images, element_bytes)
     read = images * _image(geometry) // geometry.groups
-    passing = read + geometry.taps + images * _pixels(geometry)
+    passing = read + geometry.depth + images * _pixels(geometry)
     return Traffic(
         "naive",
         least.compulsory,
@@ -116,8 +116,8 @@ def coalesced(geometry: Geometry, images: int, element_bytes: int = 4, block: in
         "coalesced",
         least.compulsory,
         least.multiply_adds,
-        loaded=element_bytes * blocks * (geometry.taps + filters * geometry.taps + filters),
-        between=element_bytes * (geometry.filters + 1) * geometry.taps,
+        loaded=element_bytes * blocks * (geometry.depth + filters * geometry.depth + filters),
+        between=element_bytes * (geometry.filters + 1) * geometry.depth,
         blocks=blocks,
     )
 
@@ -141,7 +141,7 @@ def block_tiled(
         least.compulsory,
         least.multiply_adds,
         loaded=round(blocks * (weights + outputs + window * (1 + window / l1_bytes))),
-        between=element_bytes * geometry.filters * geometry.taps + window,
+        between=element_bytes * geometry.filters * geometry.depth + window,
         blocks=blocks,
     )
 
@@ -170,7 +170,7 @@ def shared_tiled(
         least.compulsory,
         least.multiply_adds,
         loaded=blocks * (weights + outputs + window),
-        between=element_bytes * geometry.filters * geometry.taps + window,
+        between=element_bytes * geometry.filters * geometry.depth + window,
         shared=round(element_bytes * least.multiply_adds * (1 / pixels + 1 / filters)),
         blocks=blocks,
     )
@@ -189,7 +189,7 @@ def _tile(geometry: Geometry, images: int, element_bytes: int, tile: tuple[int, 
         )
     ]
     window = geometry.channels // geometry.groups * spans[0] * spans[1]
-    numbers = filters * geometry.taps, window, filters * down * across
+    numbers = filters * geometry.depth, window, filters * down * across
     return (*(element_bytes * number for number in numbers), blocks)  # type: ignore[return-value]
 
 
@@ -216,7 +216,7 @@ def study_naive(geometry: Geometry, images: int, beta: float = 1 / 8) -> float:
     (kernel_height, kernel_width), (down, across) = geometry.kernel, geometry.padding
     padded = geometry.channels * (geometry.height + 2 * down) * (geometry.width + 2 * across)
     numbers = images * padded + geometry.channels * kernel_height * kernel_width + images * _pixels(geometry)
-    return _study(2 * images * _pixels(geometry) * geometry.taps / numbers * beta)
+    return _study(2 * images * _pixels(geometry) * geometry.depth / numbers * beta)
 
 
 def study_coalesced(geometry: Geometry, block: int | None = None) -> float:
@@ -226,8 +226,8 @@ def study_coalesced(geometry: Geometry, block: int | None = None) -> float:
     `block` says otherwise. For the two layers that `study_naive` names that gives 1374 and 1394, as the study prints.
     """
     outputs = block or geometry.filters
-    numbers = geometry.taps + outputs * geometry.taps + outputs
-    return _study(2 * outputs * geometry.taps / numbers)
+    numbers = geometry.depth + outputs * geometry.depth + outputs
+    return _study(2 * outputs * geometry.depth / numbers)
 
 
 def study_block_tiled(geometry: Geometry, images: int, tile: tuple[int, int, int] = STUDY_TILE) -> float:
@@ -238,7 +238,7 @@ def study_block_tiled(geometry: Geometry, images: int, tile: tuple[int, int, int
     """
     weights, window, outputs, _ = _tile(geometry, 1, 4, tile)
     blocks = images * geometry.filters / tile[0] * _pixels(geometry) / (tile[1] * tile[2])
-    operations = 2 * tile[0] * tile[1] * tile[2] * geometry.taps
+    operations = 2 * tile[0] * tile[1] * tile[2] * geometry.depth
     return _study(operations / (weights + outputs + window * (window / L1_BYTES + 1)), blocks / STUDY_PROCESSORS)
 
 

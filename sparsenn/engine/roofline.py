@@ -58,9 +58,6 @@ MODELS: dict[str, Model] = {
 }
 """The models of conv2d's and gemm's rungs by their names: they take a geometry, images, and the bytes of a number."""
 
-SPLIT = {"tensor_float32": ("tf32", 3)}
-"""Rungs of float32 that multiply numbers in parts: the parts' precision, and multiplications for each of float32."""
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -161,9 +158,11 @@ def roofline(ladder: LadderResult, problem: tuple[Any, Any], roofs: Roofs) -> Ro
         model = MODELS.get(rung.name)
         return least if sizes is None or model is None else model(*sizes)
 
-    predictions = tuple(
-        predict(traffic(rung), roofs, *SPLIT.get(rung.name, (rung.precision, 1))) for rung in ladder.rungs
-    )
+    def prediction(rung: RungResult) -> Prediction:
+        multiplied = ("tf32", rung.tf32_products) if rung.tf32_products else (rung.precision, 1)
+        return predict(traffic(rung), roofs, *multiplied)
+
+    predictions = tuple(map(prediction, ladder.rungs))
     return RooflineResult(ladder, roofs, predictions)
 
 

@@ -101,7 +101,7 @@ class _Candidate:
             self.refused = str(error)
             return None
         self.error = max(self.error, settled.error)
-        self.correct = settled.correct_in(self.rung.precision)
+        self.correct = self.correct and settled.correct_in(self.rung.precision)
         return settled.carried
 
     def time(self, meter: Meter, sizes: str, runs: list[float]) -> None:

@@ -12,8 +12,8 @@
 ==================  =================================================================================================
 
 Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
-line, layer or dataset. Files are written whole or not at all (`atomic`). The names below are imported when they are
-first used, for each format brings a library with it.
+line, layer or dataset. Files are written whole or not at all (`sparsenn.storage`). The names below are imported when
+they are first used, for each format brings a library with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparsenn.io.atomic import replacing
     from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
     from sparsenn.io.csv import read_csv
     from sparsenn.io.dataset import Dataset
@@ -54,7 +53,6 @@ __all__ = [
     "read_official",
     "read_result",
     "read_triples",
-    "replacing",
     "write_categories",
     "write_checkpoint",
     "write_dataset",
@@ -69,7 +67,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "atomic": ("replacing",),
     "checkpoint": ("Checkpoint", "read_checkpoint", "write_checkpoint"),
     "csv": ("read_csv",),
     "dataset": ("Dataset",),

@@ -13,8 +13,8 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
-from sparsenn.io.atomic import open_to_write, replacing
 from sparsenn.io.bounded import Source, check_memory
+from sparsenn.storage import open_to_write, replacing
 
 __all__ = ["read_fann", "write_fann"]
 

@@ -35,7 +35,6 @@ import numpy as np
 from sparsenn.errors import FileFormatError, InputError, MatrixError
 from sparsenn.formats import CSC, CSR, INDEX32_LIMIT, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
-from sparsenn.io.atomic import replacing
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5_network import read_layers, write_network
 from sparsenn.io.hdf5_source import Hdf5Source, opened
@@ -43,6 +42,7 @@ from sparsenn.io.hdf5_target import created
 from sparsenn.jit import compiled
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import replacing
 from sparsenn.workers import map_threads
 
 __all__ = ["read_categories", "read_dataset", "read_result", "write_dataset", "write_result"]

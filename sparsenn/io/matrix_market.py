@@ -11,10 +11,10 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, Array, coo_to_csr
-from sparsenn.io.atomic import open_to_write, replacing
 from sparsenn.io.bounded import Source, check_length
 from sparsenn.io.text import LONGEST_LINE, Columns, line_of, parse_lines
 from sparsenn.io.triples import compress, gather
+from sparsenn.storage import open_to_write, replacing
 
 __all__ = ["read_matrix_market", "write_matrix_market"]
 

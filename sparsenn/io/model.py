@@ -32,13 +32,13 @@ import numpy as np
 from sparsenn.backends.trainer import LOSSES
 from sparsenn.errors import FileFormatError, SparseNNError, UsageError, unknown_name
 from sparsenn.formats import INDEX32_LIMIT
-from sparsenn.io.atomic import replacing
 from sparsenn.io.bounded import reading
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
 from sparsenn.io.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
 from sparsenn.layers import Linear
 from sparsenn.network import Image, Network
+from sparsenn.storage import replacing
 
 __all__ = [
     "DENSE_LAYER",

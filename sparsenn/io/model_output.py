@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.io.atomic import replacing
+from sparsenn.storage import replacing
 
 __all__ = ["write_outputs", "write_predictions"]
 

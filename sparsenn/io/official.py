@@ -24,7 +24,6 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.formats import CSC, CSR, Array
-from sparsenn.io.atomic import adding_to, open_to_write, replacing
 from sparsenn.io.bounded import Source, check_length, reading
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP, Layout, challenge_bias, find_layout, layer_file
@@ -41,6 +40,7 @@ from sparsenn.io.tsv import (
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import adding_to, open_to_write, replacing
 from sparsenn.workers import thread_count
 
 __all__ = ["read_official", "write_official"]

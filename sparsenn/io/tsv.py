@@ -18,12 +18,12 @@ from pyarrow import csv
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, Array, coo_to_csc, coo_to_csr
 from sparsenn.formats.compressed import Compressed
-from sparsenn.io.atomic import open_to_write, replacing
 from sparsenn.io.bounded import Source, check_length
 from sparsenn.io.dataset import check_limits
 from sparsenn.io.text import Columns, line_of, parse_lines
 from sparsenn.io.triples import compress, gather
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import open_to_write, replacing
 
 __all__ = [
     "format_layer",

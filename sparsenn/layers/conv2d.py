@@ -9,7 +9,7 @@ import numpy as np
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers.activation import Activation, ReLU
-from sparsenn.layers.images import ImageLayer, Pair, check_images, pair, windows
+from sparsenn.layers.images import ImageLayer, Pair, check_images, integers, pair, windows
 from sparsenn.layers.linear import float32_parameters
 
 __all__ = ["Conv2d"]
@@ -37,7 +37,7 @@ class Conv2d(ImageLayer):
         The weights do not have four dimensions of at least 1, the bias does not fit them, or filters are not divisible
         by the groups.
     UsageError
-        A stride, a dilation or the groups are below 1, or a padding is below 0.
+        A stride, a dilation or the groups are not integers of at least 1, or a padding not of at least 0.
     InputError
         A weight or a bias is not a finite float32 number.
     """
@@ -60,8 +60,10 @@ class Conv2d(ImageLayer):
             )
         for name, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
             object.__setattr__(self, name, pair(getattr(self, name), name, least))
-        if self.groups < 1:
-            raise UsageError(f"{self.groups} groups make no convolution; at least 1 is needed")
+        groups = integers((self.groups,), 1)
+        if groups is None:
+            raise UsageError(f"{self.groups} groups make no convolution; an integer of at least 1 is needed")
+        object.__setattr__(self, "groups", groups[0])
         if self.filters % self.groups:
             raise ShapeError(f"{self.filters} filters cannot be cut into {self.groups} groups")
         if self.bias is None:

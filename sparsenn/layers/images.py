@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, TypeAlias
+from operator import index
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
 
-__all__ = ["ImageLayer", "Pair", "check_images", "pair", "windows"]
+__all__ = ["ImageLayer", "Pair", "check_images", "integers", "pair", "windows"]
 
 Pair: TypeAlias = tuple[int, int]
 """A size down and one across."""
@@ -55,18 +58,34 @@ class ImageLayer(ABC):
         return 0
 
 
+def integers(value: Any, least: int) -> tuple[int, ...] | None:
+    """Return an integer, or those of a tuple, a list or an array, of whichever types, as Python's own.
+
+    None where one is no integer (truth values are none), or below `least`.
+    """
+    several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    given = tuple(value) if several else (value,)
+    try:
+        found = tuple(map(index, given))
+    except TypeError:
+        return None
+    if any(isinstance(number, bool | np.bool_) for number in given) or any(number < least for number in found):
+        return None
+    return found
+
+
 def pair(value: int | Pair, name: str, least: int) -> Pair:
-    """Return one number for both directions, or a number for each, as two.
+    """Return one number for both directions, or a number for each, as two of Python's integers.
 
     Raises
     ------
     UsageError
         They are not one or two integers of at least `least`; the message calls them `name`.
     """
-    both = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(both) != 2 or not all(isinstance(size, int) and size >= least for size in both):
+    found = integers(value, least)
+    if found is None or len(found) != (2 if np.ndim(value) else 1):
         raise UsageError(f"a {name} of {value} is not one or two integers of at least {least}")
-    return both[0], both[1]
+    return found[0], found[-1]
 
 
 def check_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:

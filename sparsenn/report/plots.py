@@ -8,7 +8,7 @@ from typing import Any
 
 from sparsenn.engine import LayerStatistics
 from sparsenn.errors import UsageError
-from sparsenn.io import replacing
+from sparsenn.storage import replacing
 
 __all__ = ["PLOT_SUFFIXES", "draw_layers", "save_figure"]
 

@@ -149,8 +149,8 @@ def test_what_float32_may_be_off_is_more_than_it_is_and_less_than_it_could_be(sh
         settled = stage.settle(backends.variant("conv2d", name, "cpu").launch(layer, images))
         assert settled.correct
     scale = np.abs(exact(layer, images)).max()
-    taps = np.prod(shape[1:])
-    worst = absolute_sums(images, layer.weights, layer.bias, **steps).max() / scale * 2.0**-24 * (taps + 2)
+    depth = np.prod(shape[1:])
+    worst = absolute_sums(images, layer.weights, layer.bias, **steps).max() / scale * 2.0**-24 * (depth + 2)
     allowed = stage._allowed
     assert settled.error < allowed < 8 * worst
     assert allowed < 2e-4

@@ -124,8 +124,8 @@ def refusal(device="cuda"):
             "for CUDA 13 (driver 580 or newer), or update the driver",
         ),
         (
-            fake_cupy(capability="61"),
-            "cuda:0 has compute capability 6.1; the kernels need 7.0 or newer; choose another GPU",
+            fake_cupy(capability="75"),
+            "cuda:0 has compute capability 7.5; the kernels need 8.0 or newer; choose another GPU",
         ),
         (
             fake_cupy(free=FULL),

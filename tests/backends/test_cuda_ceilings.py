@@ -37,9 +37,6 @@ def test_a_multiprocessor_does_no_more_than_its_clock_allows(roofs: Roofs) -> No
 
 
 def test_precisions_are_faster_the_fewer_bits_they_multiply(roofs: Roofs) -> None:
-    if int(cupy().cuda.Device(0).compute_capability) < ceilings.TENSOR_CAPABILITY:
-        assert set(roofs.multiply_adds) == {"float32"}
-        return
     rates = roofs.multiply_adds
     assert rates["float32"] < rates["tf32"] < rates["fp16"]
     assert 1.5 < rates["fp16"] / rates["tf32"] < 4.5
@@ -74,9 +71,8 @@ def test_work_that_was_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ("READS", lambda: ceilings.l2_reading(0)),
         ("READS", lambda: ceilings.shared_reading(0)),
         ("SUMS", lambda: ceilings.multiply_adding(0)),
+        ("TENSOR_TILES", lambda: ceilings.tensor_multiplying(0)),
     ]
-    if int(cupy().cuda.Device(0).compute_capability) >= ceilings.TENSOR_CAPABILITY:
-        works.append(("TENSOR_TILES", lambda: ceilings.tensor_multiplying(0)))
     for name, make in works:
         with monkeypatch.context() as patch:
             patch.setattr(ceilings, name, 2 * getattr(ceilings, name))  # the kernel does half of what is expected

@@ -521,8 +521,8 @@ def test_tensor_cores_are_as_precise_as_plain_float32(name, rng):
         every = images, weights, np.zeros_like(bias)
         error = np.abs(launched(RUNGS[0], geometry, every, Identity()) - reference_conv2d(*every, **steps(geometry)))
         sizes = absolute_sums(images, weights, **steps(geometry))
-        assert (error <= 2 * np.sqrt(geometry.taps) * 2.0**-24 * sizes).all()
-        assert np.sqrt((error**2).mean()) <= 0.25 * np.sqrt(geometry.taps) * 2.0**-24 * sizes.mean()
+        assert (error <= 2 * np.sqrt(geometry.depth) * 2.0**-24 * sizes).all()
+        assert np.sqrt((error**2).mean()) <= 0.25 * np.sqrt(geometry.depth) * 2.0**-24 * sizes.mean()
 
 
 @pytest.mark.gpu

@@ -169,7 +169,7 @@ def test_every_weight_is_held_once_for_each_pixel(geometry, across, name):
     layout = Layout(across, geometry.channels, columns_of(geometry.filters, across) // 8)
     held = places(KINDS[name], geometry, layout)
     assert held.shape[:5] == (1, 1, layout.steps(KINDS[name], geometry), layout.panel, 32)
-    counts = np.bincount(held[held >= 0], minlength=geometry.filters * geometry.taps)
+    counts = np.bincount(held[held >= 0], minlength=geometry.filters * geometry.depth)
     assert (counts == across).all()
 
 
@@ -246,7 +246,7 @@ def test_which_convolutions_fit():
 
 def random_layer(rng, geometry, activation=None):
     shape = geometry.filters, geometry.channels, *geometry.kernel
-    weights = rng.normal(size=shape) / np.sqrt(geometry.taps)
+    weights = rng.normal(size=shape) / np.sqrt(geometry.depth)
     return Conv2d(weights, rng.normal(size=geometry.filters), activation or ReLU(), padding=geometry.padding)
 
 

@@ -179,13 +179,13 @@ def test_no_pieces_are_refused():
 @pytest.mark.parametrize("geometry", LAYERS, ids=str)
 def test_chains_in_half_precision_stay_within_the_tolerance(geometry, rng):
     """The arithmetic of `half` in NumPy: products of float16 numbers, added up in float16 a chain at a time."""
-    taps, outputs = geometry.taps, 20_000
-    pixels = rng.random((outputs, taps)).astype(np.float16)
-    weights = (rng.normal(size=taps) / np.sqrt(taps)).astype(np.float16)
+    depth, outputs = geometry.depth, 20_000
+    pixels = rng.random((outputs, depth)).astype(np.float16)
+    weights = (rng.normal(size=depth) / np.sqrt(depth)).astype(np.float16)
     exact = pixels.astype(np.float64) @ weights.astype(np.float64)
     sums = np.zeros(outputs, np.float32)
     window = geometry.kernel[0] * geometry.kernel[1]
-    for channel in range(0, taps, window):
+    for channel in range(0, depth, window):
         for first in range(channel, channel + window, half.CHAIN):
             chain = np.zeros(outputs, np.float16)
             for tap in range(first, min(first + half.CHAIN, channel + window)):

@@ -1,9 +1,16 @@
 """The registry: one place for names, and an answer for wrong ones."""
 
+from pathlib import Path
+
 import pytest
 
 from sparsenn import backends
+from sparsenn.backends import cuda
 from sparsenn.backends.base import register
+from sparsenn.backends.cuda.availability import ANY_GPU, LEAST_CAPABILITY
+from sparsenn.backends.cuda.conv import tensor_image
+from sparsenn.backends.cuda.dense.image import SPLIT_PRODUCTS
+from sparsenn.backends.cuda.gemm import tensor_tiles
 from sparsenn.engine.plan import choices
 from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
@@ -40,6 +47,25 @@ def test_the_cuda_variants_come_from_plain_to_fast():
     for operation in ("histogram", "scan", "binning", "sort"):
         assert len(backends.variants(operation, "cuda")) == 2
     assert all(entry.needs for entry in backends.variants(device="cuda"))
+
+
+def test_every_cuda_variant_needs_the_gpu_that_is_asked_for():
+    """A device that passes `check_device` can run all variants, but for those that refuse another architecture."""
+    assert f"capability {LEAST_CAPABILITY / 10:.1f})" in ANY_GPU
+    others = [entry for entry in backends.variants(device="cuda") if entry.needs[0] != ANY_GPU]
+    assert {entry.needs[0] for entry in others} == {"NVIDIA GPU (compute capability 9.0 only)"}
+    assert all(entry.name.startswith("warpgroup_") for entry in others)
+
+
+def test_float32_on_tensor_cores_is_three_products_in_tf32():
+    kernels = Path(cuda.__file__).parent / "kernels"
+    for operation in ("conv2d", "gemm", "mlp"):
+        split = {path.stem[3:] for path in (kernels / operation).glob("[0-9][0-9]_*_float32.cu")}
+        found = {entry.name: entry.tf32_products for entry in backends.variants(operation, "cuda")}
+        assert split
+        assert found == {name: SPLIT_PRODUCTS if name in split else 0 for name in found}
+        assert split <= set(found)
+    assert tensor_tiles.FLOAT32.products == tensor_image.FLOAT32.passes == SPLIT_PRODUCTS
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "cuda:1234"])

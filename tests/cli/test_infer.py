@@ -14,8 +14,9 @@ from typer.testing import Result
 from sparsenn.backends import Features, variants
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import infer
-from sparsenn.io import Dataset, read_result, replacing, write_dataset
+from sparsenn.io import Dataset, read_result, write_dataset
 from sparsenn.io.tsv import read_categories
+from sparsenn.storage import replacing
 
 Run = Callable[..., Result]
 

@@ -1,6 +1,6 @@
 """Running ladders: the rungs of the registry, checked, then timed."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -121,6 +121,32 @@ def test_a_sweep_is_the_first_rung_and_one_for_each_value(monkeypatch):
     swept = rungs_of("spmspm", "cpu", sweep=True)
     assert [rung.name for rung in swept] == ["sequential", "scipy, speed 1", "scipy, speed 2"]
     assert [rung.launch(None) for rung in swept[1:]] == [1, 2]
+
+
+def test_a_rung_of_a_sweep_has_all_that_its_variant_has():
+    entry = replace(
+        backends.variant("spmspm", "scipy", "cpu"),
+        needs=("luck",),
+        fuses=True,
+        groups_rows=True,
+        seconds=lambda network, rows: 1.0,
+        half_rows=True,
+        why_not=lambda network, inputs: "too small",
+        precision="fp16",
+        tf32_products=3,
+    )
+    plain = {field.name for field in fields(entry) if getattr(entry, field.name) == field.default}
+    assert plain == set()
+    (rung,) = Sweep(entry, "speed", (7,), lambda value: lambda step: value).rungs()
+    assert (rung.name, rung.launch(None)) == ("scipy, speed 7", 7)
+    assert replace(rung, name=entry.name, launch=entry.launch) == entry
+
+
+def test_what_a_rung_multiplies_is_in_its_result(problem, monkeypatch):
+    entry = replace(backends.variant("spmspm", "scipy", "cpu"), tf32_products=3)
+    monkeypatch.setattr("sparsenn.engine.ladder.rungs_of", lambda *_: (entry,))
+    (rung,) = run_ladder("spmspm", *problem, device="cpu", runs=1).rungs
+    assert (rung.precision, rung.tf32_products) == ("float32", 3)
 
 
 def test_no_runs_are_refused(problem):

@@ -116,7 +116,7 @@ def test_all_others_are_held_against_what_any_way_must_move():
     half = replace(measured("spmspm", ["naive"]).rungs[0], precision="fp16")
     result = roofline(measured("spmspm", [], rungs=(half,)), (None, None), ROOFS)
     assert result.predictions == (Prediction("compulsory", 700, "memory", 160, 7.0, "memory"),)
-    split = replace(half, name="tensor_float32", precision="float32")
+    split = replace(half, precision="float32", tf32_products=3)
     roofs = replace(ROOFS, multiply_adds={"float32": 1.0, "tf32": 30.0})
     (found,) = roofline(measured("mlp", [], rungs=(split,)), (None, None), roofs).predictions
     assert (found.seconds, found.bound, found.operations) == (8.0, "tf32", 160)

@@ -202,6 +202,25 @@ def test_the_fastest_that_is_right_wins(problem, clocked):
     assert found.trials[1].error > 0.05
 
 
+def test_a_rung_that_was_wrong_once_is_wrong(problem, clocked, monkeypatch):
+    """The second layer's outputs are all zero, whatever the first one's."""
+    entry_of = backends.variant("spmspm", "scipy", "cpu")
+
+    def wrong(step):
+        output = entry_of.launch(step)
+        values = output.features.expanded_values() + np.float32(0.1)
+        return replace(output, features=replace(output.features, values=values))
+
+    monkeypatch.setattr("sparsenn.engine.tuning.variant", lambda *_: replace(entry_of, launch=wrong))
+    (first, second, *_), inputs = problem
+    dying = Network((first, replace(second, bias=-1000.0)))
+    result = tune(clocked.limited({"n": (5,)}), (dying, inputs), device="cpu", runs=1)
+    untuned = result.found[0].untuned
+    assert (untuned.correct, untuned.seconds) == (False, None)
+    assert untuned.error > 0.05
+    assert not result.correct
+
+
 def test_stages_of_other_sizes_are_tuned_by_themselves(problem, clocked):
     numbered = iter(range(3))
     by_stage = replace(clocked, sizes=lambda step: f"stage {min(1, next(numbered))}")

@@ -38,6 +38,15 @@ def test_output_shapes(steps: dict[str, Any], shape: tuple[int, ...]) -> None:
     assert ones(1, 1, 3, 3, **steps).output_shape((1, 1, 7, 8)) == shape
 
 
+def test_integers_of_any_type_become_pythons() -> None:
+    layer = ones(
+        4, 1, 1, 1, groups=np.int64(2), stride=np.int32(2), padding=np.array([1, 0]), dilation=[np.uint8(3), 1]
+    )
+    sizes = (layer.groups, *layer.stride, *layer.padding, *layer.dilation)
+    assert sizes == (2, 2, 2, 1, 0, 3, 1)
+    assert {type(size) for size in sizes} == {int}
+
+
 def test_biases() -> None:
     assert ones(2, 1, 1, 1).bias_vector().tolist() == [0.0, 0.0]
     assert ones(2, 1, 1, 1, bias=-0.5).bias_vector().tolist() == [-0.5, -0.5]
@@ -70,7 +79,11 @@ def test_whether_zeros_stay_zeros(bias: Any, activation: Any, keeps: bool) -> No
         ({"weights": np.full((1, 1, 1, 1), np.nan)}, InputError, "weights hold NaN"),
         ({"weights": np.full((1, 1, 1, 1), 1e39)}, InputError, "beyond float32"),
         ({"weights": np.ones((3, 1, 1, 1)), "groups": 2}, ShapeError, "3 filters cannot be cut into 2 groups"),
-        ({"groups": 0}, UsageError, "0 groups make no convolution"),
+        ({"groups": 0}, UsageError, "0 groups make no convolution; an integer of at least 1 is needed"),
+        ({"groups": 1.0}, UsageError, "1.0 groups make no convolution"),
+        ({"groups": True}, UsageError, "True groups make no convolution"),
+        ({"groups": "1"}, UsageError, "1 groups make no convolution"),
+        ({"stride": True}, UsageError, "a stride of True"),
         ({"stride": 0}, UsageError, "a stride of 0"),
         ({"padding": -1}, UsageError, "a padding of -1"),
         ({"dilation": (1, 0)}, UsageError, r"a dilation of \(1, 0\)"),

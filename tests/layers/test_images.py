@@ -12,12 +12,33 @@ from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, S
 from sparsenn.layers.images import check_images, pair, windows
 
 
-@pytest.mark.parametrize(("value", "both"), [(3, (3, 3)), ((1, 2), (1, 2)), ([4, 5], (4, 5)), (0, (0, 0))])
+@pytest.mark.parametrize(
+    ("value", "both"),
+    [
+        (3, (3, 3)),
+        ((1, 2), (1, 2)),
+        ([4, 5], (4, 5)),
+        (0, (0, 0)),
+        (np.int64(3), (3, 3)),
+        ((np.uint8(1), 2), (1, 2)),
+        (np.array([4, 5]), (4, 5)),
+        (np.array(6), (6, 6)),
+    ],
+)
 def test_one_number_or_two(value: Any, both: tuple[int, int]) -> None:
-    assert pair(value, "padding", 0) == both
+    found = pair(value, "padding", 0)
+    assert found == both
+    assert [type(size) for size in found] == [int, int]
 
 
-@pytest.mark.parametrize("value", [0, (1, 0), (1,), (1, 2, 3), -1, 1.5, (1, 2.0), None, "3", "12", ()])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(0, (1, 0), (1,), (1, 2, 3), -1, 1.5, (1, 2.0), None, "3", "12", (), b"12", {1, 2}),
+        *(True, (1, True), np.True_, np.float32(2), np.ones(2), np.array([1]), [[1, 2], [3, 4]]),
+    ],
+    ids=repr,
+)
 def test_what_is_no_pair_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match=r"a stride of .* is not one or two integers of at least 1"):
         pair(value, "stride", 1)

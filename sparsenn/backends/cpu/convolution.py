@@ -319,11 +319,12 @@ def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BY
     shape = layer.output_shape(images.shape)
     stride, (above, beside), dilation = layer.steps
     span_down, span_across = (apart * (size - 1) + 1 for size, apart in zip(layer.kernel_size, dilation, strict=True))
-    taps, pixels = layer.channels * prod(layer.kernel_size), prod(shape[2:])
-    weights, bias = layer.weights.reshape(layer.groups, -1, taps // layer.groups), layer.bias_vector()[:, None]
+    depth, pixels = layer.channels // layer.groups * prod(layer.kernel_size), prod(shape[2:])
+    column = layer.groups * depth
+    weights, bias = layer.weights.reshape(layer.groups, -1, depth), layer.bias_vector()[:, None]
     outputs = np.empty((shape[0], layer.filters, pixels), np.float32)
-    together = max(1, min(shape[0], piece_bytes // (4 * taps * pixels)))
-    held, held_sums = np.empty(taps * together * pixels, np.float32), np.empty(outputs[:together].size, np.float32)
+    together = max(1, min(shape[0], piece_bytes // (4 * column * pixels)))
+    held, held_sums = np.empty(column * together * pixels, np.float32), np.empty(outputs[:together].size, np.float32)
     for first, last in chunks(shape[0], together):
         given = images[first:last].astype(np.float32, copy=False)
         padded = np.pad(given, ((0, 0), (0, 0), (above, above), (beside, beside))) if above or beside else given
@@ -342,7 +343,7 @@ def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BY
             outputs[first + image] = layer.activation(by_filter[:, image] + bias)
 
         map_threads(cut, range(layer.channels * layer.kernel_size[0]))
-        np.matmul(weights, patches.reshape(layer.groups, taps // layer.groups, -1), out=sums)
+        np.matmul(weights, patches.reshape(layer.groups, depth, -1), out=sums)
         map_threads(finish, range(last - first))
     return outputs.reshape(shape)
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.base import Features, ImageStack
+from sparsenn.backends.cuda import images
 from sparsenn.backends.cuda.availability import check_device, describe_device
 from sparsenn.backends.cuda.conv import rungs as conv_rungs
-from sparsenn.backends.cuda.conv import simple, upload_conv
+from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
 from sparsenn.backends.cuda.dense import rungs as dense_rungs
 from sparsenn.backends.cuda.gemm import rungs as gemm_rungs
@@ -32,10 +33,6 @@ dense_rungs.register_all()
 conv_rungs.register_all()
 gemm_rungs.register_all()
 training_rungs.register_all()
-
-
-COUNTED_WIDTH = 4096
-"""Numbers of a row from which on several blocks count its non-zeros, and not one warp."""
 
 
 class CUDABackend:
@@ -123,7 +120,7 @@ class CUDABackend:
     def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
         """Run a layer on the device."""
         with cupy().cuda.Device(self.index):
-            return simple.run_layer(layer, shape, features)
+            return images.run_layer(layer, shape, features)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -187,17 +184,13 @@ class CUDABackend:
         """Count the non-zeros of each row on the device; returns a host array."""
         cp = cupy()
         with cp.cuda.Device(self.index), within_memory("counting", features.shape[0], 16):
-            if features.shape[1] < COUNTED_WIDTH:
-                _, nonzeros = rows.weigh_rows(features, cp.zeros(features.shape[1], np.int64))
-            else:
-                nonzeros = simple.count_nonzeros(features)
-            counts: Array = cp.asnumpy(nonzeros)
+            counts: Array = cp.asnumpy(images.count_nonzeros(features))
             return counts
 
     def all_finite(self, features: Features) -> bool:
         """Return whether all values are finite numbers."""
         with cupy().cuda.Device(self.index):
-            return simple.all_finite(features.values if isinstance(features, CSR) else features)
+            return images.all_finite(features.values if isinstance(features, CSR) else features)
 
 
 def _floats(values: Array) -> Array:

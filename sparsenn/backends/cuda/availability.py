@@ -10,10 +10,13 @@ from typing import Any
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.errors import DeviceError
 
-__all__ = ["check_device", "describe_device"]
+__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "describe_device"]
 
-LEAST_CAPABILITY = 70
-"""Compute capability 7.0: the first whose lanes vote, match and shuffle by mask."""
+LEAST_CAPABILITY = 80
+"""Compute capability 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32."""
+
+ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"
+"""What every kernel needs, in words."""
 
 OLDEST_DRIVERS = {13: 580, 12: 525}
 """The oldest driver for each CUDA that there is an extra for."""

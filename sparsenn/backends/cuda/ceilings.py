@@ -32,9 +32,6 @@ TENSOR_THREADS, TENSOR_BLOCKS = 256, 4
 READ_ROUNDS, SHARED_ROUNDS, ADD_ROUNDS, TENSOR_ROUNDS = 128, 1024, 2048, 8192
 """So that each kernel takes one to some milliseconds; sums of 32 bits do not overflow, and floats stay exact."""
 
-TENSOR_CAPABILITY = 80
-"""Compute capability 8.0: the first with TF32 and with products of 16 x 8 x 16."""
-
 TENSOR = {"tf32": (0, 8, 0x3F800000, 0x3A800000), "fp16": (1, 16, 0x3C003C00, 0x14001400)}
 """The define HALF, multiply-adds of each sum in a product, and the bits of 1 and of 2^-10."""
 
@@ -97,10 +94,7 @@ def multiply_adding(device: int) -> Work:
 
 
 def tensor_multiplying(device: int) -> dict[str, Work]:
-    """Return work for the tensor cores by precision, `tf32` and `fp16`; nothing on GPUs that have not both."""
-    cp = cupy()
-    if int(cp.cuda.Device(device).compute_capability) < TENSOR_CAPABILITY:
-        return {}
+    """Return work for the tensor cores by precision, `tf32` and `fp16`."""
     blocks = TENSOR_BLOCKS * processors(device)
     warps = blocks * TENSOR_THREADS // 32
     return {

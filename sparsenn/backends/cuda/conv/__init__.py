@@ -1,4 +1,4 @@
-"""Convolutions of images and products of matrices, on CUDA."""
+"""Convolutions of images, on CUDA."""
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv

@@ -41,14 +41,14 @@ class Geometry:
         return _extent(self.width, self.kernel[1], self.stride[1], self.padding[1], self.dilation[1])
 
     @property
-    def taps(self) -> int:
+    def depth(self) -> int:
         """Inputs that an output is a sum of, padding included."""
         return self.channels // self.groups * self.kernel[0] * self.kernel[1]
 
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds of one image, padding included."""
-        return self.filters * self.output_height * self.output_width * self.taps
+        return self.filters * self.output_height * self.output_width * self.depth
 
     @property
     def is_plain(self) -> bool:

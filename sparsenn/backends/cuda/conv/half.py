@@ -107,7 +107,7 @@ RUNGS: tuple[Rung, ...] = (
 
 def _declare(geometry: Geometry, activation: int, aligned: bool, output: str) -> None:
     """Declare the build that a convolution leads to."""
-    constant = int(geometry.filters * geometry.taps <= CACHED_WEIGHTS)
+    constant = int(geometry.filters * geometry.depth <= CACHED_WEIGHTS)
     others = {"ACTIVATION": activation, "FILTERS_CONSTANT": constant}
     program(SOURCE, OUTPUT=(output,), **{name: (value,) for name, value in (_cut(geometry, aligned) | others).items()})
 

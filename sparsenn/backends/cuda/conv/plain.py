@@ -69,7 +69,7 @@ def fits(geometry: Geometry) -> str | None:
     parts = {
         "an image": geometry.channels * geometry.height * geometry.width,
         "an image's output": geometry.filters * geometry.output_height * geometry.output_width,
-        "all filters together": geometry.filters * geometry.taps,
+        "all filters together": geometry.filters * geometry.depth,
     }
     for name, numbers in parts.items():
         if numbers > MOST_NUMBERS:
@@ -113,7 +113,7 @@ def launch_vectorized(layer: ConvLayer, images: Array) -> Array:
         return outputs
     geometry = layer.geometry
     pixels = images.shape[0] * geometry.output_height * geometry.output_width
-    cut = cut_for(geometry.filters, pixels, geometry.taps, device_limits(layer.device).multiprocessors)
+    cut = cut_for(geometry.filters, pixels, geometry.depth, device_limits(layer.device).multiprocessors)
     defines = {**_numbers(layer), **cut.tiling.defines()}
     source, padded = "conv2d/15_vectorized.cu", _up(geometry.filters, cut.tiling.rows)
     weights = kept(layer, ("terms", padded), lambda: term_matrix(layer.weights, padded))
@@ -135,9 +135,9 @@ def launch_library(layer: ConvLayer, images: Array) -> Array:
     geometry, defines = layer.geometry, {**_numbers(layer), **_ACROSS}
     gather, finish = (kernel("conv2d/im2col.cu", defines, layer.device, name) for name in ("gather", "finish"))
     pixels, count = geometry.output_height * geometry.output_width, images.shape[0]
-    together = max(1, min(count, COLUMN_BYTES // (4 * geometry.taps * pixels)))
-    columns = cp.empty((together, geometry.taps, pixels), np.float32)
-    filters = layer.weights.reshape(geometry.filters, geometry.taps)
+    together = max(1, min(count, COLUMN_BYTES // (4 * geometry.depth * pixels)))
+    columns = cp.empty((together, geometry.depth, pixels), np.float32)
+    filters = layer.weights.reshape(geometry.filters, geometry.depth)
     for first in range(0, count, together):
         taken = images[first : first + together]
         windows, sums = columns[: taken.shape[0]], outputs[first : first + together]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparsenn.backends.base import Variant, register
+from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.conv import (
     channels_last,
     half,
@@ -22,6 +23,7 @@ from sparsenn.backends.cuda.conv import (
 from sparsenn.backends.cuda.conv.estimates import IMAGES, SECONDS
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.dense.image import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.ladder import Sweep, register_sweep
@@ -34,19 +36,20 @@ __all__ = ["register_all"]
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Geometry], str | None]
 
-_GPU, _HOPPER = "NVIDIA GPU (compute capability 8.0)", "NVIDIA GPU (compute capability 9.0 only)"
+_HOPPER = "NVIDIA GPU (compute capability 9.0 only)"
 _ONE_GROUP, _PLAIN = "one group", "stride 1, no dilation, one group"
 
 
 class _Entry(NamedTuple):
-    """A rung, and which convolutions it takes, as a test and in words."""
+    """A rung, which convolutions it takes, as a test and in words, and what else its variant says."""
 
     rung: plain.Rung
     fits: Fits
     needs: tuple[str, ...] = ()
     precision: str = "float32"
     half_rows: bool = False
-    gpu: str = _GPU
+    gpu: str = ANY_GPU
+    tf32_products: int = 0
 
 
 def _of_first_study() -> tuple[_Entry, ...]:
@@ -64,11 +67,13 @@ def _on_tensor_cores(
     precisions: Mapping[str, str],
     fits: Mapping[str, Fits],
     needs: tuple[str, ...],
-    gpu: str = _GPU,
+    gpu: str = ANY_GPU,
 ) -> Iterator[_Entry]:
-    """Yield rungs; those in half precision take float16 images, too."""
+    """Yield rungs; those in half precision take float16 images, too, and those in float32 split their numbers."""
     for rung in rungs:
-        yield _Entry(rung, fits[rung[0]], needs, precisions[rung[0]], precisions[rung[0]] == "fp16", gpu)
+        precision = precisions[rung[0]]
+        split = SPLIT_PRODUCTS if precision == "float32" else 0
+        yield _Entry(rung, fits[rung[0]], needs, precision, precision == "fp16", gpu, split)
 
 
 _FIRST = _of_first_study()
@@ -127,6 +132,7 @@ def _register(entry: _Entry) -> Variant:
             seconds=partial(_seconds, SECONDS[name]) if name in SECONDS else None,
             why_not=partial(_why_not, entry),
             precision=entry.precision,
+            tf32_products=entry.tf32_products,
         )
     )
 

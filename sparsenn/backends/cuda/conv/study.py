@@ -79,7 +79,7 @@ def fits_any(geometry: Geometry) -> str | None:
 
 def fits_constant(geometry: Geometry) -> str | None:
     """Return why a convolution's weights cannot lie in constant memory; None if they can."""
-    weights = geometry.filters * geometry.taps
+    weights = geometry.filters * geometry.depth
     if weights <= CONSTANT_WEIGHTS:
         return None
     return f"there are {weights:,} weights; constant memory has room for {CONSTANT_WEIGHTS:,}"
@@ -295,7 +295,7 @@ FITS: Mapping[str, Callable[[Geometry], str | None]] = {
 def _declare(geometry: Geometry, activation: int) -> None:
     """Declare the builds that a convolution leads to."""
     common = {**sizes(geometry), "ACTIVATION": activation}
-    constant = {**common, "FILTERS_CONSTANT": int(geometry.filters * geometry.taps <= CACHED_WEIGHTS)}
+    constant = {**common, "FILTERS_CONSTANT": int(geometry.filters * geometry.depth <= CACHED_WEIGHTS)}
     width, height = tile_of(geometry.output_height, geometry.output_width)
     tile = {"TILE_WIDTH": width, "TILE_HEIGHT": height, "PLANES": THREADS // (width * height)}
     builds = [("conv2d/03_unrolled.cu", {**constant, **tile})]

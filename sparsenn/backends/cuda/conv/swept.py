@@ -1,11 +1,11 @@
-"""The rung of the conv2d ladder whose parameters come from a sweep: pixels and filters of a thread, shape of a block.
+"""The rung of the conv2d ladder whose parameters can be varied: pixels and filters of a thread, shape of a block.
 
 A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
 and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
 on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel.
 
-`launch_swept` takes the parameters that are estimated to be best, `launch_with` those that it is given, such as a sweep
-has found.
+`launch_swept` takes the parameters that are estimated to be best, `launch_with` those that it is given, such as `tune`
+finds by measurement.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _run(parameters: Mapping[str, int], layer: ConvLayer, images: Array) -> Arra
 
 
 RUNGS: tuple[Rung, ...] = (
-    ("swept", launch_swept, "several pixels and filters a thread, how many by a sweep for each shape"),
+    ("swept", launch_swept, "several pixels and filters a thread, by an estimate; tune finds them by measurement"),
 )
 """Name, launch and summary."""
 
@@ -198,7 +198,7 @@ RUNGS: tuple[Rung, ...] = (
 
 def _declare(geometry: Geometry, activation: int, parameters: Mapping[str, int] | None = None) -> None:
     """Declare the build that a convolution leads to."""
-    constant = int(geometry.filters * geometry.taps <= CACHED_WEIGHTS)
+    constant = int(geometry.filters * geometry.depth <= CACHED_WEIGHTS)
     defines = {
         **_cut(geometry, parameters or defaults(geometry)),
         "ACTIVATION": activation,

@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.sparse.tiling import Limits
 
 __all__ = ["MANY", "Plan", "clocks", "fits_any_precision", "fits_float32", "plan"]
 
-LEAST_TAPS = 32
+LEAST_DEPTH = 32
 """Products of a sum from where on tensor_float32 is no less precise than plain multiply-adds."""
 
 TILE = 16
@@ -105,9 +105,9 @@ def fits_float32(geometry: Geometry) -> str | None:
     What is lost of each product does not add up as the roundings of many sums do. A sum of few products would be less
     precise than plain multiply-adds make it.
     """
-    if geometry.taps < LEAST_TAPS:
+    if geometry.depth < LEAST_DEPTH:
         return (
-            f"an output is a sum of {geometry.taps} products; from {LEAST_TAPS} on, two TF32 numbers for one are as "
+            f"an output is a sum of {geometry.depth} products; from {LEAST_DEPTH} on, two TF32 numbers for one are as "
             "precise as float32"
         )
     return fits_any_precision(geometry)

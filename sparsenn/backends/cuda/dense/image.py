@@ -20,6 +20,7 @@ __all__ = [
     "FLOAT32",
     "HALF",
     "HALF_ROWS",
+    "SPLIT_PRODUCTS",
     "TF32",
     "Kind",
     "fma_floats",
@@ -63,6 +64,10 @@ HALF_ROWS = Kind("mlp/23_tensor_half.cu", 2, 128, 12)
 def tiles_of(width: int) -> int:
     """Return the tiles of 8 columns that a width takes."""
     return -(-width // 8)
+
+
+SPLIT_PRODUCTS = 3
+"""Products in TF32 for each of float32, of numbers that are split: all of their parts but the two small ones."""
 
 
 def split_tf32(xp: Any, values: Array) -> tuple[Array, Array]:

@@ -7,7 +7,9 @@ from functools import partial
 from typing import NamedTuple
 
 from sparsenn.backends.base import Variant, register
+from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.dense import fused, half, plain
+from sparsenn.backends.cuda.dense.image import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.memory import within_memory
@@ -19,8 +21,6 @@ __all__ = ["register_all"]
 
 Launch = Callable[[DenseStack, Array], Array]
 
-_GPU = "NVIDIA GPU (compute capability 8.0)"
-
 
 class _Kind(NamedTuple):
     """What rungs have in common: which networks they take, in words and as a test, and their precision."""
@@ -30,14 +30,18 @@ class _Kind(NamedTuple):
     precision: str
 
 
-_ANY = _Kind((_GPU,), plain.fits_any, "float32")
-_STUDY = _Kind((_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), plain.fits, "float32")
-_FUSED = _Kind((_GPU, f"layers up to {fused.WIDEST} wide"), fused.fits, "float32")
+_ANY = _Kind((ANY_GPU,), plain.fits_any, "float32")
+_STUDY = _Kind((ANY_GPU, "layers 72 - 64 - 64 - 4, ReLU between them"), plain.fits, "float32")
+_FUSED = _Kind((ANY_GPU, f"layers up to {fused.WIDEST} wide"), fused.fits, "float32")
+
 _HALF_ROWS = ("tensor_half",)
+"""Rungs that take and give float16 rows, too."""
+
+_TF32_PRODUCTS = {"tensor_float32": SPLIT_PRODUCTS}
+"""Rungs that split float32 numbers, and what for."""
+
 _SECONDS = {"fused_fma": fused.fma_seconds, "tensor_float32": fused.tensor_float32_seconds}
 """Estimates of those that `auto` has a choice between."""
-
-"""Rungs that take and give float16 rows, too."""
 
 _IN_ORDER: tuple[tuple[_Kind, tuple[plain.Rung, ...]], ...] = (
     (_ANY, tuple(rung for rung in plain.RUNGS if rung[0] in plain.GENERAL)),
@@ -72,6 +76,7 @@ def _register(rung: plain.Rung, kind: _Kind) -> None:
             precision=kind.precision,
             half_rows=name in _HALF_ROWS,
             seconds=_SECONDS.get(name),
+            tf32_products=_TF32_PRODUCTS.get(name, 0),
         )
     )
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.base import Variant, register
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.dense.image import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.gemm import plain, tensor
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.backends.cuda.memory import within_memory
@@ -20,30 +22,34 @@ __all__ = ["register_all"]
 
 Launch = Callable[[Array, Array], Array]
 
-_GPU = "NVIDIA GPU (compute capability 8.0)"
-
 MOST_NUMBERS = 2**31 - 1024
 """Rows or columns of a matrix: what kernels count in, and room for the last tile."""
 
 
 class _Entry(NamedTuple):
-    """A rung, its precision, and whether it takes float16 matrices, too."""
+    """A rung, its precision, whether it takes float16 matrices, too, and `Variant.tf32_products`."""
 
     rung: plain.Rung
     precision: str = "float32"
     half_rows: bool = False
+    tf32_products: int = 0
+
+
+def _on_tensor_cores(rung: plain.Rung) -> _Entry:
+    precision = tensor.PRECISIONS[rung[0]]
+    return _Entry(rung, precision, precision == "fp16", SPLIT_PRODUCTS if precision == "float32" else 0)
 
 
 _IN_ORDER: tuple[_Entry, ...] = (
     *map(_Entry, plain.RUNGS),
-    *(_Entry(rung, tensor.PRECISIONS[rung[0]], tensor.PRECISIONS[rung[0]] == "fp16") for rung in tensor.RUNGS),
+    *map(_on_tensor_cores, tensor.RUNGS),
     _Entry(plain.LIBRARY),  # no rung, but what they are held against
 )
 
 
 def register_all() -> None:
     """Register every variant; CuPy is not needed for that."""
-    for (name, launch, summary), precision, half_rows in _IN_ORDER:
+    for (name, launch, summary), precision, half_rows, tf32_products in _IN_ORDER:
         register(
             Variant(
                 operation="gemm",
@@ -51,10 +57,11 @@ def register_all() -> None:
                 device="cuda",
                 summary=summary,
                 launch=partial(_launch, launch, half_rows),
-                needs=(_GPU,),
+                needs=(ANY_GPU,),
                 half_rows=half_rows,
                 why_not=_why_not,
                 precision=precision,
+                tf32_products=tf32_products,
             )
         )
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from sparsenn.backends.base import Variant, register
+from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.sparse import conversion, resident, spmspm
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds, resident_seconds
 
 __all__ = ["register_all"]
 
-_GPU = "NVIDIA GPU (compute capability 7.0)"
 _DISTINCT = "no index twice in a row"
 
 Rung = tuple[str, Callable[..., Any], str]
@@ -56,7 +56,7 @@ def register_all() -> None:
             device="cuda",
             summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
             launch=spmspm.launch_chunks,
-            needs=(_GPU,),
+            needs=(ANY_GPU,),
             fuses=True,
             seconds=chunks_seconds,
         )
@@ -68,7 +68,7 @@ def register_all() -> None:
             device="cuda",
             summary="all layers in one graph, rows kept in shared memory, dropped and grouped on the device",
             launch=resident.launch_resident,
-            needs=(_GPU, "rows that fit into shared memory"),
+            needs=(ANY_GPU, "rows that fit into shared memory"),
             fuses=True,
             groups_rows=True,
             why_not=resident.why_not,
@@ -80,5 +80,5 @@ def register_all() -> None:
 def _register_rungs() -> None:
     for operation, rungs in {"spmspm": _SPMSPM, **_CONVERSION}.items():
         for name, launch, summary in rungs:
-            needs = (_GPU, _DISTINCT) if name == "bitmap_rank" else (_GPU,)
+            needs = (ANY_GPU, _DISTINCT) if name == "bitmap_rank" else (ANY_GPU,)
             register(Variant(operation, name, "cuda", summary, launch, needs))

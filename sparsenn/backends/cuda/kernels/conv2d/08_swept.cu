@@ -1,13 +1,13 @@
-// swept: a thread computes several pixels of several filters; how many, and the shape of a block, are tried out.
+// swept: a thread computes several pixels of several filters; how many, and the shape of a block, can be varied.
 //
 // Idea      A thread has PIXELS pixels, one below the other, of EACH filters: for a column of the window it reads
 //           PIXELS + KERNEL_HEIGHT - 1 pixels once, and uses each up to KERNEL_HEIGHT * EACH times. More of both means
 //           fewer reads and more registers, so fewer threads at a time; which is best differs from shape to shape and
-//           from device to device. TILE, PIXELS and EACH are what a sweep over shapes found, kept in a table.
+//           from device to device. TILE, PIXELS and EACH are chosen by an estimate; `tune` finds them by measurement.
 // Layout    as unrolled. A block has TILE threads side by side and THREADS / TILE one below the other.
 // Needs     blocks of THREADS threads. Stride and dilation 1, one group.
 // Before    implicit_gemm; pixels are read from global memory again, as in per_shape.
-// Changes   several pixels a thread; sizes come from a table of measurements.
+// Changes   several pixels a thread; sizes are chosen for each shape.
 #include "conv2d/filters.cuh"
 
 constexpr int BUNDLES = parts(FILTERS, EACH), ROW_TILES = parts(OUTPUT_HEIGHT, PIXELS), DOWN = THREADS / TILE;

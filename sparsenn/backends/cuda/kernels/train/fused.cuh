@@ -36,28 +36,19 @@ struct Tile {
 
 // Starts to copy four floats into shared memory; zeros where there is nothing to copy.
 __device__ __forceinline__ void copy_quad(float* to, const float* from, bool there) {
-#if __CUDA_ARCH__ >= 800
-    const unsigned target = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(there ? 16 : 0)
                  : "memory");
-#else
-    const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
-    *reinterpret_cast<float4*>(to) = there ? *reinterpret_cast<const float4*>(from) : zero;
-#endif
 }
 
 __device__ __forceinline__ void commit_copies() {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
 }
 
 // Waits until no more than PENDING commits are under way.
 template <int PENDING>
 __device__ __forceinline__ void await_copies() {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
 }
 
 // A matrix in global memory, or rows of it by number.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparsenn.errors import ResourceError
-from sparsenn.io.atomic import adding_to, open_to_write, replacing
+from sparsenn.storage import adding_to, open_to_write, replacing
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -149,7 +149,7 @@ def test_gzip_by_the_final_name_and_the_same_bytes_each_time(tmp_path: Path) -> 
 def test_interrupt_from_outside_leaves_nothing(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "from sparsenn.io.atomic import replacing\n"
+        "from sparsenn.storage import replacing\n"
         "with replacing(sys.argv[1]) as temporary:\n"
         "    temporary.write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
