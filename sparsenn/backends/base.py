@@ -152,6 +152,7 @@ class Variant:
         layer, and an image's (channels, height, width).
     precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
     tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
+    half_sums : products of which it keeps sums in half precision, at most; 0 where all sums are float32.
     """
 
     operation: str
@@ -167,6 +168,7 @@ class Variant:
     why_not: Callable[[Any, Any], str | None] = lambda network, inputs: None
     precision: str = "float32"
     tf32_products: int = 0
+    half_sums: int = 0
 
 
 class Backend(Protocol):

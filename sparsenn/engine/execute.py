@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, StepInput, Variant
 from sparsenn.engine.clock import Clock
-from sparsenn.engine.finite import check_inputs, check_overflow
+from sparsenn.engine.finite import HalfRange, RangeWatch, check_inputs
 from sparsenn.engine.plan import Plan, plan
 from sparsenn.engine.result import BatchOutput, LayerStatistics, Result
 from sparsenn.engine.segments import PreparedSegments
@@ -102,6 +102,7 @@ class _Run:
     weights: PreparedSegments
     clock: Clock
     steps: _Steps
+    half_range: HalfRange
 
 
 @dataclass
@@ -110,12 +111,14 @@ class _Batch:
 
     depth, removed : sparse layers of the last launch that took some, and the share of rows that it removed.
     totals : what has been counted, by layer.
+    watch : of numbers that half precision cannot hold.
     """
 
     first: int
     last: int
     rows: _Rows
     totals: Sequence[_LayerTotal]
+    watch: RangeWatch
     depth: int = 1
     removed: float = 1.0
 
@@ -139,7 +142,8 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
     InputError
         There are layers of images, and an input is NaN or infinite.
     NumericError
-        In precision `fp16`, numbers went beyond what it can hold.
+        Inputs, outputs or hidden values of layers in precision `fp16` went beyond what it can hold, or a kernel that
+        adds in it may have left it.
     OutOfMemoryError, MemoryError
         Memory does not suffice for a single row, on the device or on the host.
     """
@@ -152,7 +156,7 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
     batches, categories = [], [np.zeros(0, np.int64)]
     first, size, too_many = 0, plan.batch_size, 0
     with PreparedSegments(plan) as weights:
-        run = _Run(plan, weights, clock, _Steps(progress, plan))
+        run = _Run(plan, weights, clock, _Steps(progress, plan), HalfRange(plan.network))
         while first < plan.inputs:
             last = min(first + size, plan.inputs)
             counted = [_LayerTotal() for _ in plan.network]
@@ -203,7 +207,7 @@ def _run_batch(run: _Run, inputs: CSR, first: int, totals: Sequence[_LayerTotal]
         features = plan.backend.place(inputs)
     rows = _Rows(features, np.ones(count, np.int64), np.arange(count))
     del features  # `rows` alone holds them, so that a launch's inputs go once its outputs are there
-    batch = _Batch(first, first + count, rows, totals)
+    batch = _Batch(first, first + count, rows, totals, run.half_range.watch())
     for number, (start, stop) in enumerate(plan.segments):
         if not _finished(run, batch, start, stop):
             _run_segment(run, batch, number)
@@ -227,7 +231,12 @@ def _run_segment(run: _Run, batch: _Batch, number: int) -> None:
             stop = min(layer + batch.depth, last)
         elif plan.kind(layer) == "image":
             stop = layer + 1
-        _run_layers(run, batch, kernel, stack, first, layer, stop)
+        stop = batch.watch.before(kernel, rows.features, layer, stop)
+        launched = stack
+        if plan.kind(layer) == "dense" and (layer, stop) != (first, last):
+            with run.clock.part("prepare"):
+                launched = run.weights.part(layer, stop)
+        _run_layers(run, batch, kernel, launched, first, layer, stop)
         if plan.kind(layer) == "sparse":
             batch.removed = 1 - rows.count / max(1, before)
         layer = stop
@@ -249,7 +258,7 @@ def _run_layers(run: _Run, batch: _Batch, kernel: Variant, stack: Any, origin: i
         deduplicate=plan.deduplication,
     )
     output = plan.launch(kernel, step, layer, stop)
-    check_overflow(plan.backend, kernel, output.features, layer, stop)
+    batch.watch.after(kernel, output.features, layer, stop)
     rows.replace(output.features, output.owners(rows.count))
     if plan.groups_after(kernel, stop):
         _deduplicate(plan, rows)

@@ -1,17 +1,37 @@
-"""NaN and infinity: refused as inputs, and told of where half precision cannot hold what was computed."""
+"""Numbers that a computation cannot hold: NaN and infinity among inputs, and what leaves half precision's range."""
 
 from __future__ import annotations
 
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Variant
+from sparsenn.backends import Features, Variant
 from sparsenn.errors import InputError, NumericError
-from sparsenn.formats import CSR
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers.activation import Activation
+from sparsenn.network import Network
 
-__all__ = ["HALF_PRECISION", "check_inputs", "check_overflow", "overflow"]
+__all__ = ["HALF_MAX", "HALF_PRECISION", "MOST_HALF_SUMS", "HalfRange", "RangeWatch", "check_inputs"]
 
 HALF_PRECISION = "fp16"
-"""The precision whose numbers end at 65,504."""
+"""The precision whose numbers end at `HALF_MAX`."""
+
+HALF_MAX = 65_504.0
+
+_HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
+"""What rounding to half precision changes a number by at most: this share of it, or this, whichever is more."""
+
+_SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
+"""What rounding may make of a sum: this times the sum of its terms' sizes, and this more. It is the most for
+`MOST_HALF_SUMS` products rounded to half precision each time; float32 sums of up to 256 products stay far below."""
+
+MOST_HALF_SUMS = 16
+"""What `_SLACK` covers of `Variant.half_sums`."""
 
 
 def check_inputs(inputs: CSR) -> None:
@@ -34,28 +54,201 @@ def check_inputs(inputs: CSR) -> None:
     )
 
 
-def check_overflow(backend: Backend, kernel: Variant, features: Features, first: int, last: int) -> None:
-    """Refuse what a launch in half precision gave, if a number of it is infinite or NaN; waits for the device.
+@dataclass(frozen=True, eq=False)
+class _Reach:
+    """How large the numbers can become that a dense layer or a convolution computes in half precision.
 
     Parameters
     ----------
-    kernel : of the launch; others than in half precision are not looked at.
-    features : what it gave.
-    first, last : its layers, counted from 0, `last` excluded.
-
-    Raises
-    ------
-    NumericError
-        There is such a number.
+    sums : (outputs,) float64, for each output the sum of the absolute weights, as half precision has them.
+    bias : (outputs,) float64, its absolute value.
+    largest : (outputs, up to `MOST_HALF_SUMS`) float64, an output's largest absolute weights, ascending.
+    activation : the layer's.
+    representable : whether all weights are within half precision.
     """
-    if kernel.precision == HALF_PRECISION and not backend.all_finite(features):
-        raise overflow(first, last)
+
+    sums: Array
+    bias: Array
+    largest: Array
+    activation: Activation
+    representable: bool
+
+    @classmethod
+    def of(cls, layer: Linear | Conv2d) -> _Reach:
+        """Look at a layer's weights."""
+        weights = np.abs(layer.weights.reshape(layer.filters, -1) if isinstance(layer, Conv2d) else layer.weights.T)
+        halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
+        largest = np.sort(halves, axis=1)[:, -MOST_HALF_SUMS:]
+        bias = np.abs(layer.bias_vector().astype(np.float64))
+        return cls(halves.sum(axis=1), bias, largest, layer.activation, bool(weights.max() <= HALF_MAX))
+
+    def outputs(self, inputs: float) -> float:
+        """Return what no output's size exceeds where no input's exceeds `inputs`."""
+        before = float((_rounded(inputs) * self.sums + self.bias).max()) * _SLACK + _LEAST
+        if isinstance(self.activation, Sigmoid | Tanh):
+            return 1.0
+        if isinstance(self.activation, ReLU):
+            return before if self.activation.clip is None else min(before, self.activation.clip)
+        return before if isinstance(self.activation, Identity) else math.inf
+
+    def short_sums(self, inputs: float, products: int) -> float:
+        """Return what no sum of up to so many products exceeds in size where no input exceeds `inputs`."""
+        assert products <= MOST_HALF_SUMS
+        most = float(self.largest[:, -products:].sum(axis=1).max())
+        return _rounded(inputs) * most * _SLACK if self.representable else math.inf
 
 
-def overflow(first: int, last: int) -> NumericError:
-    """Return the error for layers, counted from 0, whose numbers left half precision."""
-    what = f"layer {first + 1}" if last == first + 1 else f"layers {first + 1} to {last}"
-    return NumericError(
-        f"{what}: numbers went beyond 65,504, the largest that precision {HALF_PRECISION} holds, and became infinite; "
-        "use precision float32 or tf32, or scale the inputs or the weights down"
-    )
+def _rounded(size: float) -> float:
+    """Return what half precision makes of a size at most."""
+    return size * (1 + _HALF_STEP) + _HALF_LEAST
+
+
+class HalfRange:
+    """Sees to it that numbers which leave half precision's range are told of.
+
+    A kernel in half precision makes an input beyond `HALF_MAX` infinite, and what comes next may make a finite number
+    of that again, a wrong one. So inputs are looked at before a launch, outputs after it, and of dense layers that a
+    kernel runs in one launch no more are run at a time than surely stay within the range: hidden values are bounded by
+    the largest input, the weights and the activations. Where layers have to be run apart, the same kernel runs them;
+    what lies between is then looked at, too. Kernels that add in half precision are refused where sums may leave it.
+
+    Parameters
+    ----------
+    network : its layers are told apart by their numbers, counted from 0.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._reaches: dict[int, _Reach] = {}
+
+    def watch(self) -> RangeWatch:
+        """Return what watches over one batch of rows."""
+        return RangeWatch(self)
+
+    def reach(self, number: int) -> _Reach:
+        """Return what is known of a layer's outputs; its weights are looked at once."""
+        if number not in self._reaches:
+            layer = self.network[number]
+            assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"
+            self._reaches[number] = _Reach.of(layer)
+        return self._reaches[number]
+
+
+class RangeWatch:
+    """Watches over a batch of rows on its way through the layers: `before` and `after` each launch.
+
+    Parameters
+    ----------
+    within : of the network.
+    """
+
+    def __init__(self, within: HalfRange) -> None:
+        self._within = within
+        self._largest: float | None = None  # no finite number in flight exceeds it in size
+
+    def before(self, kernel: Variant, features: Features, first: int, last: int) -> int:
+        """Look at what a launch in half precision is given; waits for the device where that is not known yet.
+
+        Numbers that are infinite or NaN are passed over: if they matter, outputs are so, too.
+
+        Parameters
+        ----------
+        kernel : of the launch; nothing is looked at for others than in half precision.
+        features : its inputs.
+        first, last : its layers, counted from 0, `last` excluded.
+
+        Returns
+        -------
+        The layer that the launch must end before: `last`, or less where what lies between has to be looked at.
+
+        Raises
+        ------
+        NumericError
+            An input is beyond half precision; or the kernel adds in it, and its sums may be.
+        """
+        if kernel.precision != HALF_PRECISION:
+            return last
+        if self._largest is None or self._largest > HALF_MAX:
+            self._largest, _ = _largest_number(features)
+        if self._largest > HALF_MAX:
+            raise NumericError(
+                f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the largest that precision "
+                f"{HALF_PRECISION} holds; use precision float32 or tf32, or scale the inputs or the weights down"
+            )
+        if kernel.half_sums:
+            self._refuse_sums(kernel, first, last, self._largest)
+            return last
+        return self._end(first, last, self._largest)
+
+    def after(self, kernel: Variant, features: Features, first: int, last: int) -> None:
+        """Look at what a launch in half precision gave; waits for the device.
+
+        Parameters
+        ----------
+        kernel, first, last : as `before` takes them.
+        features : its outputs.
+
+        Raises
+        ------
+        NumericError
+            One of them is infinite or NaN.
+        """
+        if kernel.precision == HALF_PRECISION:
+            self._largest, finite = _largest_number(features)
+            if not finite:
+                raise NumericError(
+                    f"{_named(first, last)}: numbers went beyond 65,504, the largest that precision {HALF_PRECISION} "
+                    "holds, and became infinite; use precision float32 or tf32, or scale the inputs or the weights down"
+                )
+        elif not isinstance(self._within.network[first], MaxPool2d | AvgPool2d | Flatten):
+            self._largest = None
+
+    def _end(self, first: int, last: int, largest: float) -> int:
+        """Return the layer that a launch must end before so that no hidden value of it can leave the range.
+
+        The largest input is rounded up to a power of two: kernels are compiled for the layers that they run at a time,
+        and batches that differ little should have the same.
+        """
+        if last == first + 1 or not all(self._within.reach(number).representable for number in range(first, last)):
+            return last  # kernels refuse weights beyond the range, and name the layer
+        size = 2.0 ** math.ceil(math.log2(largest)) if largest else 0.0
+        for number in range(first, last - 1):
+            size = self._within.reach(number).outputs(size)
+            if size > HALF_MAX:
+                return number + 1
+        return last
+
+    def _refuse_sums(self, kernel: Variant, first: int, last: int, size: float) -> None:
+        """Refuse layers for a kernel that adds in half precision, unless all its sums surely stay within the range."""
+        for number in range(first, last):
+            reach = self._within.reach(number)
+            sums, size = reach.short_sums(size, kernel.half_sums), reach.outputs(size)
+            if sums > HALF_MAX or (size > HALF_MAX and number + 1 < last):
+                raise NumericError(
+                    f"layer {number + 1}: sums may go beyond 65,504, the largest that precision {HALF_PRECISION} "
+                    f"holds, and the kernel {kernel.name!r} keeps them in it; use another kernel, precision float32 or "
+                    "tf32, or scale the inputs or the weights down"
+                )
+
+
+def _named(first: int, last: int) -> str:
+    """Return layers, counted from 0, in words."""
+    return f"layer {first + 1}" if last == first + 1 else f"layers {first + 1} to {last}"
+
+
+def _largest_number(features: Features) -> tuple[float, bool]:
+    """Return the size of the largest finite number of features on any device, and whether all are finite."""
+    values = features.values if isinstance(features, CSR) else features
+    if not values.size:
+        return 0.0, True
+    with _device_of(values):
+        largest = max(float(values.max()), -float(values.min()))  # NaN if one is
+        if math.isfinite(largest):
+            return largest, True
+        finite = values[abs(values) < np.inf]
+        return max(float(finite.max()), -float(finite.min())) if finite.size else 0.0, False
+
+
+def _device_of(values: Any) -> AbstractContextManager[Any]:
+    """Return what makes an array's GPU the current one; NumPy's arrays name their device, and need nothing."""
+    return nullcontext() if isinstance(values.device, str) else values.device

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sparsenn.backends import Variant, image_kernel, run_images
-from sparsenn.engine.finite import check_overflow
+from sparsenn.engine.finite import HalfRange
 from sparsenn.engine.kernels import Kernels, choose_convolution, choose_kernels, fastest_dense
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
@@ -66,6 +66,8 @@ class Predictor:
         self.backend, kernels = choose_kernels(network, device, kernel, precision)
         self._steps = tuple(self._prepared(kernels))
         self._images = any(kind_of(layer) == "image" for layer in network)
+        self._half_range = HalfRange(network)
+        self._parts: dict[tuple[int, int], Any] = {}
 
     def _prepared(self, kernels: Kernels) -> Iterator[_Step]:
         """Yield the steps, their weights on the device; consecutive dense layers are one."""
@@ -98,8 +100,10 @@ class Predictor:
         the rows are that and the kernels take them, as those of precision `fp16` on a GPU do; float64 on the device
         `reference`.
 
-        Numbers of layers of images are looked at where the rows are on the host. For rows on a GPU that would mean to
-        wait; what is infinite or NaN is then seen in the outputs.
+        Where the rows are on the host, it is looked whether images are finite numbers, and whether numbers stay within
+        the precision `fp16`. There, dense layers whose hidden values could leave it are run in parts, and what lies
+        between is looked at. For rows on a GPU that would mean to wait: nothing is looked at, and numbers beyond
+        65,504 count as infinite, of which an activation may make finite ones again.
 
         Raises
         ------
@@ -108,7 +112,8 @@ class Predictor:
         InputError
             They are not of real numbers; or they are images with a number that is infinite or NaN.
         NumericError
-            They are on the host, and numbers went beyond what precision `fp16` holds.
+            They are on the host, and inputs, outputs or hidden values of layers in precision `fp16` went beyond what
+            it holds, or a kernel that adds in it may have left it.
         UsageError
             They are on a GPU that the network is not on.
         OutOfMemoryError
@@ -117,15 +122,33 @@ class Predictor:
         placed, on_host = self.backend.take_in(self._as_rows(rows), all(step.kernel.half_rows for step in self._steps))
         if placed.shape[1] != self.network.inputs:
             raise ShapeError(f"the rows have {placed.shape[1]} columns; the network takes {self.network.inputs}")
-        checks = on_host and self._images
-        if checks and not self.backend.all_finite(placed):
-            raise InputError("a number of the rows is infinite or NaN; check where they come from")
+        if on_host:
+            if self._images and not self.backend.all_finite(placed):
+                raise InputError("a number of the rows is infinite or NaN; check where they come from")
+            return self.backend.fetch(self._run_watched(placed))
         values = placed
         for step in self._steps:
             values = step.run(values)
-            if checks:
-                check_overflow(self.backend, step.kernel, values, step.first, step.last)
-        return self.backend.fetch(values) if on_host else values
+        return values
+
+    def _run_watched(self, values: Array) -> Array:
+        """Run all steps, and look whether numbers stay within half precision."""
+        watch = self._half_range.watch()
+        for step in self._steps:
+            first = step.first
+            while first < step.last:
+                stop = watch.before(step.kernel, values, first, step.last)
+                whole = (first, stop) == (step.first, step.last)
+                values = step.run(values) if whole else step.kernel.launch(self._part(first, stop), values)
+                watch.after(step.kernel, values, first, stop)
+                first = stop
+        return values
+
+    def _part(self, first: int, last: int) -> Any:
+        """Return a stack of some dense layers of a step; prepared on first use."""
+        if (first, last) not in self._parts:
+            self._parts[first, last] = self.backend.prepare_dense(self.network.dense_layers(first, last))
+        return self._parts[first, last]
 
     def _as_rows(self, rows: Any) -> Any:
         """Return images as rows; anything else as it is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +26,7 @@ class PreparedSegments:
         self._plan = plan
         self._streams = plan.streams and len(plan.segments) > 1
         self._held: dict[int, Any] = {}
+        self._parts: dict[tuple[int, int], Any] = {}
         self._ahead: tuple[int, Future[Any]] | None = None
         threaded = self._streams and plan.backend.prepares_ahead
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare") if threaded else None
@@ -36,7 +37,7 @@ class PreparedSegments:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        self._held.clear()
+        self._let_go()
         self._ahead = None
 
     def get(self, number: int, following: int | None) -> Any:
@@ -52,17 +53,39 @@ class PreparedSegments:
         """
         if number not in self._held:
             if self._streams:
-                self._held.clear()
+                self._let_go()
             self._held[number] = self._taken(number)
         if self._worker is not None and self._ahead is None and following is not None and following != number:
             self._ahead = following, self._worker.submit(self._plan.prepare, following)
         return self._held[number]
 
+    def part(self, first: int, last: int) -> Any:
+        """Return a stack of the dense layers `first` to `last` alone, which are part of the segment in use.
+
+        It is prepared on first use and kept as long as that segment is, beside it: its weights take memory twice.
+
+        Raises
+        ------
+        SparseNNError
+            As the backend's `prepare_dense`.
+        """
+        if (first, last) not in self._parts:
+            if self._ahead is not None:
+                wait([self._ahead[1]])  # one thread prepares at a time
+            layers = self._plan.merged.network.dense_layers(first, last)
+            self._parts[first, last] = self._plan.backend.prepare_dense(layers)
+        return self._parts[first, last]
+
     def drop(self) -> None:
-        """Let go of all stacks, the one that is being prepared too, unless memory holds them all."""
+        """Let go of all stacks, the one that is being prepared too, unless memory holds them all; of parts anyway."""
+        self._parts.clear()
         if self._streams:
             self._held.clear()
             self._forget_ahead()
+
+    def _let_go(self) -> None:
+        self._held.clear()
+        self._parts.clear()
 
     def _taken(self, number: int) -> Any:
         """Return a segment: the one made ahead if it is that, else made here."""

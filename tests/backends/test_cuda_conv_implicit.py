@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit, upload_conv
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
 from sparsenn.backends.cuda.conv.implicit import SOURCES, fits, kernel_defines
-from sparsenn.backends.cuda.conv.implicit_plan import MOST_NUMBERS, TILES, _cut, _plans, arranged, band_of, plan
+from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
 from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, TF32, Tile, parts_of
 from sparsenn.backends.cuda.loader import cupy

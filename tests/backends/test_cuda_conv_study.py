@@ -42,6 +42,12 @@ ENTRIES.sort(key=lambda entry: ORDER.index(entry.name))
 entries = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 
 
+@pytest.mark.parametrize("rung", backends.variants("conv2d", "cuda"), ids=lambda rung: rung.name)
+def test_no_rung_takes_images_whose_numbers_it_cannot_count(rung):
+    layer = Conv2d(np.ones((8, 64, 3, 3)), padding=1)
+    assert "numbers" in rung.why_not(layer, (64, 8192, 8192))
+
+
 def test_the_rungs_come_in_the_order_of_the_study():
     assert [entry.name for entry in ENTRIES] == ORDER
     registered = {entry.name: entry for entry in backends.variants("conv2d", "cuda") if entry.name in ORDER}

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv import implicit
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.implicit_plan import MOST_NUMBERS, Plan, plan
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
+from sparsenn.backends.cuda.conv.implicit_plan import Plan, plan
 from sparsenn.backends.cuda.conv.implicit_plan import clocks as least_clocks
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse

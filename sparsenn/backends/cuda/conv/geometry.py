@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Geometry"]
+__all__ = ["MOST_NUMBERS", "Geometry", "why_too_large"]
+
+MOST_NUMBERS = 2**31 - 1
+"""Of an image, of its outputs and of all filters: kernels count them in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,19 @@ class Geometry:
     def is_plain(self) -> bool:
         """Whether stride and dilation are 1 and there is one group."""
         return self.stride == self.dilation == (1, 1) and self.groups == 1
+
+
+def why_too_large(geometry: Geometry) -> str | None:
+    """Return why kernels cannot count a convolution's numbers; None if they can."""
+    parts = {
+        "an image": geometry.channels * geometry.height * geometry.width,
+        "an image's output": geometry.filters * geometry.output_height * geometry.output_width,
+        "all filters together": geometry.filters * geometry.depth,
+    }
+    for name, numbers in parts.items():
+        if numbers > MOST_NUMBERS:
+            return f"{name} would have {numbers:,} numbers; the kernel counts up to {MOST_NUMBERS:,}"
+    return None
 
 
 def _extent(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

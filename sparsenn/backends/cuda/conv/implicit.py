@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.implicit_plan import MOST_NUMBERS, TILES, Plan, arranged, plan
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
+from sparsenn.backends.cuda.conv.implicit_plan import TILES, Plan, arranged, plan
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.gemm.tensor_tiles import (

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, parts_of, work
 from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
 from sparsenn.formats import Array
 
-__all__ = ["MOST_NUMBERS", "TILES", "Band", "Plan", "arranged", "band_of", "clocks", "plan"]
+__all__ = ["TILES", "Band", "Plan", "arranged", "band_of", "clocks", "plan"]
 
 _SMALL = (Tile(64, 64, 2, 2), Tile(32, 128, 1, 4), Tile(64, 32, 2, 2, stages=2))
 
@@ -40,9 +40,6 @@ WIDEST = 128
 
 MOST_PARTS = 16
 """Of the depth."""
-
-MOST_NUMBERS = 2**31 - 1
-"""What offsets, outputs' pixels and blocks are counted in."""
 
 UNITS = LINE // 16
 """Of 16 bytes, that a place of the band consists of."""

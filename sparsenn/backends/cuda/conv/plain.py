@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, kernel, new_outputs, refuse, sizes
 from sparsenn.backends.cuda.gemm.tiling import DEEP, Tiling, cut_for
@@ -52,9 +52,6 @@ SIDE, EACH, TERMS = 16, 4, 16
 COLUMN_BYTES = 256 << 20
 """Of the library's matrix of windows at a time, if an image's takes no more than that."""
 
-MOST_NUMBERS = 2**31 - 1
-"""Of an image, an output or the filters: what offsets within them are counted in."""
-
 _ACROSS: Mapping[str, int | str] = {"THREADS": THREADS}
 _TILED: Mapping[str, int | str] = {"SIDE": SIDE, "EACH": EACH}
 _SHARED: Mapping[str, int | str] = {**_TILED, "TERMS": TERMS}
@@ -66,15 +63,7 @@ def fits(geometry: Geometry) -> str | None:
     """Return why the rungs cannot run a convolution; None if they can: in one group, and of no gigantic size."""
     if geometry.groups != 1:
         return f"the convolution has {geometry.groups} groups; the kernel is written for one"
-    parts = {
-        "an image": geometry.channels * geometry.height * geometry.width,
-        "an image's output": geometry.filters * geometry.output_height * geometry.output_width,
-        "all filters together": geometry.filters * geometry.depth,
-    }
-    for name, numbers in parts.items():
-        if numbers > MOST_NUMBERS:
-            return f"{name} would have {numbers:,} numbers; the kernel counts up to {MOST_NUMBERS:,}"
-    return None
+    return why_too_large(geometry)
 
 
 def launch_naive(layer: ConvLayer, images: Array) -> Array:

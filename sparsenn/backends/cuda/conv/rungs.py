@@ -50,6 +50,7 @@ class _Entry(NamedTuple):
     half_rows: bool = False
     gpu: str = ANY_GPU
     tf32_products: int = 0
+    half_sums: int = 0
 
 
 def _of_first_study() -> tuple[_Entry, ...]:
@@ -81,7 +82,7 @@ _HALF_AT = [entry.rung[0] for entry in _FIRST].index("per_shape")
 
 _IN_ORDER: tuple[_Entry, ...] = (
     *_FIRST[:_HALF_AT],
-    *(_Entry(rung, half.fits, (), half.PRECISION, True) for rung in half.RUNGS),
+    *(_Entry(rung, half.fits, (), half.PRECISION, True, half_sums=half.CHAIN) for rung in half.RUNGS),
     *_FIRST[_HALF_AT:],
     *(_Entry(rung, swept.fits, (_PLAIN,)) for rung in swept.RUNGS),
     *(_Entry(rung, streamed.fits) for rung in streamed.RUNGS),
@@ -133,6 +134,7 @@ def _register(entry: _Entry) -> Variant:
             why_not=partial(_why_not, entry),
             precision=entry.precision,
             tf32_products=entry.tf32_products,
+            half_sums=entry.half_sums,
         )
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import cupy, module
@@ -118,7 +118,7 @@ def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.floa
 def why_not_plain(geometry: Geometry) -> str | None:
     """Return why a kernel for stride 1, dilation 1 and one group cannot run a convolution; None if it can."""
     if geometry.is_plain:
-        return None
+        return why_too_large(geometry)
     return (
         f"stride {geometry.stride}, dilation {geometry.dilation}, groups {geometry.groups}; the kernel is written for "
         "stride 1, dilation 1 and one group"

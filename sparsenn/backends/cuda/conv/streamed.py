@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv import register_tiled, study
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import new_outputs, parts
 from sparsenn.backends.cuda.loader import cupy
@@ -60,9 +60,8 @@ COPIERS = 8
 """Most threads that fill and empty pinned pieces."""
 
 
-def fits(geometry: Geometry) -> str | None:
-    """Return None: every convolution fits."""
-    return None
+fits = why_too_large
+"""Return why a convolution cannot be run; None if it can: nearly every one."""
 
 
 def _kernel(geometry: Geometry) -> Callable[[ConvLayer, Array, Array], None]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import (
     CACHED_WEIGHTS,
@@ -38,7 +38,6 @@ __all__ = [
     "RUNGS",
     "Rung",
     "compute_baseline",
-    "fits_any",
     "fits_constant",
     "fits_one_group",
     "fits_tiled",
@@ -72,16 +71,11 @@ program(_CONSTANT_FILTERS, THREADS=(THREADS,))
 # ---- Which convolutions -------------------------------------------------------------------------------------------
 
 
-def fits_any(geometry: Geometry) -> str | None:
-    """Return None: every convolution fits."""
-    return None
-
-
 def fits_constant(geometry: Geometry) -> str | None:
     """Return why a convolution's weights cannot lie in constant memory; None if they can."""
     weights = geometry.filters * geometry.depth
     if weights <= CONSTANT_WEIGHTS:
-        return None
+        return why_too_large(geometry)
     return f"there are {weights:,} weights; constant memory has room for {CONSTANT_WEIGHTS:,}"
 
 
@@ -103,7 +97,7 @@ def fits_tiled(geometry: Geometry) -> str | None:
 def fits_one_group(geometry: Geometry) -> str | None:
     """Return why a convolution is one of several groups; None if it is of one."""
     if geometry.groups == 1:
-        return None
+        return why_too_large(geometry)
     return f"the convolution has {geometry.groups} groups; the kernel is written for one"
 
 
@@ -279,9 +273,9 @@ RUNGS: tuple[Rung, ...] = (
 """Name, launch and summary. In the ladder's order `half` comes before per_shape."""
 
 FITS: Mapping[str, Callable[[Geometry], str | None]] = {
-    "baseline": fits_any,
+    "baseline": why_too_large,
     "constant_filters": fits_constant,
-    "unrolled": fits_any,
+    "unrolled": why_too_large,
     "tiled_shared": fits_tiled,
     "per_shape": fits_one_group,
     "implicit_gemm": fits_one_group,

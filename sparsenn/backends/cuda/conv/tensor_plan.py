@@ -38,9 +38,6 @@ MANY = 1 << 14
 LEAST_LIMITS = Limits(1, 99 << 10, 100 << 10)
 """Shared memory of the devices of compute capability 8.0 and newer that have least: 8.6 and 8.9."""
 
-MOST_NUMBERS = 2**31 - 1
-"""Of an image or an output: what offsets within them are counted in."""
-
 BARRIER_BYTES = 128
 """As in the kernel."""
 
@@ -119,13 +116,6 @@ def fits_any_precision(geometry: Geometry) -> str | None:
     reason = why_not_plain(geometry)
     if reason is not None:
         return reason
-    parts_of_it = {
-        "an image": geometry.channels * geometry.height * geometry.width,
-        "an image's output": geometry.filters * geometry.output_height * geometry.output_width,
-    }
-    for name, numbers in parts_of_it.items():
-        if numbers > MOST_NUMBERS:
-            return f"{name} would have {numbers:,} numbers; the kernel counts up to {MOST_NUMBERS:,}"
     if any(plan(kind, geometry, 1, LEAST_LIMITS) is None for kind in (FLOAT32, TF32, HALF, HALF_ROWS)):
         return (
             f"{geometry.filters} filters of {geometry.channels} x {geometry.kernel[0]} x {geometry.kernel[1]} weights "
@@ -157,7 +147,7 @@ def _plans(kind: Kind, geometry: Geometry, limits: Limits) -> Iterator[Plan]:
     for across in (2, 4, 8) if kind.quad == 8 else (1, 2, 4, 8):
         for down in range(1, min(MOST_DOWN, geometry.output_height) + 1):
             tiles = columns_of(geometry.filters, across) // 8
-            panel = parts(tiles, parts(4 * down * tiles, MOST_SUMS))
+            panel = parts(tiles, parts(tiles, max(1, MOST_SUMS // (4 * down))))
             for held in (False, True):
                 layout = _layout(kind, geometry, across, down, panel, held)
                 if layout is None:

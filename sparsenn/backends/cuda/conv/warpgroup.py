@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import ACTIVATIONS, MANY, Rung
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.conv.warpgroup_plan import MOST_NUMBERS, SHAPES, Plan, Tile, arranged, plan
+from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, TF32, Kind, built, parts_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import cupy, program
@@ -69,10 +69,8 @@ HELD_BYTES = 1 << 30
 def _fits(kind: Kind, geometry: Geometry) -> str | None:
     if geometry.groups > 1 or geometry.stride != (1, 1):
         return f"stride {geometry.stride}, groups {geometry.groups}; the kernel is written for stride 1 and one group"
-    image = geometry.channels * geometry.height * geometry.width
-    outputs = geometry.filters * geometry.output_height * geometry.output_width
-    if max(image, outputs) > MOST_NUMBERS:
-        return f"an image or its outputs have more numbers than the {MOST_NUMBERS:,} that the kernel counts"
+    if reason := why_too_large(geometry):
+        return reason
     if plan(kind, geometry, 1, Limits()) is None or plan(kind, geometry, MANY, Limits()) is None:
         return (
             f"the pixels that a block of outputs sees, of {geometry.kernel[0]} x {geometry.kernel[1]} taps and rows of "

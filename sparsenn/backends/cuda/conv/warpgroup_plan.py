@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.gemm.tensor_tiles import CACHE_BYTES, FLOAT32, HALF, RESERVED, TF32, Kind, parts_of
 from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
@@ -50,9 +50,6 @@ BARRIER_BYTES = 8
 
 PLACES = (1 << 14) - 1
 """That a band may have: more cannot be told to the instructions."""
-
-MOST_NUMBERS = 2**31 - 1
-"""What places, outputs and blocks are counted in."""
 
 LONGEST_RUN = 4
 """Outputs that are stored at once."""

@@ -1,8 +1,8 @@
 """The rungs of mlp in half precision, all for one network, with its weights in registers.
 
 Features and outputs are float32; between them, inputs, weights and hidden values are rounded to half precision (11
-significant bits, up to 65,504), and so are products and sums of up to 9 of them; longer sums are float32. What exceeds
-half precision's range becomes infinite.
+significant bits, up to 65,504), and so are products and sums of up to `CHAIN` of them; longer sums are float32. What
+exceeds half precision's range becomes infinite.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = [
+    "CHAIN",
     "PRECISION",
     "RUNGS",
     "Shares",
@@ -38,6 +39,9 @@ __all__ = [
 
 PRECISION = "fp16"
 """Of inputs, weights and hidden values."""
+
+CHAIN = 9
+"""Products that are added in half precision, at most."""
 
 THREADS = 256
 """Of a block."""

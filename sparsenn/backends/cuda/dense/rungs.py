@@ -23,11 +23,12 @@ Launch = Callable[[DenseStack, Array], Array]
 
 
 class _Kind(NamedTuple):
-    """What rungs have in common: which networks they take, in words and as a test, and their precision."""
+    """What rungs have in common: the networks they take, in words and as a test, precision, and sums in half of it."""
 
     needs: tuple[str, ...]
     fits: Callable[[DenseStack], str | None]
     precision: str
+    half_sums: int = 0
 
 
 _ANY = _Kind((ANY_GPU,), plain.fits_any, "float32")
@@ -46,7 +47,7 @@ _SECONDS = {"fused_fma": fused.fma_seconds, "tensor_float32": fused.tensor_float
 _IN_ORDER: tuple[tuple[_Kind, tuple[plain.Rung, ...]], ...] = (
     (_ANY, tuple(rung for rung in plain.RUNGS if rung[0] in plain.GENERAL)),
     (_STUDY, tuple(rung for rung in plain.RUNGS if rung[0] not in plain.GENERAL)),
-    (_STUDY._replace(precision=half.PRECISION), half.RUNGS),
+    (_STUDY._replace(precision=half.PRECISION, half_sums=half.CHAIN), half.RUNGS),
     *(
         (_FUSED._replace(precision=precision), (rung,))
         for rung, precision in zip(fused.RUNGS, fused.PRECISIONS.values(), strict=True)
@@ -77,6 +78,7 @@ def _register(rung: plain.Rung, kind: _Kind) -> None:
             half_rows=name in _HALF_ROWS,
             seconds=_SECONDS.get(name),
             tf32_products=_TF32_PRODUCTS.get(name, 0),
+            half_sums=kind.half_sums,
         )
     )
 

@@ -1,0 +1,507 @@
+"""Numbers beyond half precision: told of, or computed right; never finite and wrong."""
+
+import math
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparsenn import backends
+from sparsenn.backends import Variant
+from sparsenn.backends.base import register
+from sparsenn.backends.cpu import CPUBackend
+from sparsenn.engine import Predictor, execute, finite, infer, plan
+from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS
+from sparsenn.engine.kernels import AUTO, CONV_OPERATION, DENSE_OPERATION
+from sparsenn.errors import NumericError, UsageError
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
+from sparsenn.network import Network
+
+ACTIVATIONS = [ReLU(), ReLU(clip=8.0), Sigmoid(), Tanh(), Identity()]
+PIXELS = np.array([[66_000.0, 60_000.0]])
+HIDING = np.array([[-1.0], [2.0]])
+"""Of `PIXELS` these weights make 54,000, and of what half precision makes of those, -infinity."""
+
+
+def to_half(numbers):
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float16).astype(np.float32)
+
+
+def half_stack(layers, features):
+    """Multiply dense layers as the GPU's fused kernel does: factors and hidden values are rounded, sums are float32."""
+    for layer in layers:
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = layer.activation(to_half(features) @ to_half(layer.weights) + layer.bias_vector())
+    return features
+
+
+def half_convolution(layer, images):
+    direct = backends.variant("conv2d", "direct", "cpu").launch
+    return direct(replace(layer, weights=to_half(layer.weights)), to_half(images))
+
+
+@pytest.fixture(scope="module")
+def launched():
+    """Kernels for the CPU that round as the GPU's in half precision do; the numbers of layers of their launches."""
+    lengths = []
+
+    def stack(layers, features):
+        lengths.append(len(layers))
+        return half_stack(layers, features)
+
+    def convolution(layer, images):
+        lengths.append(1)
+        return half_convolution(layer, images)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
+        for operation, launch, names in (
+            ("mlp", stack, ("tensor_half", "registers_half")),
+            ("conv2d", convolution, ("implicit_half", "half")),
+        ):
+            for name in names:
+                half_sums = backends.variant(operation, name, "cuda").half_sums
+                register(Variant(operation, name, "cpu", "rounded", launch, precision="fp16", half_sums=half_sums))
+        patch.setitem(AUTO[DENSE_OPERATION], "cpu", ("blas", "tensor_half"))
+        patch.setitem(AUTO[CONV_OPERATION], "cpu", ("direct", "implicit_half"))
+        yield lengths
+
+
+@pytest.fixture(autouse=True)
+def _no_launches_yet(launched):
+    launched.clear()
+
+
+def dense(rows):
+    return rows.to_scipy().toarray() if isinstance(rows, CSR) else rows
+
+
+def convolving(*layers):
+    return Network((*layers, Flatten()), image=(1, 1, 2))
+
+
+def filters(weights):
+    """A convolution whose one window is an image of 1 x 2."""
+    return np.asarray(weights, np.float32).reshape(1, 1, 1, 2)
+
+
+def ways_to_run(network, rows, **options):
+    """Each way to run a network on rows of the host, once called."""
+    options = {"device": "cpu", "precision": "fp16", **options}
+    yield lambda: dense(infer(network, from_dense(rows), **options).outputs)
+    yield lambda: Predictor(network, **options)(rows)
+
+
+def assert_refused(network, rows, message, **options):
+    for run in ways_to_run(network, rows, **options):
+        with pytest.raises(NumericError, match=message):
+            run()
+
+
+# ---- Inputs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("images", [False, True])
+def test_inputs_beyond_the_range_are_told_of_whatever_the_activation_hides(launched, activation, images):
+    layer = Conv2d(filters(HIDING), None, activation) if images else Linear(HIDING, None, activation)
+    network = convolving(layer) if images else Network((layer,))
+    assert_refused(network, PIXELS, r"^layer 1: an input of 66,000 is beyond 65,504, .* use precision float32 or tf32")
+    assert not launched
+    assert dense(infer(network, from_dense(PIXELS), device="cpu").outputs) == activation(np.array([[54_000.0]]))
+    if not isinstance(activation, Identity):
+        wrong = half_stack((Linear(HIDING, None, activation),), PIXELS.astype(np.float32))
+        assert np.isfinite(wrong).all()
+
+
+@pytest.mark.parametrize(("value", "fits"), [(65_504.0, True), (-65_504.0, True), (65_505.0, False), (-7e4, False)])
+def test_the_range_ends_at_its_largest_number(value, fits):
+    network = Network((Linear([[0.5]], None, Identity()),))
+    if not fits:
+        assert_refused(network, np.array([[value]]), rf"^layer 1: an input of {abs(value):,.0f} is beyond 65,504")
+        return
+    for run in ways_to_run(network, np.array([[value]])):
+        assert run() == value / 2
+
+
+def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
+    wide = SparseLinear.from_scipy(from_dense(np.full((2, 2), 7e4)).to_scipy())
+    hiding = Linear(HIDING)
+    network, rows = Network((wide, hiding)), np.array([[0.5, 0.5]])
+    with pytest.raises(NumericError, match="layer 2: an input of 70,000 is beyond"):
+        infer(network, from_dense(rows), device="cpu", precision="fp16")
+    pooled = Network((MaxPool2d(1), Flatten(), hiding), image=(1, 1, 2))
+    assert_refused(pooled, PIXELS, "layer 3: an input of 66,000 is beyond")
+    shares = Network((Flatten(), Softmax(), hiding), image=(1, 1, 2))
+    for run in ways_to_run(shares, PIXELS):
+        assert run() == 0.0
+    convolved = Conv2d(np.full((1, 1, 1, 1), 4.0), None, Identity())
+    mixed = Network((convolved, Flatten(), hiding), image=(1, 1, 2))
+    assert_refused(mixed, np.array([[16_512.0, 15_000.0]]), "layer 3: an input of 66,048 is beyond")
+
+
+@pytest.mark.parametrize(("rest", "looks"), [((MaxPool2d(1), AvgPool2d(1)), 3), ((Softmax(),), 4)])
+def test_what_cannot_have_grown_is_not_looked_at_again(monkeypatch, rest, looks):
+    """Once before the first convolution and once after each, and after a layer that may give larger numbers."""
+    seen = []
+
+    def counting(features, look=finite._largest_number):
+        seen.append(features.shape)
+        return look(features)
+
+    monkeypatch.setattr(finite, "_largest_number", counting)
+    one = Conv2d(np.ones((1, 1, 1, 1)))
+    network = convolving(one, *rest, one)
+    for run in ways_to_run(network, np.array([[0.25, 0.5]])):
+        run()
+        assert len(seen) == looks
+        seen.clear()
+
+
+def test_infinite_inputs_keep_their_rules():
+    network = Network((Linear(-np.ones((2, 1)), None, ReLU()),))
+    for run in ways_to_run(network, np.array([[np.inf, 1.0], [-3.0, 1.0]])):
+        assert run().tolist() == [[0.0], [2.0]]
+    assert_refused(network, np.array([[np.inf, 1.0], [7e4, 1.0]]), "layer 1: an input of 70,000 is beyond")
+    for value in (-np.inf, np.nan):
+        assert_refused(network, np.array([[value, 1.0]]), "layer 1: numbers went beyond 65,504, .*became infinite")
+    assert_refused(network, np.array([[np.nan, np.nan]]), "layer 1: numbers went beyond")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_rows_without_a_number_fit(count, launched):
+    network = Network((Linear(np.ones((2, 3)), None, Sigmoid()), Linear(np.ones((3, 1)), None, Sigmoid())))
+    for run in ways_to_run(network, np.zeros((count, 2))):
+        assert run().shape == (count, 1)
+    assert launched == [2] * (1 + count)
+
+
+# ---- Hidden values --------------------------------------------------------------------------------------------------
+
+OVERFLOWING = (Linear([[70.0, 35.0]]), Linear(np.array([[-1.0], [3.0]])))
+"""Of 1,000 the first makes (70,000, 35,000), the second 35,000 of these."""
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_hidden_values_beyond_the_range_are_told_of(launched, activation):
+    network = Network((OVERFLOWING[0], replace(OVERFLOWING[1], activation=activation)))
+    rows = np.array([[1000.0]])
+    assert_refused(network, rows, "^layer 2: an input of 70,000 is beyond 65,504")
+    assert launched == [1, 1]
+    exact = dense(infer(network, from_dense(rows), device="cpu").outputs)
+    assert exact == activation(np.array([[35_000.0]], np.float32))
+    if not isinstance(activation, Identity):
+        wrong = half_stack(tuple(network), rows.astype(np.float32))
+        assert np.isfinite(wrong).all()
+        assert wrong != exact or isinstance(activation, Sigmoid | Tanh)
+
+
+def test_layers_that_cannot_leave_the_range_are_run_in_one_launch(launched, rng):
+    widths = (9, 16, 16, 4)
+    network = Network(tuple(Linear(rng.normal(size=pair) / 4, 0.1) for pair in pairwise(widths)))
+    rows = rng.normal(size=(20, 9))
+    for run in ways_to_run(network, rows):
+        run()
+    assert launched == [3, 3]
+
+
+@pytest.mark.parametrize("activation", [Sigmoid(), Tanh(), ReLU(clip=30.0)], ids=str)
+def test_activations_bound_hidden_values(launched, activation):
+    first = Linear(np.full((4, 3), 6e4), None, activation)
+    network = Network((first, Linear(np.full((3, 3), 512.0)), Linear(np.eye(3))))
+    for run in ways_to_run(network, np.full((2, 4), 3e4)):
+        np.testing.assert_allclose(run(), 1536 * activation(np.full((2, 3), 1e9)))
+    assert launched == [3, 3]
+
+
+def canceling(size):
+    """Dense layers whose hidden values could be large, and are not, for rows of equal numbers."""
+    opposite = np.array([[size, size], [-size, -size]])
+    biased = Linear(opposite, np.array([3.0, 4.0]), Identity())
+    return (biased, Linear(np.array([[2.0, 0.0], [0.0, 2.0]])), Linear(np.ones((2, 2))), Linear(np.ones((2, 1))))
+
+
+def test_layers_that_might_leave_the_range_are_run_apart_and_give_the_same(launched):
+    network, rows = Network(canceling(1e3)), np.array([[500.0, 500.0], [9.0, 9.0]])
+    for run in ways_to_run(network, rows):
+        assert run().tolist() == [[28.0], [28.0]]
+    assert launched == [1, 3, 1, 3]
+    launched.clear()
+    for run in ways_to_run(network, rows / 256):
+        assert run().tolist() == [[28.0], [28.0]]
+    assert launched == [4, 4]
+
+
+def test_parts_are_prepared_once_and_counted_as_layers(launched):
+    prepared = []
+
+    class Counting(CPUBackend):
+        def prepare_dense(self, layers):
+            prepared.append(len(layers))
+            return super().prepare_dense(layers)
+
+    network = Network(canceling(1e3))
+    inputs = from_dense(np.repeat([[500.0, 500.0]], 10, axis=0))
+    chosen = plan(network, inputs, device="cpu", precision="fp16", batch_size=4)
+    result = execute(replace(chosen, backend=Counting()), inputs)
+    assert launched == [1, 3] * 3
+    assert prepared == [4, 1, 3]
+    assert [layer.rows for layer in result.statistics] == [10] * 4
+    assert [layer.kernel for layer in result.statistics] == ["tensor_half"] * 4
+    assert [layer.nonzeros for layer in result.statistics] == [20, None, None, 10]
+    assert result.categories.tolist() == list(range(10))
+    predictor = Predictor(network, device="cpu", precision="fp16")
+    predictor.backend = Counting()
+    for _ in range(2):
+        predictor(dense(inputs))
+    assert prepared == [4, 1, 3, 1, 3]
+
+
+def test_parts_go_with_streamed_weights(launched):
+    network, rows = Network(canceling(1e3)), np.array([[500.0, 500.0]])
+    for weight_memory in (1, 50, 100):
+        outputs = infer(network, from_dense(rows), device="cpu", precision="fp16", weight_memory=weight_memory).outputs
+        assert dense(outputs).tolist() == [[28.0]]
+    assert sum(launched) == 12
+
+
+def test_parts_go_when_streamed_weights_of_other_layers_come(launched):
+    prepared = []
+
+    class Counting(CPUBackend):
+        def prepare_dense(self, layers):
+            prepared.append(len(layers))
+            return super().prepare_dense(layers)
+
+    layers = canceling(1e3)
+    network = Network((*layers, SparseLinear.from_scipy(from_dense(np.ones((1, 1))).to_scipy())))
+    inputs = from_dense(np.repeat([[500.0, 500.0]], 4, axis=0))
+    room = sum(map(CPUBackend().prepared_bytes, layers))
+    options = {"device": "cpu", "precision": "fp16", "batch_size": 2, "compaction": False}
+    kept, streamed = (plan(network, inputs, weight_memory=memory, **options) for memory in (1 << 20, room))
+    assert streamed.segments == ((0, 4), (4, 5))
+    for chosen, times in ((kept, 1), (streamed, 2)):
+        result = execute(replace(chosen, backend=Counting()), inputs)
+        assert dense(result.outputs).tolist() == [[28.0]] * 4
+        assert prepared == [4, 1, 3] * times
+        prepared.clear()
+
+
+def test_parts_wait_for_weights_that_are_prepared_ahead(launched):
+    at_work, together = [], []
+
+    class Streaming(CPUBackend):
+        prepares_ahead = True
+
+        def prepare_dense(self, layers):
+            together.append(len(at_work))
+            return super().prepare_dense(layers)
+
+        def prepare(self, layers, copies):
+            at_work.append(True)
+            time.sleep(0.2)
+            at_work.pop()
+            return super().prepare(layers, copies)
+
+    layers = canceling(1e3)
+    network = Network((*layers, SparseLinear.from_scipy(from_dense(np.ones((1, 100))).to_scipy())))
+    inputs = from_dense(np.array([[500.0, 500.0]]))
+    room = 2 * sum(map(CPUBackend().prepared_bytes, layers))
+    chosen = plan(network, inputs, device="cpu", precision="fp16", weight_memory=room, merging=False)
+    chosen = replace(chosen, backend=Streaming())
+    assert chosen.streams
+    assert chosen.segments == ((0, 4), (4, 5))
+    assert dense(execute(chosen, inputs).outputs).tolist() == [[28.0] * 100]
+    assert together == [0, 0, 0]
+
+
+def test_rows_that_die_between_parts_leave(launched):
+    layers = (Linear(np.full((2, 2), 1e3), -1e6), Linear(np.full((2, 2), 1e3)), Linear(np.ones((2, 2))))
+    result = infer(Network(layers), from_dense(np.full((5, 2), 400.0)), device="cpu", precision="fp16")
+    assert launched == [1]
+    assert [layer.rows for layer in result.statistics] == [5, 0, 0]
+
+
+def test_a_weight_beyond_the_range_is_left_to_the_kernel(launched):
+    """It refuses the weight, and names its layer within the launch."""
+    network = Network((Linear(np.full((1, 1), -9e4)), Linear(np.eye(1)), Linear(np.eye(1))))
+    Predictor(network, device="cpu", precision="fp16")(np.ones((1, 1)))
+    assert launched == [3]
+
+
+SIZES = st.integers(-6, 17).map(lambda power: 2.0**power)
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.lists(SIZES, min_size=1, max_size=4), SIZES, st.lists(st.sampled_from(ACTIVATIONS))
+)
+def test_an_error_or_what_every_layer_alone_gives(seed, sizes, size, activations):
+    """An error exactly where an input of a layer is beyond the range; else not a bit differs."""
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(1, 6, len(sizes) + 1)
+    layers = tuple(
+        Linear(
+            np.clip(scale * rng.normal(size=(widths[number], widths[number + 1])), -HALF_MAX, HALF_MAX),
+            scale * rng.normal(),
+            activations[number] if number < len(activations) else ReLU(),
+        )
+        for number, scale in enumerate(sizes)
+    )
+    rows = (size * rng.normal(size=(4, widths[0]))).astype(np.float32)
+    expected, beyond = rows, None
+    for number, layer in enumerate(layers, start=1):
+        if beyond is None and np.abs(expected).max() > HALF_MAX:
+            beyond = number
+        expected = half_stack((layer,), expected)
+    for run in ways_to_run(Network(layers), rows):
+        if beyond is not None:
+            with pytest.raises(NumericError, match=f"^layer {beyond}: an input of"):
+                run()
+        else:
+            assert np.array_equal(run(), expected)
+
+
+# ---- Kernels that add in half precision ---------------------------------------------------------------------------
+
+
+def test_only_kernels_in_half_precision_add_in_it_and_no_more_than_is_bounded():
+    every = [kernel for operation in ("mlp", "conv2d") for kernel in backends.variants(operation, "cuda")]
+    adding = [kernel for kernel in every if kernel.half_sums]
+    assert {"half", "registers_half", "tuned_large"} <= {kernel.name for kernel in adding}
+    assert all(kernel.precision == "fp16" and kernel.half_sums <= MOST_HALF_SUMS for kernel in adding)
+
+
+def test_sums_that_might_leave_the_range_are_refused_where_kernels_add_in_half_precision(launched):
+    """Half of 70,000 - 35,000 is in range, and so is every number that is given or comes out."""
+    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'half' keeps them in it; use another kernel"
+    network, rows = convolving(Conv2d(filters([7.0, -3.5]), None, Identity())), np.array([[1e4, 1e4]])
+    assert_refused(network, rows, message, kernel="half")
+    assert not launched
+    for options in ({"kernel": "implicit_half"}, {}):
+        for run in ways_to_run(network, rows, **options):
+            assert run() == 35_000
+    for run in ways_to_run(network, rows / 4, kernel="half"):
+        assert run() == 8_750
+
+
+def test_only_short_sums_are_in_half_precision(launched):
+    many = Conv2d(np.full((1, 1, 10, 10), 1.0))
+    network = Network((many, Flatten()), image=(1, 10, 10))
+    for run in ways_to_run(network, np.full((1, 100), 4e3), kernel="half"):
+        assert run() == 4e5
+    assert_refused(network, np.full((1, 100), 4.7e3), "layer 1: sums may go beyond", kernel="half")
+
+
+@pytest.mark.parametrize(
+    ("weights", "layer"),
+    [((1e3, 1.0, 1.0), 1), ((1.0, 600.0, 1.0), 2), ((1.0, 1.0, 600.0), 3), ((9e4, 0.0, 0.0), 1)],
+)
+def test_dense_layers_that_add_in_half_precision_are_run_in_one_launch_or_refused(launched, weights, layer):
+    network = Network(tuple(Linear(weight * np.eye(2)) for weight in weights))
+    assert_refused(
+        network, np.full((2, 2), 120.0), rf"^layer {layer}: sums .* 'registers_half'", kernel="registers_half"
+    )
+    assert not launched
+    beyond = Network((Linear([[-9e4, 0.0]]), Linear(np.eye(2))))
+    assert_refused(beyond, np.array([[0.25]]), "^layer 1: sums may go beyond", kernel="registers_half")
+    biased = Network((Linear([[1.0]], 7e4), Linear([[1e-4]])))
+    assert_refused(biased, np.array([[1.0]]), "^layer 1: sums may go beyond", kernel="registers_half")
+    kept = Network(tuple(Linear(min(weight, 500.0) * np.eye(2)) for weight in weights))
+    for run in ways_to_run(kept, np.full((2, 2), 120.0), kernel="registers_half"):
+        assert run()[0, 0] == 120 * math.prod(min(weight, 500.0) for weight in weights)
+    assert launched == [3, 3]
+
+
+# ---- The bound ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-8, 65_504.0), st.integers(-30, 15), st.sampled_from(ACTIVATIONS))
+def test_no_output_exceeds_its_bound(seed, size, power, activation):
+    rng = np.random.default_rng(seed)
+    weights = np.clip(rng.choice([-1, 1], (40, 5)) * rng.random((40, 5)) * 2.0**power, -HALF_MAX, HALF_MAX)
+    layer = Linear(weights, rng.normal(size=5), activation)
+    worst = np.float32(size) * np.sign(layer.weights.T)
+    assert np.abs(half_stack((layer,), worst)).max() <= finite._Reach.of(layer).outputs(float(np.float32(size)))
+
+
+def test_an_activation_that_is_not_known_has_no_bound():
+    class Doubling:
+        name = "doubling"
+
+        def __call__(self, z):
+            return z + z
+
+    assert finite._Reach.of(Linear(np.eye(2), None, Doubling())).outputs(1.0) == math.inf
+
+
+# ---- On a GPU -------------------------------------------------------------------------------------------------------
+
+ON_A_GPU = {"device": "cuda"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_a_gpu_tells_of_inputs_beyond_the_range(activation):
+    stack = Network((Linear(HIDING, None, activation),))
+    assert_refused(stack, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="tensor_half", **ON_A_GPU)
+    images = convolving(Conv2d(filters(HIDING), None, activation))
+    assert_refused(images, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="implicit_half", **ON_A_GPU)
+
+
+@pytest.mark.gpu
+def test_a_gpu_tells_of_hidden_values_beyond_the_range():
+    options = {"kernel": "tensor_half", **ON_A_GPU}
+    assert_refused(Network(OVERFLOWING), np.array([[1000.0]]), "^layer 2: an input of 70,000 is beyond", **options)
+    for run in ways_to_run(Network(canceling(1e3)), np.array([[500.0, 500.0], [9.0, 9.0]]), **options):
+        assert run().tolist() == [[28.0], [28.0]]
+
+
+@pytest.mark.gpu
+def test_a_gpu_passes_infinite_inputs_over():
+    network, options = Network((Linear(-np.ones((2, 1))),)), {"kernel": "tensor_half", **ON_A_GPU}
+    for run in ways_to_run(network, np.array([[np.inf, 1.0], [-3.0, 1.0]]), **options):
+        assert run().tolist() == [[0.0], [2.0]]
+    assert_refused(network, np.array([[np.inf, 1.0], [7e4, 1.0]]), "layer 1: an input of 70,000 is beyond", **options)
+    assert_refused(network, np.array([[np.nan, 1.0]]), "layer 1: numbers went beyond", **options)
+
+
+@pytest.mark.gpu
+def test_a_gpu_refuses_sums_that_might_leave_the_range():
+    network, rows = Network((Conv2d(np.full((1, 1, 7, 7), 7.0)),), image=(1, 8, 8)), np.full((1, 64), 1e3)
+    assert_refused(network, rows, "^layer 1: sums may go beyond", kernel="half", **ON_A_GPU)
+    for run in ways_to_run(network, rows / 16, kernel="half", **ON_A_GPU):
+        np.testing.assert_allclose(run(), np.full((1, 4), 7 * 49 * 62.5), rtol=1e-2)
+
+
+@pytest.mark.gpu
+def test_a_weight_beyond_the_range_is_refused_by_its_number_on_a_gpu():
+    network = Network((Linear(np.eye(1)), Linear(np.full((1, 1), 9e4))))
+    for run in ways_to_run(network, np.ones((1, 1)), kernel="tensor_half", **ON_A_GPU):
+        with pytest.raises(UsageError, match="layer 2 has a weight of 90000"):
+            run()
+
+
+@pytest.mark.gpu
+def test_rows_on_a_gpu_are_not_looked_at():
+    import cupy
+
+    predictor = Predictor(Network((Linear(HIDING),)), device="cuda", precision="fp16")
+    assert cupy.asnumpy(predictor(cupy.asarray(PIXELS, np.float32))).tolist() == [[0.0]]
