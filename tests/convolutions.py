@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-__all__ = ["absolute_sums", "assert_near_conv2d", "reference_conv2d"]
+from sparsenn.backends.cuda.conv import upload_conv
+from sparsenn.backends.cuda.loader import cupy
+from sparsenn.layers import Conv2d
+
+__all__ = [
+    "absolute_sums",
+    "assert_near_conv2d",
+    "drawn_numbers",
+    "launched",
+    "reference_conv2d",
+    "steps_of",
+    "uploaded",
+]
 
 ROUNDING = 2.0**-24
 """Half of the distance from 1 to the next float32."""
@@ -105,3 +118,42 @@ def assert_near_conv2d(
 
 def _both(value: int | tuple[int, int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
+
+
+def drawn_numbers(
+    rng: np.random.Generator, count: int, geometry: Any, dtype: Any = np.float32, integers: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return random images of `dtype`, weights and biases of a convolution: integers from -3 to 3, or normal.
+
+    Parameters
+    ----------
+    geometry : a `sparsenn.backends.cuda.conv.Geometry` of one group.
+    """
+    shapes = (
+        (count, geometry.channels, geometry.height, geometry.width),
+        (geometry.filters, geometry.channels, *geometry.kernel),
+        (geometry.filters,),
+    )
+    images, weights, bias = (rng.integers(-3, 4, shape) if integers else rng.normal(size=shape) for shape in shapes)
+    return images.astype(dtype), weights.astype(np.float32), bias.astype(np.float32)
+
+
+def steps_of(geometry: Any) -> dict[str, tuple[int, int]]:
+    """Return a geometry's stride, padding and dilation, as the functions here take them."""
+    return {name: getattr(geometry, name) for name in ("stride", "padding", "dilation")}
+
+
+def uploaded(geometry: Any, weights: np.ndarray, bias: np.ndarray, activation: Any) -> Any:
+    """Return a layer on the GPU, as kernels of conv2d take it."""
+    layer = Conv2d(weights, bias, activation, **steps_of(geometry))
+    return upload_conv(0, layer, (geometry.channels, geometry.height, geometry.width))
+
+
+def launched(launch: Callable, geometry: Any, given: tuple[np.ndarray, ...], activation: Any) -> np.ndarray:
+    """Return the outputs of a kernel of conv2d; `given` are images, weights and bias."""
+    cp = cupy()
+    images, weights, bias = given
+    outputs = launch(uploaded(geometry, weights, bias, activation), cp.asarray(images))
+    assert outputs.dtype == images.dtype
+    assert outputs.flags.c_contiguous
+    return cp.asnumpy(outputs)

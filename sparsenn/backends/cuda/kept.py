@@ -1,7 +1,8 @@
-"""Arrays that are made of a layer's weights once, and live as long as it."""
+"""What outlives a launch: arrays made of a layer's weights once, which live as long as it; and whose turn it was."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -9,7 +10,10 @@ from weakref import WeakKeyDictionary
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.formats import Array
 
-__all__ = ["kept"]
+__all__ = ["kept", "stream_key"]
+
+PER_THREAD = 2
+"""What CUDA calls the default stream of its own that each thread may have (cudaStreamPerThread)."""
 
 _kept: WeakKeyDictionary[Any, dict[Hashable, tuple[Array, Any]]] = WeakKeyDictionary()
 """By owner and name: the array, and an event after which it is there."""
@@ -31,3 +35,8 @@ def kept(owner: Any, name: Hashable, make: Callable[[], Array]) -> Array:
     if not ready.done:
         cupy().cuda.get_current_stream().wait_event(ready)
     return array
+
+
+def stream_key(stream: Any) -> Hashable:
+    """Return what tells a CuPy stream of the calling thread from all others of its device."""
+    return (PER_THREAD, threading.get_ident()) if stream.ptr == PER_THREAD else stream.ptr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.kept import kept, stream_key
 from sparsenn.backends.cuda.loader import cupy, module
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.errors import ShapeError, UsageError
@@ -158,7 +158,7 @@ def _within_half_range(layer: ConvLayer) -> Array:
 
 # ---- Constant memory ------------------------------------------------------------------------------------------------
 
-_in_use: dict[tuple[str, tuple[tuple[str, int | str], ...], int], tuple[int, Any]] = {}
+_in_use: dict[tuple[str, tuple[tuple[str, int | str], ...], int], tuple[Hashable, Any]] = {}
 """For each module with constant memory: the stream of its last launch, and an event after it."""
 
 _turns = threading.Lock()
@@ -188,8 +188,8 @@ def launch_with_constants(
     with _turns:
         last = _in_use.get(key)
         if last is None:
-            last = stream.ptr, cp.cuda.Event(disable_timing=True)
-        elif last[0] != stream.ptr:
+            last = stream_key(stream), cp.cuda.Event(disable_timing=True)
+        elif last[0] != stream_key(stream):
             stream.wait_event(last[1])
         runtime = cp.cuda.runtime
         target = module(source, dict(defines)).get_global("constant_filters")
@@ -197,7 +197,7 @@ def launch_with_constants(
         runtime.memcpyAsync(target.ptr, pointer.ptr, constants.nbytes, runtime.memcpyDeviceToDevice, stream.ptr)
         launch("conv2d", found, grid, block, *arguments)
         last[1].record(stream)
-        _in_use[key] = stream.ptr, last[1]
+        _in_use[key] = stream_key(stream), last[1]
 
 
 def launch_filters(

@@ -5,14 +5,17 @@ The kernels are `kernels/gemm/tensor.cuh` and what includes it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import cupy, module
 from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = ["FLOAT32", "HALF", "LINE", "TF32", "Kind", "Tile", "built", "counters", "partial_sums", "parts_of", "work"]
@@ -185,15 +188,27 @@ def built(
     return kernel
 
 
-_counters: dict[tuple[int, int], Array] = {}
+_counters: dict[tuple[int, Hashable], Array] = {}
 """By device and stream: launches of one stream follow each other, and each leaves zeros behind."""
 
 
 def counters(tiles: int) -> Array:
-    """Return zeros, one for each tile, for a launch on the current stream."""
+    """Return zeros, one for each tile, for a launch on the current stream.
+
+    Raises
+    ------
+    UsageError
+        A graph captures the stream, on which nothing has been launched before: zeros would be there in the graph only.
+    """
     cp = cupy()
-    key = cp.cuda.runtime.getDevice(), cp.cuda.get_current_stream().ptr
+    stream = cp.cuda.get_current_stream()
+    key = cp.cuda.runtime.getDevice(), stream_key(stream)
     if key not in _counters or _counters[key].size < tiles:
+        if stream.is_capturing():
+            if tiles:
+                raise UsageError("launch the kernel once on this stream before a graph captures it")
+            none: Array = cp.empty(0, np.uint32)
+            return none
         _counters[key] = cp.zeros(max(tiles, 1 << 12), np.uint32)
     return _counters[key]
 
