@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, execute, infer, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR, ELL
-    from sparsenn.io import Dataset, Model, read_model, write_model
+    from sparsenn.io import Dataset, Model, read_model, write_dataset, write_model
     from sparsenn.layers import (
         AvgPool2d,
         Conv2d,
@@ -78,6 +78,7 @@ __all__ = [
     "read_model",
     "train",
     "variants",
+    "write_dataset",
     "write_model",
 ]
 
@@ -87,7 +88,7 @@ _HOMES = {
     "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR", "ELL"),
-    "sparsenn.io": ("Dataset", "Model", "read_model", "write_model"),
+    "sparsenn.io": ("Dataset", "Model", "read_model", "write_dataset", "write_model"),
     "sparsenn.layers": (
         *("AvgPool2d", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),
         *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),

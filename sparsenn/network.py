@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias, TypeVar
 
-from sparsenn.errors import InputError, ShapeError, UsageError
+from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.layers.images import integers
@@ -45,6 +45,8 @@ class Network:
     ShapeError
         There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
         or the image is needed and not given, or not three sizes of at least 1.
+    InputError
+        A layer is none, such as a matrix.
     """
 
     layers: tuple[Layer, ...]
@@ -52,7 +54,7 @@ class Network:
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "layers", _checked_layers(self.layers))
         if not self.layers:
             raise ShapeError("a network needs at least one layer")
         if self.image is not None:
@@ -195,10 +197,12 @@ class Network:
         ShapeError
             Neighbouring widths differ, or a bias vector does not fit every layer.
         MatrixError
-            A matrix is not one of SciPy's, or holds a value that is not a finite real number.
+            The weights are no list; a matrix is not one of SciPy's, or holds a value that is not a finite real number.
         InputError
-            A bias is not finite.
+            A bias is not finite, or the activation is none.
         """
+        if hasattr(weights, "tocsc"):
+            raise MatrixError("the weights are one matrix; from_scipy takes a list of them, one a layer")
         layers: list[Layer] = []
         for number, matrix in enumerate(weights, start=1):
             try:
@@ -206,6 +210,20 @@ class Network:
             except InputError as error:
                 raise type(error)(f"layer {number}: {error}") from error
         return cls(tuple(layers))
+
+
+def _checked_layers(layers: Any) -> tuple[Layer, ...]:
+    """Return layers as a tuple, or say what is given in their place."""
+    if isinstance(layers, FullyConnected | ImageLayer) or hasattr(layers, "tocsc") or not isinstance(layers, Iterable):
+        raise InputError(f"the layers are a {type(layers).__name__}; a network takes a tuple of layers")
+    checked = tuple(layers)
+    for number, layer in enumerate(checked, start=1):
+        if not isinstance(layer, FullyConnected | ImageLayer):
+            raise InputError(
+                f"layer {number} is a {type(layer).__name__}, which is no layer; Network.from_scipy and "
+                "SparseLinear.from_scipy make layers of SciPy's matrices, and Linear of NumPy's"
+            )
+    return checked
 
 
 def _checked_image(image: Image) -> Image:

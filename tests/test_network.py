@@ -273,3 +273,31 @@ def test_parts_of_a_network_of_images() -> None:
     biased = network.with_bias(0.5)
     assert biased.shapes == network.shapes
     assert [getattr(layer, "bias", "none") for layer in biased] == [0.5, "none", 0.5, "none", "none", 0.5, 0.5, "none"]
+
+
+@pytest.mark.parametrize(
+    "matrix", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), np.zeros((2, 3)), "relu", None, ReLU()]
+)
+def test_what_is_no_layer(matrix: Any) -> None:
+    with pytest.raises(
+        InputError, match=rf"layer 2 is a {type(matrix).__name__}, which is no layer; Network.from_scipy"
+    ):
+        Network((ones(2, 2), matrix))
+
+
+@pytest.mark.parametrize("layers", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), ones(2, 3), MaxPool2d(2), 3, None])
+def test_what_is_no_tuple_of_layers(layers: Any) -> None:
+    with pytest.raises(
+        InputError, match=f"the layers are a {type(layers).__name__}; a network takes a tuple of layers"
+    ):
+        Network(layers)
+
+
+def test_one_matrix_in_place_of_a_list() -> None:
+    with pytest.raises(MatrixError, match="the weights are one matrix; from_scipy takes a list"):
+        Network.from_scipy(sp.csr_matrix((2, 3)))
+
+
+def test_the_name_of_an_activation_is_refused() -> None:
+    with pytest.raises(InputError, match=r"layer 1: the activation is 'relu'"):
+        Network.from_scipy([sp.csr_matrix((2, 3))], activation="relu")  # type: ignore[arg-type]

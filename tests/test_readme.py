@@ -45,6 +45,22 @@ def test_readme_of_this_repository_is_up_to_date(repository: Path, update: Run) 
     assert code == 0, message
 
 
+def test_examples_run_as_they_stand(repository: Path, tmp_path: Path) -> None:
+    """Those of Python one after the other, in one process; then the file that they wrote from the command line."""
+    text = (repository / "README.md").read_text()
+    sections = [text.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("From Python", "Images")]
+    assert all(sections)
+    code = "".join(re.findall(r"```python\n(.*?)```", "".join(sections), re.DOTALL))
+    (tmp_path / "datasets").symlink_to(repository / "datasets")
+    command = "sparsenn infer example.h5 --output found.tsv"
+    assert f"\n    {command}\n" in text
+    for arguments in (["-c", code], ["-m", *command.split()]):
+        run = [sys.executable, *arguments]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "found.tsv").read_text()
+
+
 def test_tables_are_written_between_their_markers(tmp_path: Path, update: Run) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(EMPTY)

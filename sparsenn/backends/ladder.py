@@ -101,6 +101,7 @@ class Ladder:
     asked : what `Variant.why_not` is given, of the problem.
     launched : turns a variant into the rung that is timed, where its launch is not that itself.
     scaled : whether errors are in parts of the reference's largest element.
+    note : sentences on what is computed, and on what errors are where they are not `scaled`.
     """
 
     operation: str
@@ -115,6 +116,7 @@ class Ladder:
     asked: Callable[[Any, Any], tuple[Any, Any]] = lambda network, inputs: (network, inputs)
     launched: Callable[[Variant], Variant] = lambda rung: rung
     scaled: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -200,9 +202,21 @@ def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Variant,
         return rungs
     varied = {found.rung.name: found for found in _SWEEPS if found.rung in rungs}
     if not varied:
-        raise UsageError(f"no {device} kernel for {operation} has a number to vary; leave --sweep out")
+        raise UsageError(_nothing_to_sweep(operation, device))
     return tuple(
         rung
         for entry in rungs
         for rung in (varied[entry.name].rungs() if entry.name in varied else (entry,) if entry is rungs[0] else ())
+    )
+
+
+def _nothing_to_sweep(operation: str, device: str) -> str:
+    from sparsenn.backends.tunables import tunables  # which imports this module
+
+    tuned = [entry.rung for entry in tunables() if (entry.operation, entry.device) == (operation, device)]
+    if not tuned:
+        return f"no {device} kernel for {operation} has a number to vary; leave --sweep out"
+    return (
+        f"--sweep varies no {device} kernel for {operation}, but sparsenn tune does: {', '.join(tuned)}; "
+        f"use sparsenn tune {tuned[0]} --device {device}, or leave --sweep out"
     )

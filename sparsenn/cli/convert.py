@@ -10,6 +10,7 @@ import typer
 
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.targets import check_dataset_target, check_target, is_hdf5
 from sparsenn.errors import UsageError
 
@@ -54,6 +55,7 @@ def convert(
       sparsenn convert radixnet-1024x120 challenge/
       sparsenn convert n1024-l1.tsv layer.mtx --shape 1024x1024
     """
+    check_apart({"SRC": source}, {"DST": target})
     choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     folder_only = {"archive": archive, "compress": compress}
     if _MATRIX_NAME.fullmatch(source) and not Path(source).is_dir():

@@ -1,13 +1,16 @@
-"""The options of the verbs that read training data, each declared once."""
+"""The options of the verbs that read training data, each declared once, and refused where they do nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["Classes", "Labels", "Targets"]
+from sparsenn.cli.given import refuse_given_options
+
+__all__ = ["Classes", "Labels", "Targets", "refuse_idle"]
 
 _DATA = "Data"
 
@@ -31,3 +34,18 @@ Classes = Annotated[
         rich_help_panel=_DATA,
     ),
 ]
+
+
+def refuse_idle(context: typer.Context, files: Iterable[Path]) -> None:
+    """Refuse options that none of the files, told by their names, has a use for.
+
+    Raises
+    ------
+    UsageError
+        `--targets` without a CSV file, or `--classes` with IDX files alone, whose labels are classes in any case.
+    """
+    names = [path.name.lower().removesuffix(".gz") for path in files]
+    if not any(name.endswith(".csv") for name in names):
+        refuse_given_options(context, ["targets"], "goes with CSV data, which this is not")
+    if all(name.endswith((".idx", "ubyte")) for name in names):
+        refuse_given_options(context, ["classes"], "does nothing here, as IDX labels are classes in any case")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +59,9 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
 
     start = time.perf_counter()
     model = read_model(path)
-    data = _read(model, rows)
-    seconds = time.perf_counter() - start
     try:
+        data = _read(model, rows)
+        seconds = time.perf_counter() - start
         with reporting(progress) as report:
             result = run_model(model, data, progress=report, **how)
     except ShapeError as error:
@@ -69,16 +71,23 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
 
 
 def _read(model: Model, rows: Rows) -> TrainingData:
+    from sparsenn.errors import FileFormatError
     from sparsenn.training import read_data
+    from sparsenn.training.inference import rows_for
 
     outputs, wanted = model.network.outputs, rows.classes or model.classes
-    data = read_data(
+    read = partial(
+        read_data,
         rows.inputs,
         labels=rows.labels,
         targets=rows.targets if model.classes else max(rows.targets, outputs),
-        classes=wanted,
-        outputs=outputs if wanted else None,
     )
+    try:
+        data = read(classes=wanted, outputs=outputs if wanted else None)
+    except FileFormatError:
+        with suppress(FileFormatError):
+            rows_for(model, read(), last=1)  # raises ShapeError: rows of another width explain labels that are none
+        raise
     return data if rows.limit is None else data.head(rows.limit)
 
 

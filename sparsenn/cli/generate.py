@@ -9,6 +9,7 @@ import typer
 
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.options import ProgressFlag, check_finite
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.targets import check_dataset_target, is_hdf5
 from sparsenn.errors import UsageError
 
@@ -79,11 +80,14 @@ def generate(
       sparsenn generate long.h5 --layers 1920 --no-truth
     """
     from sparsenn import datasets
+    from sparsenn.datasets.generate import input_kind
     from sparsenn.io import write_dataset, write_official
     from sparsenn.report import describe_dataset
 
     check_dataset_target("DST", target)
     check_finite("--bias", bias)
+    if input_kind(neurons, inputs, mnist) == "mnist":
+        check_apart({"--mnist": datasets.find_training_images(mnist)}, {"DST": target})
     with reporting(progress) as report:
         made = datasets.generate(
             neurons,

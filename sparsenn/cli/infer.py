@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from sparsenn.cli import data_options, options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.given import refuse_given_options
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.targets import STDOUT, ResultTargets, is_hdf5, write_json
 from sparsenn.errors import UsageError
 
@@ -80,12 +81,18 @@ def infer(
     """
     model = _is_model(dataset, inputs)
     if model:
-        _refuse_given(context, _OF_DATASETS, "goes with a dataset, not with a model")
+        refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
-        _refuse_given(context, _OF_MODELS, "goes with a model, which this is not")
+        refuse_given_options(context, _OF_MODELS, "goes with a model, which this is not")
+    if inputs is not None:
+        data_options.refuse_idle(context, [inputs])
     rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs) if model else None
     files = ResultTargets(output, json, plot, stats)
     files.check()
+    check_apart(
+        {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
+        {"--output": output, "--json": json, "--plot": plot},
+    )
     options.check_finite("--bias", bias)
     how: dict[str, Any] = {
         "device": device,
@@ -122,12 +129,6 @@ def _given(model: str, inputs: Path | None) -> Path:
     if inputs is None:
         raise UsageError(f"{model} is a model; name the data to run it on (--inputs)")
     return inputs
-
-
-def _refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
-    for name in names:
-        if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT":
-            raise UsageError(f"--{name.replace('_', '-')} {why}; leave it out")
 
 
 def _bytes(option: str, gigabytes: float | None) -> int | None:

@@ -23,7 +23,7 @@ def info(
     limit_inputs: options.LimitInputs = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Describe a dataset, or a model that sparsenn train wrote: shapes, edges, weights, activations and provenance.
+    """Describe a dataset, or a model of rows or of images: shapes, edges, weights, activations and provenance.
 
     \b
     Examples:

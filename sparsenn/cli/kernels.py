@@ -17,11 +17,17 @@ def kernels(
         str | None, typer.Argument(metavar="OPERATION", help="Only the kernels of this operation.")
     ] = None,
     compile_all: Annotated[
-        bool, typer.Option("--compile", help="First compile all CPU kernels, so that no later run has to.")
+        bool,
+        typer.Option(
+            "--compile",
+            help="First compile all CPU kernels, so that no later run has to; networks wider than 65,536 do.",
+        ),
     ] = False,
     progress: ProgressFlag = None,
 ) -> None:
-    """List the kernels that infer --kernel takes, with what they need.
+    """List the kernels of every operation, with what they need.
+
+    Those of spmspm, conv2d and mlp are what infer --kernel takes.
 
     \b
     Examples:
@@ -29,12 +35,15 @@ def kernels(
       sparsenn kernels spmspm
       sparsenn kernels --compile
     """
+    from sparsenn import datasets  # noqa: F401  its kernels, and those that it imports, bring examples
     from sparsenn.backends import variants
     from sparsenn.engine import compile_kernels
+    from sparsenn.jit import run_examples
     from sparsenn.report import variant_table
 
     listed = variants(operation)
     if compile_all:
         with reporting(progress) as report:
             compile_kernels(report)
+        run_examples()
     console().print(variant_table(listed))

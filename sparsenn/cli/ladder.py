@@ -11,6 +11,7 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given
 from sparsenn.cli.targets import STDOUT, check_target
 
@@ -67,6 +68,7 @@ def ladder(
 
     check_target("--json", None if json == STDOUT else json)
     check_target("--plot", plot, PLOT_SUFFIXES)
+    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
     rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read

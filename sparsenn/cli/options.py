@@ -53,7 +53,8 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATASET",
-        help="A folder in the challenge's official layout, an .h5 file, or a name such as radixnet-1024x120.",
+        help="A folder in the challenge's official layout, an .h5 file of a dataset or a model, or a name such as "
+        "radixnet-1024x120.",
     ),
 ]
 Neurons = Annotated[
@@ -115,7 +116,8 @@ Kernel = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Kernel of every layer, one of those that sparsenn kernels lists.",
+        help="Kernel of the sparse layers (spmspm); where there are none, of the convolutions (conv2d), and else of "
+        "the dense layers (mlp). sparsenn kernels lists them; other layers are left to auto.",
         rich_help_panel=_SPEED,
         show_default=False,
     ),
@@ -134,7 +136,11 @@ BatchSize = Annotated[
 ]
 MemoryLimit = Annotated[
     float | None,
-    typer.Option(metavar="GB", help="Memory that the computation may take, in 10⁹ bytes.", rich_help_panel=_SPEED),
+    typer.Option(
+        metavar="GB",
+        help="Memory that the rows computed at a time may take, in 10⁹ bytes; inputs, weights and results come on top.",
+        rich_help_panel=_SPEED,
+    ),
 ]
 WeightMemory = Annotated[
     float | None,
@@ -179,7 +185,15 @@ Json = Annotated[
         metavar="FILE|-", help="The result as JSON; - prints it, and only it, to stdout.", rich_help_panel=_REPORT
     ),
 ]
-Stats = Annotated[bool, typer.Option("--stats", help="Add the table by layer.", rich_help_panel=_REPORT)]
+Stats = Annotated[
+    bool,
+    typer.Option(
+        "--stats",
+        help="Add the table by layer. Where threads share the rows, the rows computed and the edges performed may "
+        "differ from run to run, the outputs do not.",
+        rich_help_panel=_REPORT,
+    ),
+]
 Plot = Annotated[
     Path | None,
     typer.Option(

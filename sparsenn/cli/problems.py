@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sparsenn.cli import options
+from sparsenn.cli.given import given_options
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
     from sparsenn.backends.ladder import Ladder
     from sparsenn.progress import Progress
 
-__all__ = ["ProblemOptions", "refuse_given", "refuse_sizes"]
+__all__ = ["OF_DATASETS", "OF_RANDOM_PROBLEMS", "ProblemOptions", "refuse_given", "refuse_sizes"]
 
 OF_DATASETS = ("dataset", "neurons", "layers", "limit_inputs")
 OF_RANDOM_PROBLEMS = ("rows", "widths", "sizes", "seed")
@@ -82,18 +83,12 @@ def refuse_sizes(context: typer.Context) -> None:
     UsageError
         There are some; the message names them.
     """
-    given = _given(context, ("rows", "widths", "sizes"))
+    given = ", ".join(given_options(context, ("rows", "widths", "sizes")))
     if given:
         raise UsageError(f"{given}: name the OPERATION that these are for")
 
 
 def _refuse(context: typer.Context, ladder: Ladder, names: tuple[str, ...], kind: str) -> None:
-    given = _given(context, names)
+    given = ", ".join(given_options(context, names))
     if given:
         raise UsageError(f"{given}: the ladder of {ladder.operation} takes {kind}; leave the option out")
-
-
-def _given(context: typer.Context, names: tuple[str, ...]) -> str:
-    """Return those options that were given, as they are written."""
-    sources = {name: getattr(context.get_parameter_source(name), "name", "DEFAULT") for name in names}
-    return ", ".join(f"--{name.replace('_', '-')}" for name, source in sources.items() if source != "DEFAULT")

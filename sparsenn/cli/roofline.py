@@ -11,9 +11,10 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
 from sparsenn.cli.targets import STDOUT, check_target, write_json
-from sparsenn.errors import UsageError
+from sparsenn.errors import SparseNNError, UsageError
 
 if TYPE_CHECKING:
     from sparsenn.backends import Backend
@@ -55,10 +56,11 @@ def roofline(
     """Show what the device can do at most, and for each kernel what that allows beside what it takes.
 
     The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as by ladder.
+    Without an OPERATION, one that fails is told, and the others are shown.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
-    Exit code 2: bad usage or bad input.
+    Exit code 2: bad usage or bad input, or an operation failed.
 
     \b
     Examples:
@@ -77,6 +79,7 @@ def roofline(
 
     check_target("--json", None if json == STDOUT else json)
     check_target("--plot", plot, PLOT_SUFFIXES)
+    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     backend = backend_for(device)
     chosen = _ladders(operation, backend)
     if operation is None:
@@ -89,16 +92,25 @@ def roofline(
         print(f"note: {note}", file=sys.stderr)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     screen.print(roofs_table(measured))
-    results, origins = [], []
+    results, origins, failed = [], [], {}
     with reporting(progress) as report:
         for ladder in chosen:
-            problem, origin = given.problem(ladder, report)
-            timed = run_ladder(ladder.operation, *problem, device=device, runs=runs, progress=report)
+            try:
+                problem, origin = given.problem(ladder, report)
+                timed = run_ladder(ladder.operation, *problem, device=device, runs=runs, progress=report)
+            except SparseNNError as error:
+                if operation is not None:
+                    raise
+                failed[ladder.operation] = str(error)
+                print(f"error: {ladder.operation}: {error}", file=sys.stderr, flush=True)
+                continue
             results.append(beside_roofs(timed, problem, measured.roofs))
             origins.append(origin)
             screen.print()
             screen.print(roofline_table(results[-1]))
-    _deliver(measured, results, origins, json, plot)
+    _deliver(measured, results, origins, failed, json, plot)
+    if failed:
+        raise typer.Exit(ExitCode.BAD_INPUT)
     if not all(result.ladder.correct for result in results):
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
@@ -124,6 +136,7 @@ def _deliver(
     measured: MeasuredRoofs,
     results: list[RooflineResult],
     origins: list[dict[str, Any]],
+    failed: dict[str, str],
     json: Path | None,
     plot: Path | None,
 ) -> None:
@@ -131,6 +144,6 @@ def _deliver(
 
     if json is not None:
         records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
-        write_json(json, to_json({"ceilings": roofs_record(measured), "ladders": records}))
+        write_json(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
     if plot is not None:
         draw_roofline(results, measured.roofs, measured.identity.device, plot)

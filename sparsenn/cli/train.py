@@ -15,6 +15,8 @@ import typer
 from sparsenn import __version__
 from sparsenn.cli import data_options, options
 from sparsenn.cli.console import console
+from sparsenn.cli.given import refuse_given_options
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
 
@@ -48,11 +50,10 @@ class _Targets:
         check_target("--checkpoint", self.checkpoint)
         check_target("--json", None if self.json == STDOUT else self.json)
         check_target("--plot", self.plot, PLOT_SUFFIXES)
-        if self.checkpoint is not None and self.checkpoint.absolute() == self.output.absolute():
-            raise UsageError(f"--checkpoint and --output are both {self.output}; name two files")
 
 
 def train(
+    context: typer.Context,
     data: Annotated[
         Path,
         typer.Argument(
@@ -167,8 +168,19 @@ def train(
       sparsenn train digits.csv --classes --hidden 64 --output digits.h5
       sparsenn train a.data --checkpoint state.h5 --resume --output model.h5
     """
+    data_options.refuse_idle(context, [data] if validation is None else [data, validation])
+    if validation is None:
+        refuse_given_options(
+            context, ("validation_labels", "validate_every"), "goes with --validation, which is not given"
+        )
+    if checkpoint is None:
+        refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
     files = _Targets(output, checkpoint, json, plot)
     files.check()
+    check_apart(
+        {"DATA": data, "--labels": labels, "--validation": validation, "--validation-labels": validation_labels},
+        {"--output": output, "--checkpoint": checkpoint, "--json": json, "--plot": plot},
+    )
     widths = _hidden(hidden)
     _check_choice(device, kernel, precision)
     how: dict[str, Any] = {
@@ -219,8 +231,6 @@ def _run(
     from sparsenn.training import read_data
     from sparsenn.training import train as run
 
-    if validation is None and validation_labels is not None:
-        raise UsageError("--validation-labels goes with --validation, which was not given")
     data = read_data(path, labels=labels, **kind)
     held_out = None
     if validation is not None:

@@ -11,11 +11,16 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.problems import ProblemOptions, refuse_given
+from sparsenn.cli.given import refuse_given_options
+from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.problems import OF_DATASETS, OF_RANDOM_PROBLEMS, ProblemOptions, refuse_given
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
 
 __all__ = ["tune"]
+
+_OF_TUNING = ("values", *OF_DATASETS, *OF_RANDOM_PROBLEMS, "device", "runs")
+"""Parameters that have no use where nothing is measured."""
 
 
 def tune(
@@ -66,9 +71,13 @@ def tune(
       sparsenn tune panel --forget
     """
     check_target("--json", None if json == STDOUT else json)
+    check_apart({"--dataset": dataset}, {"--json": json})
     if show and forget:
         raise UsageError("--show and --forget cannot be combined; forget, then show")
+    if show or forget:
+        refuse_given_options(context, _OF_TUNING, f"goes with tuning, not with {'--show' if show else '--forget'}")
     if forget:
+        refuse_given_options(context, ["json"], "goes with tuning or --show, not with --forget")
         _forget(rung, operation)
     elif show:
         _show(rung, operation, json)

@@ -15,7 +15,7 @@ from sparsenn.datasets.cache import check_memory
 from sparsenn.datasets.enlarge import image_side
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, INDEX32_LIMIT, Array
-from sparsenn.jit import compiled
+from sparsenn.jit import compiled, example
 from sparsenn.progress import Progress, silent
 
 __all__ = ["digit_inputs"]
@@ -164,3 +164,8 @@ def _draw(shapes: Array, points: Array, breaks: Array, stack: Array) -> None:
             x1, y1 = _place(shape, points[segment, 2], points[segment, 3])
             _blacken(tile, x0 * side, y0 * side, x1 * side, y1 * side, shape[7] * side)
         stack[:, image] = tile
+
+
+@example
+def _draw_one() -> None:
+    digit_inputs(64, 1)

@@ -25,7 +25,7 @@ from sparsenn.datasets.bitmaps import bitmap_stack, stack_to_csr
 from sparsenn.datasets.cache import check_memory
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, INDEX16_LIMIT, Array
-from sparsenn.jit import compiled
+from sparsenn.jit import compiled, example
 from sparsenn.progress import Progress, silent
 
 __all__ = ["enlarge", "image_side"]
@@ -200,3 +200,8 @@ def _cut(squares: Array, threshold: float, plane: Array, bit: int) -> None:
             pixels[at] |= bit
         else:
             pixels[at] &= ~bit
+
+
+@example
+def _enlarge_one() -> None:
+    enlarge(np.ones((1, 2, 2), np.uint8), 64)

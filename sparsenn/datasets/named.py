@@ -12,7 +12,7 @@ from sparsenn.errors import ResourceError
 from sparsenn.io.hdf5 import write_dataset
 from sparsenn.progress import Progress, silent
 
-__all__ = ["named_file"]
+__all__ = ["cached_files", "named_file"]
 
 GENERATION = 1
 """Part of the files' names: to be raised whenever the same name would come out different."""
@@ -56,6 +56,11 @@ def named_file(name: str, progress: Progress = silent) -> Path:
             ) from error
         write_dataset(generate(neurons, layers, inputs=kind, progress=progress), path)
     return path
+
+
+def cached_files(name: str) -> tuple[Path, ...]:
+    """Return where a named dataset is kept, with either kind of inputs, whether it is there or not."""
+    return tuple(_cached(cache_folder() / "datasets", name, kind) for kind in ("mnist", "digits"))
 
 
 def _cached(folder: Path, name: str, kind: str) -> Path:

@@ -1,7 +1,7 @@
 """The engine: plan how a network is to be run, then run it."""
 
+from sparsenn.engine.api import execute, infer
 from sparsenn.engine.compilation import compile_kernels
-from sparsenn.engine.execute import execute, infer
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.plan import Plan, plan
 from sparsenn.engine.predictor import Predictor

@@ -65,6 +65,7 @@ class LadderResult:
     rungs : in the ladder's order.
     scaled : whether errors are in parts of the reference's largest element; else they are absolute.
     row : what one of the rows is called.
+    note : sentences on what was computed, and on what errors are.
     left_out : rungs that cannot run this problem, with the reason.
     """
 
@@ -82,6 +83,7 @@ class LadderResult:
     scaled: bool = False
     row: str = "row"
     left_out: tuple[tuple[str, str], ...] = ()
+    note: str = ""
 
     @property
     def correct(self) -> bool:
@@ -219,4 +221,5 @@ def run_ladder(
         scaled=ladder.scaled,
         row=ladder.row,
         left_out=tuple((rung.name, reason) for rung, reason in zip(rungs, reasons, strict=True) if reason is not None),
+        note=ladder.note,
     )

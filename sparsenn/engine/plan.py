@@ -19,6 +19,7 @@ from sparsenn.backends import (
     launch_dense,
     launch_images,
 )
+from sparsenn.engine.inputs import Inputs, as_csr
 from sparsenn.engine.kernels import (
     OPERATION,
     Chosen,
@@ -30,7 +31,7 @@ from sparsenn.engine.kernels import (
 )
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.wording import describe
-from sparsenn.errors import ResourceError, ShapeError, UsageError
+from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR
 from sparsenn.layers import Conv2d
 from sparsenn.network import Network, kind_of
@@ -295,7 +296,7 @@ class Plan:
 
 def plan(
     network: Network,
-    inputs: CSR,
+    inputs: Inputs,
     *,
     device: str = "auto",
     kernel: str = "auto",
@@ -312,7 +313,9 @@ def plan(
     Parameters
     ----------
     network : the layers.
-    inputs : CSR of shape (rows, network.inputs), float32.
+    inputs : matrix of shape (rows, network.inputs): CSR, SciPy's sparse ones, or a NumPy array, which may hold images
+        of shape (images, channels, height, width) where the network takes these. What is not CSR is converted
+        first, to float32; no time of the result's counts that.
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
     kernel : `auto`, or a variant by name: it is obeyed or refused, never replaced. Where there are sparse layers it is
         one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else one of `mlp`.
@@ -333,17 +336,18 @@ def plan(
     ------
     ShapeError
         The inputs are not as wide as the first layer.
+    InputError
+        The inputs are none of these matrices, or not of real numbers.
     UsageError
-        The device, the kernel or the precision does not exist, or they do not go together or with the network; or a
-        size is not positive.
+        The network is no `Network`; the device, the kernel or the precision does not exist, or they do not go together
+        or with the network; or a size is not positive.
     DeviceError
         The device is not there.
     ResourceError
         The memory limit does not hold a single row.
     """
+    inputs = as_csr(network, inputs)
     start = time.perf_counter()
-    if inputs.shape[1] != network.inputs:
-        raise ShapeError(f"the inputs have {inputs.shape[1]} columns; layer 1 takes {network.inputs}")
     sizes = (("batch size", batch_size), ("memory limit", memory_limit), ("weight memory", weight_memory))
     for name, size in sizes:
         if size is not None and size < 1:

@@ -61,7 +61,8 @@ class LayerStatistics:
     ----------
     layer : 1-based number.
     kernel : the variant that computed it.
-    rows : rows computed.
+    rows : rows computed. Where several threads share them this may differ from run to run, as may `performed_edges`:
+        they meet in another order each time. The outputs do not differ.
     active_rows : inputs with a non-zero after this layer; None where the kernel does not tell, as those of dense layers
         do not but after the last of consecutive ones.
     distinct_rows : rows that differ after this layer; None where equal rows were not looked for.
@@ -139,7 +140,7 @@ class Result:
 
     @property
     def performed_edges(self) -> int:
-        """Multiply-adds really done."""
+        """Multiply-adds really done; as `LayerStatistics.rows`, not the same in every run of several threads."""
         return sum(layer.performed_edges for layer in self.statistics)
 
     @cached_property

@@ -34,6 +34,9 @@ MEMORY, SHARED = "memory", "shared memory"
 
 Model = Callable[[Geometry, int, int], Traffic]
 
+MARGIN = 0.1
+"""By how much of its prediction a rung has to be faster before its roof counts as too low."""
+
 SQUARE, LARGE_SQUARE = SIDE * EACH, 128
 """Filters, and pixels, of a block of the tiled rungs, and of `vectorized` as long as there are enough of them."""
 
@@ -105,6 +108,20 @@ class RooflineResult:
         """Return the operations a second that a rung did; None if it was not timed."""
         return 2 * self.ladder.multiply_adds / rung.seconds if rung.seconds else None
 
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Names of the rungs that are faster than the measured rate of the arithmetic that bounds them.
+
+        No cache explains that, as it does for bytes: the rate was measured too low, for example on a busy machine.
+        """
+        return tuple(
+            rung.name
+            for rung, prediction in zip(self.ladder.rungs, self.predictions, strict=True)
+            if prediction.bound == _multiplied(rung)[0]
+            and rung.seconds is not None
+            and rung.seconds < (1 - MARGIN) * prediction.seconds
+        )
+
 
 def predict(traffic: Traffic, roofs: Roofs, precision: str = "float32", products: int = 1) -> Prediction:
     """Return what a device's roofs allow.
@@ -159,11 +176,15 @@ def roofline(ladder: LadderResult, problem: tuple[Any, Any], roofs: Roofs) -> Ro
         return least if sizes is None or model is None else model(*sizes)
 
     def prediction(rung: RungResult) -> Prediction:
-        multiplied = ("tf32", rung.tf32_products) if rung.tf32_products else (rung.precision, 1)
-        return predict(traffic(rung), roofs, *multiplied)
+        return predict(traffic(rung), roofs, *_multiplied(rung))
 
     predictions = tuple(map(prediction, ladder.rungs))
     return RooflineResult(ladder, roofs, predictions)
+
+
+def _multiplied(rung: RungResult) -> tuple[str, int]:
+    """Return the precision of a rung's multiplications, and how many it makes for each multiply-add."""
+    return ("tf32", rung.tf32_products) if rung.tf32_products else (rung.precision, 1)
 
 
 def _sizes(operation: str, first: Any, second: Any) -> tuple[Geometry, int, int] | None:

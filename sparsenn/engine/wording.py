@@ -121,6 +121,8 @@ def _weights(plan: Plan) -> str:
 def _rows(plan: Plan) -> str:
     if not plan.compaction:
         dead = "Rows of zeros are kept"
+    elif not plan.network[-1].keeps_zero_rows:
+        dead = "Rows of zeros are kept, as the last layer may revive them"
     elif plan.droppable_from == 0:
         dead = "Rows of zeros are dropped from the first layer on"
     else:

@@ -31,6 +31,8 @@ _SHORT = 1 << 24
 _EMPTY_RATIO = 64
 """Rows or columns per entry that a longer matrix may have."""
 
+_EXCESS = "that its content could need; refused"
+
 
 class Source:
     """A file open for reading, plain or (if its name ends in `.gz`) gzip, that gives at most a stated number of bytes.
@@ -41,6 +43,7 @@ class Source:
     limit : bytes, after decompression, that a sound file can have; None where that is not known. A gzip file's bytes
         are bounded by `MAX_RATIO` times its size also, unless `ratio` says otherwise.
     ratio : bytes that one compressed byte may become; None for no bound but `limit`.
+    excess : what more than `limit` bytes mean, for the message.
 
     Raises
     ------
@@ -50,7 +53,13 @@ class Source:
         It cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str], limit: int | None = None, ratio: int | None = MAX_RATIO) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        limit: int | None = None,
+        ratio: int | None = MAX_RATIO,
+        excess: str = _EXCESS,
+    ) -> None:
         self.path = Path(path)
         self.compressed = self.path.suffix.lower() == ".gz"
         with reading(path):
@@ -60,6 +69,7 @@ class Source:
         if self.compressed and ratio is not None:
             bounds.append(max(_FREE, ratio * self.size))
         self._limit = min(bounds, default=None)
+        self._excess = excess if self._limit == limit else _EXCESS
         self._given = 0
         self._inflater = zlib.decompressobj(wbits=31)
         self.consumed = 0
@@ -88,9 +98,7 @@ class Source:
         self._given += size - missing
         if self._limit is not None and self._given > self._limit:
             grown = f"inflates from {self.size:,} bytes to" if self.compressed else "has"
-            raise FileFormatError(
-                self.path, f"{grown} more than the {self._limit:,} bytes that its content could need; refused"
-            )
+            raise FileFormatError(self.path, f"{grown} more than the {self._limit:,} bytes {self._excess}")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _raw(self, size: int) -> bytes:

@@ -32,14 +32,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from sparsenn.errors import FileFormatError, InputError, MatrixError
+from sparsenn.errors import FileFormatError, InputError, MatrixError, UsageError
 from sparsenn.formats import CSC, CSR, INDEX32_LIMIT, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5_network import read_layers, write_network
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
-from sparsenn.jit import compiled
+from sparsenn.jit import compiled, example
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.storage import replacing
@@ -101,10 +101,15 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     UsageError
-        An activation is not one of this package's.
+        What is given is not a dataset and a path; or an activation is not one of this package's.
     ResourceError
         The file cannot be written.
     """
+    if not isinstance(dataset, Dataset):
+        raise UsageError(
+            f"write_dataset takes a Dataset and a path, not a {type(dataset).__name__} and a {type(path).__name__}; "
+            "a network and its inputs become one by sparsenn.Dataset(name, network, inputs)"
+        )
     with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance}) as file:
         write_network(file.create_group("network"), dataset.network)
         _write_rows(file.create_group("inputs"), dataset.inputs)
@@ -262,6 +267,11 @@ def _entries_sound(indptr: Array, indices: Array, width: int) -> bool:
         if indptr[group - 1] < at < entries:
             falls -= indices[at] <= indices[at - 1]
     return bool(falls == 0 and least == 0 and most < width)
+
+
+@example
+def _check_one_entry() -> None:
+    _entries_sound(np.array([0, 1]), np.zeros(1, np.uint16), 1)
 
 
 def _explain(path: str | os.PathLike[str], name: str, matrix: Compressed) -> None:

@@ -129,7 +129,8 @@ class Hdf5Source:
         how = dataset.id.get_create_plist()
         if how.get_layout() != h5py.h5d.CONTIGUOUS or how.get_nfilters() or how.get_external_count():
             raise self.fault(
-                f"{name} is chunked, filtered, virtual or stored outside the file; only contiguous data is read"
+                f"{name} is chunked, compressed, virtual or stored outside the file; only contiguous data is read: "
+                "h5repack -f NONE -l CONTI OLD NEW rewrites it"
             )
         nbytes = math.prod(dataset.shape) * dataset.dtype.itemsize
         end = (dataset.id.get_offset() or 0) + nbytes

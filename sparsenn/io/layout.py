@@ -10,7 +10,15 @@ from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.bounded import reading
 
-__all__ = ["CHALLENGE_BIAS", "CHALLENGE_CLIP", "Layout", "challenge_bias", "find_layout", "layer_file"]
+__all__ = [
+    "CHALLENGE_BIAS",
+    "CHALLENGE_CLIP",
+    "Layout",
+    "challenge_bias",
+    "find_layout",
+    "is_official_name",
+    "layer_file",
+]
 
 CHALLENGE_BIAS = {1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45}
 """The bias that the challenge sets for each number of neurons."""
@@ -58,7 +66,7 @@ def find_layout(folder: Path, neurons: int | None = None) -> Layout:
     if not choices:
         raise UsageError(f"{folder}: no sparse-images-N.tsv[.gz] and neuronN[.tar.gz] here; not the official layout")
     if neurons is None and len(choices) > 1:
-        raise UsageError(f"{folder}: holds networks of {listed} neurons; say which one")
+        raise UsageError(f"{folder}: holds networks of {listed} neurons; say which one (--neurons)")
     chosen = choices[0] if neurons is None else neurons
     if chosen not in images and chosen not in networks:
         raise UsageError(f"{folder}: no network of {chosen} neurons here; there is {listed}")
@@ -84,6 +92,11 @@ def challenge_bias(neurons: int) -> float:
         known = ", ".join(map(str, CHALLENGE_BIAS))
         raise UsageError(f"the challenge sets no bias for {neurons} neurons, only for {known}; give one")
     return CHALLENGE_BIAS[neurons]
+
+
+def is_official_name(name: str) -> bool:
+    """Return whether a file or folder of this name is part of the official layout."""
+    return any(pattern.fullmatch(name) for pattern in (_IMAGES, _NETWORK, _CATEGORIES, _LAYER))
 
 
 def layer_file(layout: Layout, name: str) -> tuple[int, bool] | None:

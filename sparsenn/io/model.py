@@ -80,7 +80,8 @@ class Model:
     Raises
     ------
     UsageError
-        There is no such way to resize, or the network takes no images.
+        The network is no `Network`, there is no such loss or way to resize, or images are to be resized for a network
+        that takes none.
     """
 
     network: Network
@@ -90,6 +91,10 @@ class Model:
     resize: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.network, Network):
+            raise UsageError(f"the network is a {type(self.network).__name__}; a model holds a sparsenn.Network")
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", str(self.loss), LOSSES)
         if self.resize is not None and self.resize not in RESIZES:
             raise unknown_name("way to resize", self.resize, RESIZES)
         if self.resize is not None and self.network.image is None:
@@ -102,10 +107,15 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Raises
     ------
     UsageError
-        A layer or its activation is not one of this package's.
+        What is given is not a path and a model; or a layer or its activation is not one of this package's.
     ResourceError
         The file cannot be written.
     """
+    if not isinstance(model, Model):
+        raise UsageError(
+            f"write_model takes a path and a Model, not a {type(path).__name__} and a {type(model).__name__}; a "
+            "network becomes a model by sparsenn.Model(network, loss, classes)"
+        )
     description = {
         "loss": model.loss,
         "classes": model.classes,

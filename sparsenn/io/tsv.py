@@ -62,7 +62,8 @@ def read_triples(path: str | os.PathLike[str], shape: tuple[int, int]) -> COO:
         The file is not there or cannot be read.
     """
     columns = Columns(("row", "column"), shape, "value")
-    with Source(path, text_limit(shape)) as source:
+    excess = f"that a matrix of {shape[0]:,} × {shape[1]:,} could need; refused: the shape may be too small"
+    with Source(path, text_limit(shape), excess=excess) as source:
         triples = gather(parse_lines(source, path, columns), shape)
     check_length(path, "rows or columns", max(shape), triples.nnz)
     compress(coo_to_csr, triples, path, columns, lambda: Source(path))

@@ -10,7 +10,7 @@ import numpy as np
 from sparsenn.errors import InputError, unknown_name
 from sparsenn.formats import Array
 
-__all__ = ["Activation", "Identity", "ReLU", "Sigmoid", "Tanh", "activation_named"]
+__all__ = ["Activation", "Identity", "ReLU", "Sigmoid", "Tanh", "activation_named", "check_activation"]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -98,10 +98,11 @@ class Identity:
 
 
 _KINDS: dict[str, Any] = {kind.name: kind for kind in (ReLU, Sigmoid, Tanh, Identity)}
+_NAMED = {**_KINDS, "none": Identity}
 
 
 def activation_named(name: str, clip: float | None = None) -> Activation:
-    """Return the activation called `name`; `clip` belongs to ReLU alone.
+    """Return the activation called `name`; `clip` belongs to ReLU alone, and `none` is another name of Identity.
 
     Raises
     ------
@@ -110,11 +111,27 @@ def activation_named(name: str, clip: float | None = None) -> Activation:
     InputError
         A clip is given to an activation that has none, or is one that `ReLU` refuses.
     """
-    if name not in _KINDS:
-        raise unknown_name("activation", name, _KINDS)
+    if name not in _NAMED:
+        raise unknown_name("activation", name, _NAMED)
     if clip is None:
-        activation: Activation = _KINDS[name]()
+        activation: Activation = _NAMED[name]()
         return activation
     if name != ReLU.name:
         raise InputError(f"{name} takes no clip; only {ReLU.name} does")
     return ReLU(clip)
+
+
+def check_activation(activation: Any) -> None:
+    """Refuse what is no activation, such as a name or a class.
+
+    Raises
+    ------
+    InputError
+        It cannot be called, has no name, or is a class.
+    """
+    if callable(activation) and isinstance(getattr(activation, "name", None), str) and not isinstance(activation, type):
+        return
+    found = activation.__name__ if isinstance(activation, type) else activation
+    kinds = {key: kind for kind in _KINDS.values() for key in (kind.name, kind.__name__)}
+    kind = kinds.get(found, ReLU) if isinstance(found, str) else ReLU
+    raise InputError(f"the activation is {activation!r}; take an object, such as sparsenn.{kind.__name__}()")

@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.layers.activation import Activation, ReLU
+from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.images import ImageLayer, Pair, check_images, integers, pair, windows
 from sparsenn.layers.linear import float32_parameters
 
@@ -39,7 +39,7 @@ class Conv2d(ImageLayer):
     UsageError
         A stride, a dilation or the groups are not integers of at least 1, or a padding not of at least 0.
     InputError
-        A weight or a bias is not a finite float32 number.
+        A weight or a bias is not a finite float32 number, or the activation is none.
     """
 
     name = "conv2d"
@@ -52,6 +52,7 @@ class Conv2d(ImageLayer):
     groups: int = 1
 
     def __post_init__(self) -> None:
+        check_activation(self.activation)
         object.__setattr__(self, "weights", float32_parameters(self.weights, "weights hold"))
         if self.weights.ndim != 4 or 0 in self.weights.shape:
             raise ShapeError(

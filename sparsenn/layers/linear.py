@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
-from sparsenn.layers.activation import Activation, ReLU
+from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
 
 __all__ = ["Linear", "float32_parameters"]
@@ -29,7 +29,7 @@ class Linear(FullyConnected):
     ShapeError
         The weights are not a matrix with at least one row and one column, or the bias does not fit them.
     InputError
-        A weight or a bias is not a finite float32 number.
+        A weight or a bias is not a finite float32 number, or the activation is none.
     """
 
     weights: Array
@@ -37,6 +37,7 @@ class Linear(FullyConnected):
     activation: Activation = field(default_factory=ReLU)
 
     def __post_init__(self) -> None:
+        check_activation(self.activation)
         object.__setattr__(self, "weights", float32_parameters(self.weights, "weights hold"))
         if self.weights.ndim != 2 or 0 in self.weights.shape:
             raise ShapeError(f"the weights have shape {self.weights.shape}; a layer takes (inputs, outputs)")
@@ -71,8 +72,13 @@ def float32_parameters(values: float | Array, what: str) -> Array:
     InputError
         One is not a finite float32 number; the message begins with `what`.
     """
-    with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(values, dtype=np.float32) if np.ndim(values) else np.asarray(values, np.float32)
+    try:
+        with np.errstate(over="ignore"):
+            dense = np.ascontiguousarray if np.ndim(values) else np.asarray
+            array: Array = dense(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        found = type(values).__name__
+        raise InputError(f"the {what} no array of numbers: a dense one is needed, not a {found}") from error
     if not np.isfinite(array).all():
         raise InputError(f"the {what} NaN, infinity, or a number beyond float32")
     return array

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import CSC, Array
-from sparsenn.layers.activation import Activation, ReLU
+from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
+from sparsenn.layers.linear import float32_parameters
 
 __all__ = ["SparseLinear"]
 
@@ -31,7 +30,7 @@ class SparseLinear(FullyConnected):
     ShapeError
         A bias vector whose length is not the number of outputs.
     InputError
-        The weights are not a CSC matrix, or a bias is not a finite float32 number.
+        The weights are not a CSC matrix, a bias is not a finite float32 number, or the activation is none.
     """
 
     weights: CSC
@@ -39,16 +38,17 @@ class SparseLinear(FullyConnected):
     activation: Activation = field(default_factory=ReLU)
 
     def __post_init__(self) -> None:
+        check_activation(self.activation)
         if not isinstance(self.weights, CSC):
-            raise InputError(f"the weights are a {type(self.weights).__name__}; a layer takes a CSC matrix")
+            raise InputError(
+                f"the weights are a {type(self.weights).__name__}; a layer takes a CSC matrix; "
+                "SparseLinear.from_scipy takes SciPy's"
+            )
         if self.bias is None:
             return
-        with np.errstate(over="ignore"):
-            bias = np.asarray(self.bias, dtype=np.float32)
+        bias = float32_parameters(self.bias, "bias holds")
         if bias.ndim and bias.shape != (self.outputs,):
             raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
-        if not np.isfinite(bias).all():
-            raise InputError("the bias holds NaN, infinity, or a number beyond float32")
         object.__setattr__(self, "bias", bias if bias.ndim else float(self.bias))
 
     @property
@@ -71,4 +71,4 @@ class SparseLinear(FullyConnected):
         cls, weights: Any, bias: float | Array | None = None, activation: Activation | None = None
     ) -> SparseLinear:
         """Build from a SciPy sparse matrix of shape (inputs, outputs), checked."""
-        return cls(CSC.from_scipy(weights).validate(), bias, activation or ReLU())
+        return cls(CSC.from_scipy(weights).validate(), bias, ReLU() if activation is None else activation)

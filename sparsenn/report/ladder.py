@@ -46,6 +46,8 @@ def _caption(result: LadderResult) -> str:
     )
     if result.scaled:
         told += " Errors are in parts of the reference's largest output."
+    if result.note:
+        told += f" {result.note}"
     by_reason: dict[str, list[str]] = {}
     for name, reason in result.left_out:
         by_reason.setdefault(reason, []).append(name)

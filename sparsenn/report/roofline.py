@@ -84,6 +84,11 @@ def _caption(result: RooflineResult) -> str:
         )
     if any(prediction.source not in (MEMORY, "") for prediction in result.predictions):
         told += f" Other models' bytes are what blocks read and write, from {result.roofs.cache} where that holds them."
+    if result.beyond:
+        told += (
+            f" Faster than the ceilings of arithmetic allow: {', '.join(result.beyond)}. The ceilings were measured "
+            "too low, as happens on a busy machine; run --measure."
+        )
     return told
 
 

@@ -30,7 +30,7 @@ def training_summary(name: str, result: TrainingResult) -> Table:
     facts = [
         ("data", name),
         ("network", _widths(network)),
-        ("computed by", f"{result.kernel}, {result.precision}, on {result.device}"),
+        ("computed by", _computed_by(result)),
         ("epochs", done),
         ("time", duration(result.seconds) + ("" if speed is None else f"; {speed:,.0f} rows/s")),
         (f"loss ({result.loss})", f"{result.losses[0]:.6g} → {result.losses[-1]:.6g}"),
@@ -124,6 +124,11 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
     for axes in panels:
         axes.grid(alpha=0.3)
     save_figure(figure, path)
+
+
+def _computed_by(result: TrainingResult) -> str:
+    told = [] if result.precision in result.device else [result.precision]
+    return ", ".join([result.kernel, *told, f"on {result.device}"])
 
 
 def _widths(network: Network) -> str:

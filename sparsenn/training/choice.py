@@ -20,7 +20,7 @@ class Choice:
     ----------
     backend : its device.
     candidates : variants of `train`, best first.
-    precision : one of `PRECISIONS`, that of all candidates.
+    precision : what all candidates compute in: one of `PRECISIONS`, or float64 on the reference.
     """
 
     backend: Backend
@@ -69,10 +69,14 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
         if not fitting:
             found = ", ".join(sorted({precision_of(entry.name) for entry in known}))
             raise UsageError(f"{backend.device} does not train in {precision} (it has: {found or 'nothing'})")
-        return Choice(backend, fitting, precision)
+        return Choice(backend, fitting, _computed_in(precision, backend))
     named = tuple(entry for entry in known if entry.name == kernel)
     if not named:
         raise unknown_name(f"{backend.device} kernel for {TRAIN}", kernel, (entry.name for entry in known))
     if precision != PRECISIONS[0] and precision_of(kernel) != precision:
         raise UsageError(f"the kernel {kernel} computes in {precision_of(kernel)}, not in {precision}")
-    return Choice(backend, named, precision_of(kernel))
+    return Choice(backend, named, _computed_in(precision_of(kernel), backend))
+
+
+def _computed_in(precision: str, backend: Backend) -> str:
+    return "float64" if backend.device == "reference" else precision

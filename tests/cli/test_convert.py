@@ -92,6 +92,10 @@ def test_one_matrix_there_and_back(run: Run, folder: Path, tmp_path: Path, suffi
         (("{layer}", "out.mtx", "--shape", "1024"), "--shape 1024"),
         (("{layer}", "out.mtx", "--shape", "0x5"), "--shape 0x5"),
         (("{layer}", "out.mtx", "--shape", "1000x1000"), "n1024-l2.tsv:"),
+        (
+            ("{layer}", "out.mtx", "--shape", "10x10"),
+            "a matrix of 10 × 10 could need; refused: the shape may be too small",
+        ),
         (("{layer}", "out.mtx", "--shape", "9999999999x9999999999"), "9,999,999,999"),
         (("{layer}", "out.h5", "--shape", "1024x1024"), "one matrix becomes .mtx or .tsv"),
         (("{layer}", "none/out.mtx", "--shape", "1024x1024"), "the folder none does not exist"),

@@ -31,6 +31,8 @@ def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path
     assert all(name in done.stdout for name in names)
     assert (record["rows"], record["stages"], record["runs"]) == (20, 2, 1)
     assert picture.read_bytes().startswith(b"\x89PNG")
+    told = " ".join(done.stdout.split())
+    assert "Every row is computed in every layer. Errors are absolute, of outputs; the largest of all layers." in told
 
 
 def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
@@ -45,7 +47,11 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
     [
         (("spmm",), "unknown ladder 'spmm'"),
         (("sort", "--device", "cpu"), "sort has no kernel for the device cpu"),
-        (("spmspm", "--sweep", "--device", "cpu"), "leave --sweep out"),
+        (("spmspm", "--sweep", "--device", "cpu"), "spmspm, but sparsenn tune does: panel; use sparsenn tune panel"),
+        (
+            ("conv2d", "--sweep", "--device", "cpu"),
+            "conv2d, but sparsenn tune does: im2col_blas; use sparsenn tune im2",
+        ),
         (("spmspm", "--device", "cuda:99"), "use --device cpu"),
         (("spmspm", "--plot", "ladder.gif"), "'.gif' does not name a known file type"),
         (("spmspm", "--json", "nowhere/ladder.json"), "the folder nowhere does not exist"),
@@ -63,7 +69,7 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("mlp", "--widths", "72,9999999999999"), "from 1 to 1,048,576"),
         (("mlp", "--rows", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --rows"),
         (("mlp", "--rows", 0), "--rows"),
-        (("mlp", "--sweep", "--device", "cpu"), "leave --sweep out"),
+        (("mlp", "--sweep", "--device", "cpu"), "no cpu kernel for mlp has a number to vary; leave --sweep out"),
         (("mlp", "--sizes", "72,4"), "--sizes: the ladder of mlp takes --widths N,N,..."),
         (("spmspm", "--sizes", "72,4"), "--sizes: the ladder of spmspm takes a dataset"),
         (("conv2d", "--widths", "72,4"), "--widths: the ladder of conv2d takes --sizes C,H,W,M,K[,padding]"),
@@ -121,6 +127,12 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
     assert [rung["name"] for rung in record["rungs"]] == [entry.name for entry in backends.variants("conv2d", "cpu")]
     assert all(0 < rung["error"] < 1e-6 for rung in record["rungs"])
     assert "conv2d on cpu" in (tmp_path / "conv2d.svg").read_text()
+
+
+def test_an_epoch_is_of_a_problem_that_does_not_diverge(run: Run) -> None:
+    done = run("ladder", "train", "--device", "cpu", "--rows", 640, "--runs", 1)
+    assert done.exit_code == 0, done.output
+    assert "Errors are absolute, of weights and biases after the first epoch." in " ".join(done.stdout.split())
 
 
 def test_products_are_of_random_matrices(run: Run) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
 from sparsenn import backends
-from sparsenn.backends.ladder import ladders
+from sparsenn.backends.ladder import _LADDERS, ladder_for, ladders
 from sparsenn.backends.meter import Ceilings, HostMeter, Roofs
 from sparsenn.engine import performance_models
 from sparsenn.engine.roofline import MODELS
+from sparsenn.errors import ResourceError
 
 Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -122,6 +124,44 @@ def test_without_an_operation_all_ladders_of_the_device_are_shown(
     assert asked == expected
     assert {"spmspm", "mlp"} <= set(asked)
     assert [entry["operation"] for entry in json.loads(done.stdout)["ladders"]] == expected
+
+
+@pytest.fixture
+def small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random problems of the ladders that take no time."""
+    sizes = {"conv2d": (2, (1, 9, 9, 2, 3, 0)), "gemm": (0, (9, 8, 7)), "mlp": (9, (5, 4)), "train": (9, (5, 4))}
+    for operation, (rows, widths) in sizes.items():
+        monkeypatch.setitem(_LADDERS, operation, replace(ladder_for(operation), rows=rows, sizes=widths))
+
+
+@pytest.mark.usefixtures("measured", "small_problems")
+def test_a_ladder_that_fails_is_told_and_the_others_are_shown(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(rows: int, sizes: object, seed: int) -> tuple[object, object]:
+        raise ResourceError("memory is full")
+
+    monkeypatch.setitem(_LADDERS, "gemm", replace(ladder_for("gemm"), problem=fail))
+    options = ("--device", "cpu", "--dataset", "nowhere.h5", "--runs", 1, "--plot", tmp_path / "roofline.svg")
+    done = run("roofline", *options, "--json", tmp_path / "roofline.json")
+    assert done.exit_code == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "error: gemm: memory is full" in errors
+    assert {line.split(": ")[1] for line in errors} == {"gemm", "spmspm"}
+    record = json.loads((tmp_path / "roofline.json").read_text())
+    assert [ladder["operation"] for ladder in record["ladders"]] == ["conv2d", "mlp", "train"]
+    assert record["failed"].keys() == {"gemm", "spmspm"}
+    assert all(f"{name} on cpu" in done.stdout for name in ("conv2d", "mlp", "train"))
+    assert "<!-- mlp -->" in (tmp_path / "roofline.svg").read_text()
+
+
+@pytest.mark.usefixtures("measured", "small_problems")
+def test_the_problems_of_all_ladders_can_be_run(run: Run, problem: Path) -> None:
+    done = run("roofline", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--runs", 1, "--json", "-")
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert {ladder["operation"] for ladder in record["ladders"]} >= {"conv2d", "gemm", "mlp", "spmspm", "train"}
+    assert record["failed"] == {}
 
 
 @pytest.mark.usefixtures("measured")

@@ -239,7 +239,7 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
     for arguments, fragment in (
         ((model,), "is a model; name the data to run it on (--inputs)"),
         ((model, "--inputs", table, "--layers", 4), "--layers goes with a dataset, not with a model"),
-        ((model, "--inputs", table, "--no-verify"), "--verify goes with a dataset"),
+        ((model, "--inputs", table, "--no-verify"), "--no-verify goes with a dataset"),
         ((model, "--inputs", table, "--device", "cpu", "--kernel", "panel"), "unknown cpu kernel for mlp"),
         ((model, "--inputs", table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
         ((model, "--inputs", labelled), "the rows hold 1 numbers; the model takes rows of 3"),
@@ -250,6 +250,24 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
         done = run("infer", *arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert fragment in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit-inputs", 1)])
+def test_infer_looks_at_widths_before_labels(
+    run: Run, labelled: Path, tmp_path: Path, limit: tuple[object, ...]
+) -> None:
+    model, wide, bad = tmp_path / "model.h5", tmp_path / "wide.csv", tmp_path / "bad.csv"
+    assert run("train", labelled, "--classes", "--epochs", 1, "--output", model, "--device", "cpu").exit_code == 0
+    wide.write_text("1,2,3,0.25\n")
+    bad.write_text("1,2,0.25\n")
+    for data, fragment in (
+        (wide, "wide.csv does not fit"),
+        (wide, "the rows hold 3 numbers; the model takes rows of 2"),
+        (bad, "label 0.25"),
+    ):
+        done = run("infer", model, "--inputs", data, *limit)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert fragment in done.stderr
 
 
 def test_info_describes_a_model(run: Run, table: Path, tmp_path: Path) -> None:

@@ -48,6 +48,16 @@ def test_every_rung_is_checked_and_timed_on_every_layer(problem):
     assert result.speedup(result.rungs[0]) == 1
 
 
+@pytest.mark.parametrize("name", [entry.name for entry in backends.variants("spmspm", "cpu")])
+def test_every_rung_of_spmspm_computes_every_row(name):
+    network = radixnet(64, 1, radices=(2, 2), kronecker=16, bias=-50.0)
+    (stage,) = ladder_for("spmspm").stages(backends.backend_for("cpu"), network, from_dense(digits(40)))
+    output = backends.variant("spmspm", name, "cpu").launch(*stage.arguments(None))
+    assert output.counts[0].rows == 40
+    assert sorted(output.kept.tolist()) == list(range(40))  # though all are dead
+    assert output.counts[0].active_inputs == 0
+
+
 def test_the_floor_is_that_of_the_least_work(problem):
     network, inputs = problem
     result = run_ladder("spmspm", network.prefix(1), inputs, device="reference", runs=1)
@@ -134,6 +144,7 @@ def test_a_rung_of_a_sweep_has_all_that_its_variant_has():
         why_not=lambda network, inputs: "too small",
         precision="fp16",
         tf32_products=3,
+        half_sums=1,
     )
     plain = {field.name for field in fields(entry) if getattr(entry, field.name) == field.default}
     assert plain == set()

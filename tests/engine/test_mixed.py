@@ -237,7 +237,7 @@ def test_a_plan_of_dense_layers_prints_as_sentences(rng):
     text = str(chosen)
     assert "100 inputs (100.0 % dense) through 2 layers with 184 edges on cpu" in text
     assert "Dense layers (1–2): kernel blas: NumPy's products in float32, then bias and activation. Rows" in text
-    assert text.endswith("dropped only after layer 2, the last that revives them; equal rows are not looked for.")
+    assert text.endswith("Rows of zeros are kept, as the last layer may revive them; equal rows are not looked for.")
     assert chosen.kernel.name == "blas"
     record = json.loads(json.dumps(chosen.to_dict()))
     assert (record["kernel"], record["kernels"], record["precision"]) == ("blas", ["blas"], "float32")

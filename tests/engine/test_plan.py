@@ -44,6 +44,14 @@ def test_a_reviving_layer_is_said(inputs, rng):
     assert "dropped only after layer 2, the last that revives them" in str(plan(revived, inputs))
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_rows_that_the_last_layer_may_revive_are_said_to_be_kept(inputs, rng, layers):
+    revived = Network((*(layer(rng.random((20, 20))) for _ in range(layers - 1)), layer(rng.random((20, 20)), 0.5)))
+    text = str(plan(revived, inputs))
+    assert "Rows of zeros are kept, as the last layer may revive them; equal rows" in text
+    assert "dropped" not in text
+
+
 def test_a_plan_is_json(network, inputs):
     record = json.loads(json.dumps(plan(network, inputs, kernel="scipy").to_dict()))
     assert record["kernel"] == "scipy"

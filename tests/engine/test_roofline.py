@@ -124,6 +124,32 @@ def test_all_others_are_held_against_what_any_way_must_move():
     assert result.rate(replace(half, seconds=None)) is None
 
 
+def test_rungs_that_beat_the_arithmetic_are_named():
+    fast, slow = (
+        replace(measured("mlp", [name]).rungs[0], name=name, seconds=s) for name, s in (("a", 7.1), ("b", 7.3))
+    )
+    unbound = replace(fast, name="c", precision="fp16")
+    untimed = replace(fast, name="d", seconds=None)
+    result = roofline(measured("mlp", [], bytes=7, rungs=(fast, slow, unbound, untimed)), (None, None), ROOFS)
+    assert [prediction.bound for prediction in result.predictions] == ["float32", "float32", "fp16", "float32"]
+    assert result.predictions[0].seconds == 8.0
+    assert result.beyond == ("a",)
+
+
+def test_bytes_that_come_faster_than_from_memory_are_no_fault_of_the_ceilings():
+    quick = replace(measured("mlp", ["a"]).rungs[0], seconds=0.1)
+    result = roofline(measured("mlp", [], bytes=1000, rungs=(quick,)), (None, None), ROOFS)
+    assert result.predictions[0].bound == "memory"
+    assert result.beyond == ()
+
+
+def test_another_precisions_roof_is_not_too_low_where_its_own_is_not_known():
+    quick = replace(measured("mlp", ["a"]).rungs[0], seconds=0.1, precision="tf32")
+    result = roofline(measured("mlp", [], bytes=7, rungs=(quick,)), (None, None), ROOFS)
+    assert result.predictions[0].bound == "float32"
+    assert result.beyond == ()
+
+
 # ---- Roofs that are kept ----------------------------------------------------------------------------------------
 
 

@@ -426,3 +426,14 @@ def test_fast_check_agrees_with_validate(matrix: CSR, data: st.DataObject) -> No
     except InputError:
         valid = False
     assert hdf5._sound(changed) == valid
+
+
+def test_what_is_no_dataset_is_not_written(tmp_path: Path, mixed: Dataset) -> None:
+    new = tmp_path / "new.h5"
+    for arguments, found in (
+        ((new, mixed), "Path and a Dataset"),
+        ((mixed.network, new), "Network and a [A-Za-z]*Path"),
+    ):
+        with pytest.raises(UsageError, match=f"takes a Dataset and a path, not a [A-Za-z]*{found}"):
+            write_dataset(*arguments)
+        assert not new.exists()

@@ -41,7 +41,7 @@ def test_plain_is_taken_before_compressed(tmp_path: Path) -> None:
 def test_one_of_several(tmp_path: Path) -> None:
     folder(tmp_path, "sparse-images-8.tsv", "neuron8/", "sparse-images-16.tsv.gz", "neuron16.tar.gz", "neuron32.tar.gz")
     assert find_layout(tmp_path, 16).network.name == "neuron16.tar.gz"
-    with pytest.raises(UsageError, match="holds networks of 8, 16 neurons; say which one"):
+    with pytest.raises(UsageError, match=r"holds networks of 8, 16 neurons; say which one \(--neurons\)"):
         find_layout(tmp_path)
     with pytest.raises(UsageError, match="no network of 64 neurons here; there is 8, 16"):
         find_layout(tmp_path, 64)

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError
+from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
 from sparsenn.io import (
     Checkpoint,
     Dataset,
@@ -254,3 +254,25 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(FileFormatError):
             read_model(path)
+
+
+def test_a_model_that_could_not_be_read_back_is_not_made() -> None:
+    with pytest.raises(UsageError, match="unknown loss 'cross-entropy'; did you mean 'cross_entropy'"):
+        Model(model().network, "cross-entropy", True)
+    with pytest.raises(UsageError, match=r"the network is a Linear; a model holds a sparsenn\.Network"):
+        Model(layers()[0], "mse", False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda path: (path, model().network), "takes a path and a Model, not a [A-Za-z]*Path and a Network"),
+        (lambda path: (model(), path), "takes a path and a Model, not a Model and a [A-Za-z]*Path"),
+        (lambda path: (path, None), "not a [A-Za-z]*Path and a NoneType"),
+    ],
+)
+def test_what_is_no_model_is_not_written(tmp_path: Path, arguments: Callable[[Path], Any], message: str) -> None:
+    path = tmp_path / "model.h5"
+    with pytest.raises(UsageError, match=message):
+        write_model(*arguments(path))
+    assert not path.exists()

@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.errors import InputError, UsageError
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh, activation_named
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import (
+    Activation,
+    Conv2d,
+    Identity,
+    Linear,
+    ReLU,
+    Sigmoid,
+    SparseLinear,
+    Tanh,
+    activation_named,
+)
 
 ALL = [ReLU(), ReLU(clip=32.0), Sigmoid(), Tanh(), Identity()]
 EXTREME = [0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0, 88.7, -88.7, 1000.0, -1000.0, 3.4e38, -3.4e38, math.inf, -math.inf]
@@ -115,7 +126,7 @@ def test_equal_activations_are_equal() -> None:
 
 def test_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"'sigmoyd'; did you mean 'sigmoid'\? \(known: identity, relu, sigmoid, tanh\)"
+        UsageError, match=r"'sigmoyd'; did you mean 'sigmoid'\? \(known: identity, none, relu, sigmoid, tanh\)"
     ):
         activation_named("sigmoyd")
 
@@ -129,3 +140,31 @@ def test_only_relu_takes_a_clip(name: str) -> None:
 def test_a_wrong_clip_by_name() -> None:
     with pytest.raises(InputError, match=r"clip of -1\.0"):
         activation_named("relu", -1.0)
+
+
+def test_none_is_another_name_of_identity() -> None:
+    assert activation_named("none") == Identity()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("relu", r"the activation is 'relu'; take an object, such as sparsenn\.ReLU\(\)"),
+        ("tanh", r"'tanh'; take an object, such as sparsenn\.Tanh\(\)"),
+        ("", r"''; take an object"),
+        (Sigmoid, r"Sigmoid.*; take an object, such as sparsenn\.Sigmoid\(\)"),
+        (None, "None; take an object"),
+        (np.tanh, "take an object"),
+        (32, "32; take an object"),
+        (["relu"], r"\['relu'\]; take an object"),
+    ],
+)
+def test_layers_refuse_what_is_no_activation(given: Any, message: str) -> None:
+    weights = CSC.from_scipy(from_dense(np.eye(2)).to_scipy())
+    for make in (
+        lambda: SparseLinear(weights, None, given),
+        lambda: Linear(np.eye(2), None, given),
+        lambda: Conv2d(np.ones((1, 1, 2, 2)), None, given),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()

@@ -120,3 +120,14 @@ def test_from_scipy() -> None:
 def test_from_scipy_refuses_values_that_are_not_finite(value: float) -> None:
     with pytest.raises(MatrixError, match="not finite"):
         SparseLinear.from_scipy(sp.csr_array([[value, 1.0]]))
+
+
+@pytest.mark.parametrize("bad", ["bias", [[1.0], [2.0, 3.0]], {}])
+def test_a_bias_that_is_no_array_of_numbers(bad: Any) -> None:
+    with pytest.raises(InputError, match=f"the bias holds no array of numbers: .* not a {type(bad).__name__}"):
+        SparseLinear(WEIGHTS, bad)
+
+
+def test_scipy_weights_are_shown_the_way() -> None:
+    with pytest.raises(InputError, match=r"a layer takes a CSC matrix; SparseLinear.from_scipy takes SciPy's"):
+        SparseLinear(sp.csc_array(np.eye(3)))  # type: ignore[arg-type]

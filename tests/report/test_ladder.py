@@ -51,6 +51,8 @@ def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: Lad
     plain, told = str(ladder_table(result).caption), "Errors are in parts of the reference's largest output."
     assert told not in plain
     assert "Left out" not in plain
+    noted = str(ladder_table(replace(result, note="Errors are absolute.")).caption)
+    assert noted == f"{plain} Errors are absolute."
     left_out = (("wide", "4 columns are too few"), ("odd", "4 is even"), ("long", "4 columns are too few"))
     caption = str(ladder_table(replace(result, scaled=True, left_out=left_out)).caption)
     assert told in caption

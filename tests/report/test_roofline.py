@@ -66,6 +66,14 @@ def test_captions_say_what_is_there_only(result: RooflineResult) -> None:
         assert ("Compulsory:" in text, "from L2" in text) == (compulsory, cached)
 
 
+def test_caption_names_rungs_that_beat_the_arithmetic(result: RooflineResult) -> None:
+    bound = replace(result.predictions[0], bound="float32", seconds=0.005)
+    caption = str(roofline_table(replace(result, predictions=(bound, result.predictions[1]))).caption)
+    assert "Faster than the ceilings of arithmetic allow: naive." in caption
+    assert "were measured too low, as happens on a busy machine; run --measure." in caption
+    assert "--measure" not in str(roofline_table(result).caption)
+
+
 def test_ceilings_are_shown_in_their_units() -> None:
     lines = [line.split() for line in shown(roofs_table(MEASURED)).splitlines()]
     assert [" ".join(line) for line in lines] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def test_summary() -> None:
     ):
         assert fragment in text
     assert "validation" not in text_of(training_summary("some.train", result(validated=False)))
+
+
+def test_summary_tells_the_precision_once() -> None:
+    exact = replace(result(), kernel="reference", precision="float64", device="reference (float64, SciPy)")
+    assert "computed by  reference, on reference (float64, SciPy)" in text_of(training_summary("some.train", exact))
 
 
 def test_summary_of_a_run_that_had_nothing_to_do() -> None:

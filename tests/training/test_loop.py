@@ -90,7 +90,9 @@ def test_a_seed_gives_the_same_bits(data: TrainingData, kernel: str) -> None:
 
 
 def test_kernels_follow_the_reference(data: TrainingData) -> None:
-    expected = train(data, **HOW | {"device": "reference"}).losses
+    reference = train(data, **HOW | {"device": "reference"})
+    assert reference.precision == "float64"
+    expected = reference.losses
     for kernel in ("numpy", "numba"):
         np.testing.assert_allclose(train(data, **HOW, kernel=kernel).losses, expected, rtol=1e-4)
 

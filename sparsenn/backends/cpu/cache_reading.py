@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsenn.errors import SparseNNError
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
+from sparsenn.jit import compiled, example
 from sparsenn.workers import map_threads, thread_count
 
 __all__ = ["cache_bytes", "cache_level", "reading"]
@@ -78,3 +78,8 @@ def reading() -> tuple[int, Callable[[], None]]:
             raise SparseNNError(f"reading the cache gave {found}, not {expected} for each thread")
 
     return 8 * size * rounds * threads, work
+
+
+@example
+def _read_little() -> None:
+    _read(np.zeros(1, np.int64), 1)

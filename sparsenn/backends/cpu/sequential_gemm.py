@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
+from sparsenn.jit import compiled, example
 
 __all__ = ["launch_sequential"]
 
@@ -26,3 +26,8 @@ def launch_sequential(a: Array, b: Array) -> Array:
     product = np.empty((a.shape[0], b.shape[1]), np.float32)
     _multiply(np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32), product)
     return product
+
+
+@example
+def _multiply_little() -> None:
+    launch_sequential(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32))

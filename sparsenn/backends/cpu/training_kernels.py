@@ -8,20 +8,15 @@ never a sum: the bits do not depend on how many there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 import numba
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
+from sparsenn.jit import compiled, example, threaded
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
 
 __all__ = ["backward", "code", "forward", "update"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _IDENTITY, _RELU, _SIGMOID, _TANH = range(4)
 _CODES: dict[type, int] = {Identity: _IDENTITY, ReLU: _RELU, Sigmoid: _SIGMOID, Tanh: _TANH}
@@ -31,14 +26,6 @@ _ROWS = 16
 
 _COLUMNS = 256
 """Columns of a result that a thread computes at a time."""
-
-
-def _threaded(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `sparsenn.jit.compiled` does, with `numba.prange` spread over all threads."""
-    decorated: Callable[P, R] = numba.njit(
-        nogil=True, cache=True, parallel=True, error_model="numpy", fastmath={"contract"}, boundscheck=False
-    )(function)
-    return decorated
 
 
 def code(activation: Activation) -> tuple[int, np.float32]:
@@ -95,7 +82,7 @@ def _derivative(kind: int, clip: np.float32, y: np.float32) -> np.float32:
     return one
 
 
-@_threaded
+@threaded
 def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.float32, outputs: Array) -> None:
     """Compute outputs = activation(inputs · weights + bias).
 
@@ -117,7 +104,7 @@ def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.floa
                 outputs[row, j] = _activated(kind, clip, outputs[row, j])
 
 
-@_threaded
+@threaded
 def backward(
     weights: Array, slopes: Array, values: Array, kind: int, clip: np.float32, below: Array, below_columns: Array
 ) -> None:
@@ -145,7 +132,7 @@ def backward(
                 below[j, i] = below_columns[i, j]
 
 
-@_threaded
+@threaded
 def update(
     values: Array,
     slopes: Array,
@@ -182,3 +169,12 @@ def update(
             total += slopes[row, j]
         bias_velocities[j] = momentum * bias_velocities[j] - rate * total
         bias[j] += bias_velocities[j]
+
+
+@example
+def _train() -> None:
+    row, column, square = (np.ones(shape, np.float32) for shape in ((1, 2), (2, 1), (2, 2)))
+    bias, rate = np.zeros(2, np.float32), np.float32(0.1)
+    forward(row, square, bias, *code(ReLU()), np.empty_like(row))
+    backward(square, column, row, *code(ReLU()), np.empty_like(row), np.empty_like(column))
+    update(row, row, square, bias, np.zeros_like(square), np.zeros_like(bias), np.empty_like(square), rate, rate)
