@@ -1,7 +1,9 @@
 """Every kernel compiles, with every set of its defines, without a warning or a spill. No GPU is needed."""
 
 import importlib
+import os
 import pkgutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs the NVRTC packages of s
 KERNELS = Path(cuda.__file__).parent / "kernels"
 SOURCES = sorted(str(path.relative_to(KERNELS)) for path in KERNELS.rglob("*.cu"))
 ARCHITECTURES = ("sm_80", "sm_90")
+COMPILES = "test_kernel_compiles_cleanly["
+"""What names of tests begin with that compile a source."""
+
 SERIALIZED = "conv2d/42_warpgroup_half.cu"
 """Multiplies by instructions that go on by themselves, unless the compiler sees a reason to wait for each."""
 
@@ -22,21 +27,43 @@ for found in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
     importlib.import_module(found.name)  # modules declare the programs that they use
 
 
+@pytest.fixture(scope="module")
+def compilations(request):
+    """Compilations of all builds of the sources that are asked for, by source and architecture.
+
+    All are begun at once, on all processors: the compiler takes one for each.
+    """
+    asked = [item.callspec.params for item in request.session.items if item.name.startswith(COMPILES)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {(each["source"], each["arch"]): list(begun(pool, **each)) for each in asked}
+        pool.shutdown(cancel_futures=True)
+
+
+def begun(pool, source, arch):
+    """The defines of each build for an architecture, and its compilation; none where it is for another one only."""
+    text = source_text(source)
+    for program in programs_of(source):
+        if program.architecture is None or arch == ARCHITECTURES[-1]:
+            for defines in program.builds():
+                options = [*COMPILE_OPTIONS, *define_options(defines)]
+                yield defines, pool.submit(compile_log, text, source, program.architecture or arch, options)
+
+
+def programs_of(source):
+    return [program for program in PROGRAMS if program.source == source]
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("source", SOURCES)
-def test_kernel_compiles_cleanly(source, arch):
-    programs = [program for program in PROGRAMS if program.source == source]
-    assert programs, f"{source} is not declared: see `sparsenn.backends.cuda.loader.program`"
-    own = {program.architecture for program in programs} - {None}
-    if own and arch != ARCHITECTURES[-1]:
-        pytest.skip(f"its instructions are those of {', '.join(own)}")
-    text = source_text(source)
-    for program in programs:
-        for defines in program.builds():
-            options = [*COMPILE_OPTIONS, *define_options(defines)]
-            done, log = compile_log(text, source, program.architecture or arch, options)
-            assert done, f"{defines}: {log}"
-            assert faults(log) == [], defines
+def test_kernel_compiles_cleanly(source, arch, compilations):
+    assert programs_of(source), f"{source} is not declared: see `sparsenn.backends.cuda.loader.program`"
+    builds = compilations[source, arch]
+    if not builds:
+        pytest.skip("its instructions are those of another architecture")
+    for defines, compilation in builds:
+        done, log = compilation.result()
+        assert done, f"{defines}: {log}"
+        assert faults(log) == [], defines
 
 
 def test_declared_programs_have_a_source():
