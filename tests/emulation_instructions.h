@@ -3,7 +3,6 @@
 typedef unsigned short half_bits;
 
 inline int block_number() { return blockIdx.x; }
-inline int thread_number() { return threadIdx.x; }
 
 // ---- Copies ---------------------------------------------------------------------------------------------------------
 

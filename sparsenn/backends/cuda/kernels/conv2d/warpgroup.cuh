@@ -37,7 +37,8 @@ constexpr int CHUNK_UNITS = 2 * STEPS;
 constexpr int ROW_UNITS = CHUNK_UNITS * ROWS;  // units of 64 filters in a slab, of one piece
 constexpr int SLAB_BYTES = 16 * SPLITS * ROW_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BYTES;
 
-static_assert(STAGES >= 2 && (BANDS == 1 || BANDS == 2) && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024, "what the plan chooses from");
+static_assert(STAGES >= 2 && (BANDS == 1 || BANDS == 2) && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024,
+              "what the plan chooses from");
 
 struct Shape {
     int count, channels, height, width, filters, out_height, out_width;
@@ -52,7 +53,10 @@ struct Shape {
     __device__ __forceinline__ int out_plane() const { return out_height * out_width; }
     __device__ __forceinline__ int slabs() const { return chunks * taps(); }
     // The tiles of this block.
-    __device__ __forceinline__ int own_tiles() const { return (tiles - static_cast<int>(blockIdx.x) - 1) / static_cast<int>(gridDim.x) + 1; }
+    __device__ __forceinline__ int own_tiles() const {
+        const int block = blockIdx.x, blocks = gridDim.x;
+        return (tiles - block - 1) / blocks + 1;
+    }
     __device__ __forceinline__ int tile(int number) const { return static_cast<int>(blockIdx.x) + number * gridDim.x; }
     __device__ __forceinline__ int first_place(int number) const { return tile(number) / tiles_down * BN; }
     __device__ __forceinline__ int first_filter(int number) const { return tile(number) % tiles_down * BM; }

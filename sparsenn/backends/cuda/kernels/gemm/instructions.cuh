@@ -7,16 +7,10 @@
 
 typedef unsigned short half_bits;
 
-// The block's number, and the thread's. They are asked for anew every time, so that what follows from them need not stay
-// in registers.
+// The block's number. It is asked for anew every time, so that what follows from it need not stay in registers.
 __device__ __forceinline__ int block_number() {
     int number;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(number));
-    return number;
-}
-__device__ __forceinline__ int thread_number() {
-    int number;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
     return number;
 }
 
