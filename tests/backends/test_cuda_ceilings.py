@@ -12,7 +12,7 @@ from sparsenn.backends.meter import Roofs
 from sparsenn.backends.selection import meter_for
 from sparsenn.errors import DeviceError
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timing]
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def test_steps_give_what_the_network_gives() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.timing
+@pytest.mark.alone
 def test_steps_on_a_gpu() -> None:
     rows = np.random.default_rng(2).random((70, 64)).astype(np.float32)
     network, device = networks()["net"], image_timing.Gpu()

@@ -70,6 +70,7 @@ def check_message(said: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("mebibytes", [32, 2])
 def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], mebibytes: int) -> None:
     """CuPy itself keeps to the limit: 32 MiB hold some images at a time, 2 MiB not one."""
@@ -85,6 +86,7 @@ def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], m
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_gpu_that_another_program_has_filled(spawn: Spawn, arguments: tuple[object, ...]) -> None:
     with occupied(import_module("cupy"), 8 * MIB):
         asked_for = spawn(*arguments)

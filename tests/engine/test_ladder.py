@@ -176,7 +176,7 @@ SMALL = {"conv2d": (70, (4, 30, 30, 8, 3, 1)), "gemm": (0, (300, 200, 100))}
 
 
 @pytest.mark.gpu
-@pytest.mark.timing
+@pytest.mark.alone
 @pytest.mark.parametrize("operation", ladders())
 def test_every_cuda_rung_climbs_its_ladder(operation, problem):
     random = ladder_for(operation).problem

@@ -46,7 +46,7 @@ class Device:
         return on_stand_in(plan(network, inputs, device="cpu", **options), self.cupy)
 
 
-@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.alone])])
 def device(request, monkeypatch):
     if request.param == "cuda":
         return Device("cuda", import_module("cupy"), 200_000, 192 * MIB)

@@ -105,7 +105,8 @@ Check = Callable[..., tuple[int, str, str]]
 def cases(repository: Path, tmp_path: Path) -> Path:
     """The folder of tests, still empty, of a copy of the project; see `notes` for what lies beside that."""
     project = tmp_path / "a project"
-    for name in ("bench/results_file.py", "tests/plugins/launches.py", "tools/check_gpu", "pyproject.toml"):
+    plugins = ("tests/plugins/chosen.py", "tests/plugins/launches.py")
+    for name in ("bench/results_file.py", *plugins, "tools/check_gpu", "pyproject.toml"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(repository / name, project / name)
     (project / "sparsenn").symlink_to(repository / "sparsenn")
@@ -192,6 +193,30 @@ def test_groups_are_spread_over_the_gpus_and_one_at_a_time_runs_on_each(cases: P
     assert last.startswith("131 tests: 131 passed, 0 failed, 0 skipped, 0 not run, on GPU 0, 1 in ")
 
 
+def test_groups_share_a_gpu_but_for_those_that_run_alone(cases: Path, notes: Path, check: Check) -> None:
+    meeting = (
+        "import os, time\nfrom pathlib import Path\nimport pytest\n\nnotes = Path(os.environ['NOTES'])\n\n"
+        "@pytest.mark.gpu\ndef test_meet():\n    (notes / Path(__file__).stem).touch()\n"
+        "    end = time.monotonic() + 60\n"
+        "    while not all((notes / f'test_{name}').exists() for name in ('one', 'two')):\n"
+        "        assert time.monotonic() < end\n        time.sleep(0.05)\n"
+        "    time.sleep(0.5)\n    (notes / f'{Path(__file__).stem}-left').touch()\n"
+    )
+    for name in ("one", "two"):
+        (cases / f"test_{name}.py").write_text(meeting)
+    (cases / "test_alone.py").write_text(
+        "import os\nfrom pathlib import Path\nimport pytest\n\n@pytest.mark.gpu\n@pytest.mark.alone\n"
+        "def test_nobody_else():\n"
+        "    assert len(list(Path(os.environ['NOTES']).glob('*-left'))) == 2\n"
+    )
+    code, _, said = check("--gpus", "1", "--processes", "3")
+    assert (code, said) == (0, "")
+    content = summary(notes)
+    assert content["totals"]["passed"] == 3
+    assert content["processes"] == 3
+    assert content["groups"][-1]["file"].endswith("test_alone.py")
+
+
 def test_every_name_reaches_pytest_as_it_is(cases: Path, notes: Path, check: Check) -> None:
     names = ["a b", "it's", '"quoted"', "[x]", "$(touch NOTES)", "a::b", "a/b", "@file", "-k", "é", "semi;colon", "\\"]
     (cases / "test_names.py").write_text(
@@ -234,7 +259,7 @@ def test_failures_and_crashes_are_told_and_the_rest_is_counted(cases: Path, note
 def test_a_clean_run_tells_the_kernels_that_it_saw(cases: Path, notes: Path, check: Check, repository: Path) -> None:
     (cases / "test_first.py").write_text(LAUNCHING.format(source="01_naive", kernel="spmspm"))
     (cases / "test_second.py").write_text(LAUNCHING.format(source="08_tile", kernel="tile"))
-    timing = "\n@pytest.mark.gpu\n@pytest.mark.timing\ndef test_time():\n    assert False\n"
+    timing = "\n@pytest.mark.gpu\n@pytest.mark.alone\ndef test_time():\n    assert False\n"
     (cases / "test_third.py").write_text(PASSING + timing)
     (cases / "test_empty.py").write_text(NO_GPU)
     (notes / "reports" / "test_empty.txt").write_text("========= Error: Target application terminated\n")
@@ -376,7 +401,7 @@ def test_where_all_is_skipped_nothing_was_checked(cases: Path, notes: Path, chec
         ((), {"CUDA_VISIBLE_DEVICES": ""}, "leaves none of the 2 GPUs; unset or change it"),
         ((), {"CUDA_VISIBLE_DEVICES": "2,0"}, "CUDA_VISIBLE_DEVICES=2,0 leaves none of the 2 GPUs"),
         (("--gpus", "3"), {}, "3 GPUs are asked for, 2 can be used"),
-        (("--gpus", "0"), {}, "'0' is no number of GPUs; give 1 or more"),
+        (("--gpus", "0"), {}, "'0' is no number to run on; give 1 or more"),
         (("--seconds", "soon"), {}, "'soon' is no time; give seconds, such as 600"),
         (("--under", "valgrind"), {}, "invalid choice: 'valgrind'"),
         (("--seconds", "0.01"), {}, "not even collected in 0.01 s"),
