@@ -32,6 +32,19 @@ inline void count_at_barrier(Barrier& barrier, int arrived, long bytes) {
         if (thread.state == emulated::AT_BARRIER) thread.state = emulated::READY;
 }
 
+// As in barriers.cuh.
+struct Turn {
+    int stage;
+    unsigned parity;
+
+    void next(int stages) {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 inline void barrier_init(uint64* place, int arrivals) {
     if (reinterpret_cast<uintptr_t>(place) % 8) emulated::fail("a barrier is not aligned");
     barriers_of_block()[place] = {arrivals, arrivals};
@@ -45,3 +58,6 @@ inline void barrier_arrive(uint64* place) {
 inline void barrier_wait(uint64* place, unsigned parity) {
     while (existing_barrier(place).phase == parity) emulated::pause(emulated::AT_BARRIER);
 }
+
+inline uint64* barrier_at(unsigned place) { return reinterpret_cast<uint64*>(shared + place); }
+inline void barrier_wait(unsigned place, unsigned parity) { barrier_wait(barrier_at(place), parity); }

@@ -4,20 +4,41 @@ inline void show_to_engines() {}
 
 // ---- Copies ---------------------------------------------------------------------------------------------------------
 
-inline void barrier_expect(uint64* place, unsigned bytes) { count_at_barrier(existing_barrier(place), 1, bytes); }
-
-inline void barrier_arrive_if(uint64* place, bool wanted) {
-    if (wanted) barrier_arrive(place);
+inline void barrier_expect(unsigned place, unsigned bytes) {
+    count_at_barrier(existing_barrier(barrier_at(place)), 1, bytes);
 }
 
-inline void copy_bulk(unsigned to, const void* from, unsigned bytes, uint64* barrier) {
+inline void barrier_arrive_if(unsigned place, bool wanted) {
+    if (wanted) barrier_arrive(barrier_at(place));
+}
+
+inline void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
     if (bytes % 16 || to % 16 || to + bytes > emulated::SHARED) emulated::fail("a copy's size or place");
     if (reinterpret_cast<uintptr_t>(from) % 16) emulated::fail("a copy's source is not aligned");
     const unsigned char* source = emulated::readable(from, bytes);
     emulated::flights.push_back([=] {
         std::memcpy(shared + to, source, bytes);
-        count_at_barrier(existing_barrier(barrier), 0, -static_cast<long>(bytes));
+        count_at_barrier(existing_barrier(barrier_at(barrier)), 0, -static_cast<long>(bytes));
     });
+}
+
+// ---- Numbers that a warp has in common ------------------------------------------------------------------------------
+
+inline int of_warp(int number) { return number; }
+inline unsigned computed_once(unsigned number) { return number; }
+
+// ---- Results --------------------------------------------------------------------------------------------------------
+
+template <int ACTIVATION_CODE>
+float finished(float z, float clip) {
+    return activate(z, ACTIVATION_CODE, clip);
+}
+
+template <class Numbers>
+void store_if(void* to, const Numbers& numbers, bool wanted) {
+    if (!wanted) return;
+    if (reinterpret_cast<uintptr_t>(to) % sizeof numbers) emulated::fail("a store that is not aligned");
+    std::memcpy(to, &numbers, sizeof numbers);
 }
 
 // ---- Matrices -------------------------------------------------------------------------------------------------------

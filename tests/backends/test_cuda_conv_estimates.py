@@ -9,7 +9,7 @@ from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d
 
 FEW = {"tensor_float32", "tensor_tf32", "tensor_half"}
-MANY = {"implicit_float32", "implicit_tf32", "channels_last_half"}
+MANY = {"warpgroup_float32", "warpgroup_tf32", "warpgroup_half"}
 
 
 def chosen(precision, image, filters, kernel, **steps):

@@ -13,12 +13,24 @@ from convolutions import (
     steps_of,
 )
 from emulation import EmulationError, emulated
+from hypothesis import example
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import FITS, KINDS, LAYING_OUT, RUNGS, SOURCES
-from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, STAGES, STEPS, Tile, arranged, cut, fitting, plan, row_of
+from sparsenn.backends.cuda.conv.warpgroup_plan import (
+    SHAPES,
+    STAGES,
+    STEPS,
+    Tile,
+    arranged,
+    cut,
+    divisor,
+    fitting,
+    plan,
+    row_of,
+)
 from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, TF32, parts_of
 from sparsenn.backends.cuda.sparse.tiling import Limits
@@ -97,10 +109,10 @@ def test_pixels_are_laid_out_in_one_row(kind, case, rng):
 
 @kinds
 @cases
-@pytest.mark.parametrize(("stages", "bands"), [(2, 2), (2, 1), (5, 2), (4, 1)])
-def test_pixels_meet_their_filters(kind, case, stages, bands, rng):
+@pytest.mark.parametrize(("stages", "bands", "rows"), [(2, 2, True), (2, 1, False), (5, 2, False), (4, 1, True)])
+def test_pixels_meet_their_filters(kind, case, stages, bands, rows, rng):
     count, geometry = case
-    tile = replace(SMALL, stages=stages, bands=bands)
+    tile = replace(SMALL, stages=stages, bands=bands, taps=geometry.kernel[1] if rows else 1)
     if bands == 1:
         geometry = replace(geometry, channels=min(geometry.channels, kind.terms // 4 * tile.steps))
     given = drawn_numbers(rng, count, geometry)
@@ -117,13 +129,12 @@ def test_halves_as_they_come(case, rng):
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
 
 
-@kinds
-@pytest.mark.parametrize("number", range(len(SHAPES[HALF])))
-def test_every_shape_of_tile(kind, number, rng):
-    tile = Tile(*SHAPES[kind][number], 4 if kind is HALF else 3, 3, 1)
+@pytest.mark.parametrize(("kind", "shape"), [(kind, shape) for kind in SHAPES for shape in SHAPES[kind]])
+def test_every_shape_of_tile(kind, shape, rng):
+    tile = Tile(*shape, 4 if kind is HALF else 3, 3, 1)
     geometry = Geometry(70, 9, 13, 190, (2, 3), **SAME)
     given = drawn_numbers(rng, 3, geometry)
-    outputs = by_emulation(kind, 3, geometry, given, tile, blocks=4, seed=number)
+    outputs = by_emulation(kind, 3, geometry, given, tile, blocks=4, seed=sum(shape))
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
 
 
@@ -182,40 +193,43 @@ def test_numbers_that_are_none_stay_none(rng):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("barrier_wait(memory.full + stage, slab / STAGES & 1);", ""),
-        ("barrier_wait(memory.band_full + band, number / BANDS & 1);", ""),
-        ("if (turn > 0) barrier_wait(memory.empty + stage, turn - 1 & 1);", ""),
-        ("if (turn > 0) barrier_wait(memory.band_empty + which, turn - 1 & 1);", ""),
+        ("barrier_wait(memory.full + position.stage.stage * BARRIER_BYTES, position.stage.parity);", ""),
+        ("barrier_wait(memory.band_full + position.band.stage * BARRIER_BYTES, position.band.parity);", ""),
+        ("barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
+        ("barrier_wait(memory.band_empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
         ("await_products<1>();", "await_products<2>();"),
-        ("(stage > 0 ? stage : STAGES) - 1", "stage"),
-        ("last - slab < shape.slabs() - 1, tap == 0", "last - slab < shape.slabs() - 1, false"),
-        ("last - slab < shape.slabs() - 1, tap == 0", "true, tap == 0"),
-        ("tap > 0 ? band : BANDS - 1 - band", "band"),
-        (
-            "release(memory, last % STAGES, (number - 1) % BANDS, true",
-            "release(memory, last % STAGES, (number - 1) % BANDS, false",
-        ),
-        ("min((band - 1) * shape.taps() + STAGES - 1, band * shape.taps())", "(band + 1) * shape.taps()"),
+        ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, true, band_ends)"),
+        ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, false)"),
+        ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, true)"),
+        ("release(memory, stage, band, true, true)", "release(memory, stage, band, true, false)"),
+        ("const int first = number * shape.chunk_slabs();", "const int first = (number + 2) * shape.chunk_slabs();"),
         ("x < shape.out_width && y < shape.out_height", "x + 1 < shape.out_width && y < shape.out_height"),
         ("memory.bands + column * COLUMNS * 16", "memory.bands"),
-        ("odd ? sums[at] : sums[at + 4]", "odd ? sums[at + 4] : sums[at]"),
-        ("down + shape.apart_down", "down + 1"),
-        ("down = chunk_ends ? 0 : down;", ""),
+        ("odd ? sums[i] : sums[i + 4], 1", "odd ? sums[i + 4] : sums[i], 1"),
+        ("row + shape.apart_down * shape.pitch", "row + shape.pitch"),
+        ("row = chunk_ends ? 0 : row_ends", "row = row_ends"),
+        ("seen + TAPS * shape.apart_across", "seen + TAPS"),
+        ("seen + tap * shape.apart_across", "seen + tap"),
+        ("own + tap * TAP_UNITS", "own"),
+        ("rows[group] += SLAB_UNITS;", ""),
+        ("place + i / RUNS * 16 + i % RUNS * RUN", "place + i / RUNS * 16"),
+        ("shape.by_tall.divide(row)", "row / (shape.tall + 1)"),
     ],
 )
 def test_a_planted_fault_is_noticed(right, wrong, rng):
     found = []
-    for kernel, stages in (((2, 2), 2), ((1, 1), 4)):
+    for kernel, stages, taps in (((2, 2), 2, 1), ((2, 2), 2, 2), ((1, 1), 4, 1)):
         geometry = Geometry(40, 9, 7, 16, kernel, (1, 1), (1, 1), (2, 2))
         given = drawn_numbers(rng, 3, geometry)
         expected = reference_conv2d(*given, **steps_of(geometry))
-        found += (is_noticed(seed, geometry, given, expected, stages, (right, wrong)) for seed in range(5))
+        found += (is_noticed(seed, geometry, given, expected, (stages, taps), (right, wrong)) for seed in range(5))
     assert any(found)
 
 
-def is_noticed(seed, geometry, given, expected, stages, planted):
+def is_noticed(seed, geometry, given, expected, slabs, planted):
+    tile = Tile(1, 2, 32, 1, stages=slabs[0], blocks=1, taps=slabs[1])
     try:
-        outputs = by_emulation(TF32, 3, geometry, given, Tile(1, 2, 32, 1, stages, 1), seed=seed, planted=planted)
+        outputs = by_emulation(TF32, 3, geometry, given, tile, seed=seed, planted=planted)
     except EmulationError:
         return True
     return not np.array_equal(outputs, expected)
@@ -282,7 +296,7 @@ def test_plans_fit_the_device(kind, geometry, count):
     limits = Limits()
     made = plan(kind, geometry, count, limits)
     if made is None:
-        assert fitting(kind, geometry, count, limits, Tile(1, 1, 32, 1, STAGES[0], 1)) is None
+        assert fitting(kind, geometry, count, limits, Tile(1, 1, 32, 1, min(STAGES), 1)) is None
         return
     tile = made.tile
     assert tile.blocks * (made.shared_bytes + 1024) <= limits.multiprocessor_bytes
@@ -291,19 +305,28 @@ def test_plans_fit_the_device(kind, geometry, count):
     assert across * tile.places >= made.row.outputs(geometry, count)
     assert (across - 1) * tile.places + made.band <= made.places
     assert made.units * 16 // kind.factor_bytes >= geometry.channels
-    assert len(made.numbers(geometry, count)) == 20
+    assert len(made.numbers(geometry, count)) == 24
+
+
+@drawn(st.integers(1, 1 << 30), st.integers(0, (1 << 31) - 1))
+@example(1, (1 << 31) - 1)
+@example((1 << 30) - 1, (1 << 31) - 1)
+def test_division_by_multiplication(number, given):
+    factor, shift = divisor(number)
+    for each in (given, given // number * number, max(0, given // number * number - 1)):
+        assert 2 * each * int(factor) >> 32 >> int(shift) == each // number
 
 
 @pytest.mark.parametrize(
-    ("geometry", "count", "shape"),
+    ("geometry", "shapes"),
     [
-        (Geometry(64, 224, 224, 64, (3, 3), **SAME), 16, (1, 2, 128)),
-        (Geometry(512, 14, 14, 512, (3, 3), **SAME), 16, (2, 1, 112)),
+        (Geometry(64, 224, 224, 64, (3, 3), **SAME), {HALF: (1, 4, 128), TF32: (1, 4, 128), FLOAT32: (1, 2, 128)}),
+        (Geometry(512, 14, 14, 512, (3, 3), **SAME), {HALF: (1, 2, 128), TF32: (1, 2, 128), FLOAT32: (2, 2, 64)}),
     ],
 )
-def test_tiles_of_known_convolutions(geometry, count, shape):
-    for kind in KINDS.values():
-        made = plan(kind, geometry, count, Limits())
+def test_tiles_of_known_convolutions(geometry, shapes):
+    for kind, shape in shapes.items():
+        made = plan(kind, geometry, 16, Limits())
         assert (made.tile.down, made.tile.across, made.tile.columns) == shape
 
 
@@ -331,16 +354,20 @@ def _only_where_there_are_warpgroups(request):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("number", range(len(SHAPES[HALF])))
-def test_every_tile(name, number, rng):
+@pytest.mark.parametrize(("name", "shape"), [(name, shape) for name in KINDS for shape in SHAPES[KINDS[name]]])
+def test_every_tile(name, shape, rng):
     geometry = Geometry(70, 19, 23, 190, (3, 3), **SAME)
     given = drawn_numbers(rng, 5, geometry)
     expected = reference_conv2d(*given, **steps_of(geometry))
     tried = 0
-    for bands, chosen, stages in ((1, 4, 2), (2, 2, 4), (2, 1, 6)):
-        shape = dict(zip(("down", "across", "columns"), SHAPES[KINDS[name]][number], strict=True))
-        parameters = shape | {"steps": chosen, "stages": stages, "blocks": 1, "bands": bands}
+    for bands, chosen, stages, taps in ((1, 4, 2, 1), (2, 2, 4, 1), (2, 2, 2, 3), (2, 1, 6, 3)):
+        parameters = dict(zip(("down", "across", "columns"), shape, strict=True)) | {
+            "steps": chosen,
+            "stages": stages,
+            "blocks": 1,
+            "bands": bands,
+            "taps": taps,
+        }
         if warpgroup.why_not_numbers(KINDS[name], parameters, geometry, 5) is None:
             rung = name, warpgroup.launch_with(KINDS[name], parameters)
             assert np.array_equal(launched(rung[1], geometry, given, Identity()), expected), parameters

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from sparsenn.backends.cuda.conv import channels_last, implicit_plan, register_tiled, tensor_image, tensor_plan
+from sparsenn.backends.cuda.conv import (
+    channels_last,
+    implicit_plan,
+    register_tiled,
+    tensor_image,
+    tensor_plan,
+    warpgroup_plan,
+)
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.gemm import tensor_tiles
 from sparsenn.backends.cuda.sparse.tiling import Limits
@@ -29,6 +36,7 @@ SHARES = {
     "implicit tf32": 2.1,
     "implicit fp16": 2.3,
     "channels_last": 1.7,
+    "warpgroup": 1.2,
 }
 """Clocks taken for one that was estimated."""
 
@@ -69,6 +77,20 @@ def _channels_last(geometry: Geometry) -> float:
     return multiplied + pixels * laid_out / LAID_OUT_BYTES
 
 
+def _warpgroup(kind: tensor_tiles.Kind) -> Callable[[Geometry], float]:
+    share = SHARES["warpgroup"]
+
+    def seconds(geometry: Geometry) -> float:
+        made = warpgroup_plan.plan(kind, geometry, IMAGES, Limits())
+        if made is None:
+            return inf
+        moved = 4 * IMAGES * geometry.channels * geometry.height * geometry.width + made.laid_bytes(kind)
+        multiplied = share * warpgroup_plan.clocks(kind, geometry, IMAGES, Limits()) / CLOCK
+        return multiplied + moved / LAID_OUT_BYTES
+
+    return seconds
+
+
 def _unrolled(geometry: Geometry) -> float:
     return IMAGES * geometry.multiply_adds / UNROLLED_RATE
 
@@ -83,5 +105,8 @@ SECONDS: dict[str, Callable[[Geometry], float]] = {
     "implicit_tf32": _implicit(tensor_tiles.TF32),
     "implicit_half": _implicit(tensor_tiles.HALF),
     "channels_last_half": _channels_last,
+    "warpgroup_float32": _warpgroup(tensor_tiles.FLOAT32),
+    "warpgroup_tf32": _warpgroup(tensor_tiles.TF32),
+    "warpgroup_half": _warpgroup(tensor_tiles.HALF),
 }
 """By kernel: estimates the seconds for `IMAGES` images together."""

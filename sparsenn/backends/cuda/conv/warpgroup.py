@@ -111,7 +111,7 @@ class _Prepared:
     multiply: Any
     plan: Plan
     layout_numbers: tuple[np.int32, ...]
-    numbers: tuple[np.int32, ...]
+    numbers: tuple[np.int32 | np.uint32, ...]
 
 
 def _kernel_defines(
@@ -201,12 +201,13 @@ def launch_warpgroup_half(layer: ConvLayer, images: Array) -> Array:
 
 PARAMETERS: dict[str, tuple[int, ...]] = {
     "down": (1, 2),
-    "across": (1, 2),
+    "across": (1, 2, 3, 4),
     "columns": (64, 96, 112, 128),
     "steps": (2, 4),
     "stages": (2, 4, 6),
     "blocks": (1, 2),
     "bands": (1, 2),
+    "taps": (1, 3, 5, 7),
 }
 """What may be chosen instead of the plan's `Tile`."""
 
@@ -224,6 +225,8 @@ def launch_with(kind: Kind, numbers: Mapping[str, int]) -> Callable[[ConvLayer, 
 def why_not_numbers(kind: Kind, numbers: Mapping[str, int], geometry: Geometry, count: int) -> str | None:
     """Return why `count` images cannot be convolved with a given tile; None if they can."""
     reason = _fits(kind, geometry)
+    if reason is None and numbers["taps"] not in (1, geometry.kernel[1]):
+        reason = f"a row has {geometry.kernel[1]} taps"
     if reason is None and (numbers["down"], numbers["across"], numbers["columns"]) not in SHAPES[kind]:
         reason = "the kernel is not made for tiles of that shape"
     if reason is None and plan(kind, geometry, max(1, count), Limits(), Tile(**numbers)) is None:
@@ -261,10 +264,11 @@ def _declare(source: str, defines: tuple[tuple[str, Any], ...], architecture: st
 
 
 for _kind, _shapes in SHAPES.items():
-    for _shape in _shapes:
+    for _number, _shape in enumerate(_shapes):
         _tile = Tile(*_shape, 2 if _kind is FLOAT32 else 4, 3, 1)
-        _declare(SOURCES[_kind], _kernel_defines(_kind, _tile, 1, _kind is HALF, 0), ARCHITECTURE)
-    _declare(SOURCES[_kind], _kernel_defines(_kind, Tile(1, 2, 64, 1, 6, 2), 4, False, 2), ARCHITECTURE)
+        _declare(SOURCES[_kind], _kernel_defines(_kind, _tile, (4, 2, 1)[_number % 3], _kind is HALF, 0), ARCHITECTURE)
+    _columns = 64 if _kind is FLOAT32 else 128
+    _declare(SOURCES[_kind], _kernel_defines(_kind, Tile(1, 2, _columns, 1, 6, 2, taps=3), 1, False, 2), ARCHITECTURE)
     _declare(LAYING_OUT, _layout_defines(_kind, False))
-_declare(SOURCES[HALF], _kernel_defines(HALF, Tile(1, 2, 128, 4, 2, 2), 4, True, 0), ARCHITECTURE)
+_declare(SOURCES[HALF], _kernel_defines(HALF, Tile(1, 2, 128, 4, 4, 1, taps=3), 4, True, 0), ARCHITECTURE)
 _declare(LAYING_OUT, _layout_defines(HALF, True))

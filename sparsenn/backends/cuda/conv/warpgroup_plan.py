@@ -16,11 +16,11 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.dense.image import split_tf32
-from sparsenn.backends.cuda.gemm.tensor_tiles import CACHE_BYTES, FLOAT32, HALF, RESERVED, TF32, Kind, parts_of
+from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind, parts_of
 from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
 from sparsenn.formats import Array
 
-__all__ = ["SHAPES", "Plan", "Row", "Tile", "arranged", "clocks", "cut", "fitting", "plan", "row_of"]
+__all__ = ["SHAPES", "Plan", "Row", "Tile", "arranged", "clocks", "cut", "divisor", "fitting", "plan", "row_of"]
 
 ROWS = 64
 """Filters that an instruction multiplies."""
@@ -33,13 +33,16 @@ STEP_BYTES = 32
 MOST_BANDS = 2
 """Chunks whose pixels may lie in shared memory at a time."""
 
-STAGES = (2, 3, 4, 5, 6)
-"""Slabs of filters that may lie in shared memory."""
+STAGES = (6, 5, 4, 3, 2)
+"""Slabs of filters that may lie in shared memory: as many as there is room for."""
+
+_NARROW = ((1, 2, 128), (2, 1, 128), (2, 1, 112), (2, 1, 96), (1, 2, 64), (2, 1, 64), (1, 1, 32))
+_WIDE = ((1, 4, 128), (1, 3, 128), (2, 2, 128))
 
 SHAPES: dict[Kind, tuple[tuple[int, int, int], ...]] = {
-    HALF: ((1, 2, 128), (2, 1, 128), (2, 1, 112), (2, 1, 96), (2, 2, 128), (1, 2, 64), (2, 1, 64), (1, 1, 32)),
-    TF32: ((1, 2, 128), (2, 1, 128), (2, 1, 112), (2, 1, 96), (2, 2, 128), (1, 2, 64), (2, 1, 64), (1, 1, 32)),
-    FLOAT32: ((1, 2, 128), (2, 1, 128), (2, 1, 112), (2, 1, 96), (2, 2, 64), (1, 2, 64), (2, 1, 64), (1, 1, 32)),
+    HALF: (*_NARROW, *_WIDE),
+    TF32: (*_NARROW, *_WIDE),
+    FLOAT32: (*_NARROW, (2, 2, 64)),
 }
 """Tiles to choose from: warpgroups down and across, and places of each."""
 
@@ -54,23 +57,24 @@ PLACES = (1 << 14) - 1
 LONGEST_RUN = 4
 """Outputs that are stored at once."""
 
-RUNS_COST = 1.02
+RUNS_COST = 1.07
 """Places for one, at most, that a pitch may take of which outputs can be stored several at once."""
 
 OTHER_REGISTERS = 32
 """Of a thread, besides its sums."""
 
-BUSY = 0.85
-"""The part of the time in which the tensor cores multiply, at best."""
+SHARED_BYTES, COPIED_BYTES = 128, 39.0
+"""That come in a clock from shared memory, and, of all multiprocessors' together a share, from the level 2 cache."""
 
-SHARED_BYTES = 128
-"""That come from shared memory in a clock."""
+SLAB, FETCH, CROWD = 90.0, 95.0, 2.1
+"""Clocks of a slab's barriers; and of a copy, and for how many of its own it waits, that is not asked for in time."""
 
-SLAB, FETCH, ALONE = 40.0, 1600.0, 120.0
-"""Clocks of a slab's barriers, from asking for filters to having them, and of sums that nobody else's products hide."""
+ADDED, STORED = 1.9, 20.5
+"""Clocks of a place's sums that are added to others, and of its outputs, if one warpgroup is there."""
 
-BLOCK, LATENCY, STORED = 3000.0, 800.0, 6.0
-"""Clocks of a block's beginning, from asking for pixels to having the first, and of storing a place's outputs."""
+BLOCK, LATENCY = 7600.0, 790.0
+"""Clocks of a launch, and from asking for pixels to having the first. With these numbers the tiles that are chosen for
+the shapes of `bench/record_conv2d.py` take an H200 at most a tenth longer than the fastest of all that were tried."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ class Tile:
     blocks : of a multiprocessor.
     bands : of pixels in shared memory: two, one of which comes while the other is multiplied; or, if the channels are
         one chunk, one.
+    taps : of a slab: 1, or those of a row.
     """
 
     down: int
@@ -134,6 +139,7 @@ class Tile:
     stages: int
     blocks: int
     bands: int = MOST_BANDS
+    taps: int = 1
 
     @property
     def filters(self) -> int:
@@ -152,7 +158,7 @@ class Tile:
 
     def slab_bytes(self, kind: Kind) -> int:
         """Size of a slab in shared memory."""
-        return STEP_BYTES * self.steps * self.filters * _pieces(kind)
+        return STEP_BYTES * self.steps * self.taps * self.filters * _pieces(kind)
 
     def band_bytes(self, kind: Kind, band: int) -> int:
         """Size of a band of `band` places in shared memory."""
@@ -167,6 +173,7 @@ class Tile:
             "COLUMNS": self.columns,
             "STEPS": self.steps,
             "STAGES": self.stages,
+            "TAPS": self.taps,
             "BANDS": self.bands,
             "BLOCKS": self.blocks,
         }
@@ -212,7 +219,7 @@ class Plan:
         """Size of the images when they are laid out."""
         return _pieces(kind) * self.units * self.places * UNIT_BYTES
 
-    def numbers(self, geometry: Geometry, count: int) -> tuple[np.int32, ...]:
+    def numbers(self, geometry: Geometry, count: int) -> tuple[np.int32 | np.uint32, ...]:
         """Return the kernel's last arguments for `count` images."""
         found = (
             *(count, geometry.channels, geometry.height, geometry.width),
@@ -221,7 +228,7 @@ class Plan:
             *(self.row.pitch, self.row.tall, self.places, self.band),
             *(self.chunks, self.tiles_down, self.tiles),
         )
-        return tuple(map(np.int32, found))
+        return *map(np.int32, found), *divisor(self.row.pitch), *divisor(self.row.tall)
 
     def layout_numbers(self, geometry: Geometry, count: int) -> tuple[np.int32, ...]:
         """Return the last arguments of the kernel that lays images out."""
@@ -230,6 +237,17 @@ class Plan:
             *(self.row.pitch, self.row.tall, self.row.front, self.units, self.places),
         )
         return tuple(map(np.int32, found))
+
+
+def divisor(number: int) -> tuple[np.uint32, np.int32]:
+    """Return how to divide by a number: a factor, and by how many bits more than 31 a product with it is shifted.
+
+    2^bits is not below the number, and the factor is the least integer that is not below 2^(31 + bits) / number. So the
+    quotient of what is below 2^31 comes out too large by less than 1 / number (Granlund and Montgomery, "Division by
+    invariant integers using multiplication", 1994).
+    """
+    bits = (number - 1).bit_length()
+    return np.uint32(-(-(1 << 31 + bits) // number)), np.int32(bits)
 
 
 @cache
@@ -251,7 +269,8 @@ def fitting(kind: Kind, geometry: Geometry, count: int, limits: Limits, tile: Ti
     made = cut(kind, geometry, count, tile)
     room = min(limits.block_bytes, limits.multiprocessor_bytes // tile.blocks - RESERVED)
     fits = made.shared_bytes <= room and made.band <= PLACES and made.places <= MOST_NUMBERS
-    return made if fits and (tile.bands > 1 or made.chunks == 1) and _enough_registers(kind, tile) else None
+    fits = fits and (tile.bands > 1 or made.chunks == 1) and tile.taps in (1, geometry.kernel[1])
+    return made if fits and _enough_registers(kind, tile) else None
 
 
 def cut(kind: Kind, geometry: Geometry, count: int, tile: Tile) -> Plan:
@@ -267,9 +286,10 @@ def cut(kind: Kind, geometry: Geometry, count: int, tile: Tile) -> Plan:
 
 
 def _plans(kind: Kind, geometry: Geometry, count: int, limits: Limits) -> Iterator[tuple[float, Plan]]:
-    choices = product(SHAPES[kind], STEPS, STAGES, (1, 2), range(1, MOST_BANDS + 1))
-    for shape, steps, stages, blocks, bands in choices:
-        made = fitting(kind, geometry, count, limits, Tile(*shape, steps, stages, blocks, bands))
+    slabs = sorted({1, geometry.kernel[1]})
+    choices = product(SHAPES[kind], STEPS, STAGES, (1, 2), range(1, MOST_BANDS + 1), slabs)
+    for shape, *numbers in choices:
+        made = fitting(kind, geometry, count, limits, Tile(*shape, *numbers))
         if made is not None:
             yield _clocks(kind, geometry, made, limits), made
 
@@ -281,24 +301,23 @@ def _enough_registers(kind: Kind, tile: Tile) -> bool:
 
 
 def _clocks(kind: Kind, geometry: Geometry, made: Plan, limits: Limits) -> float:
-    tile, taps = made.tile, geometry.kernel[0] * geometry.kernel[1]
-    groups = tile.down * tile.across
-    products = groups * tile.steps * kind.products
-    band_bytes = tile.band_bytes(kind, made.band)
-    blocks = parts_of(made.tiles, limits.multiprocessors)
-    together = min(blocks, tile.blocks)
-    busy = max(
-        products * tile.columns / 2 / BUSY,
-        products * STEP_BYTES * (ROWS + tile.columns) / SHARED_BYTES,
-        (tile.slab_bytes(kind) + band_bytes / taps) / CACHE_BYTES,
-    )
-    waiting = SLAB + max(0.0, FETCH / (tile.stages - 1) / together - busy)
-    if kind is FLOAT32 and groups * together == 1:
-        waiting += ALONE
-    clocks = blocks * made.chunks * taps * (busy + waiting) + BLOCK
-    begun = blocks * made.chunks if together * tile.bands == 1 else 1  # bands that nothing else is done during
-    ended = blocks if together == 1 else 1
-    return clocks + begun * (band_bytes / CACHE_BYTES + LATENCY) + ended * tile.columns * STORED
+    tile = made.tile
+    slabs = geometry.kernel[0] * geometry.kernel[1] // tile.taps  # of a chunk
+    rounds = parts_of(made.tiles, limits.multiprocessors)
+    together = min(rounds, tile.blocks)
+    groups = tile.down * tile.across * together  # of a multiprocessor
+    products = tile.down * tile.across * tile.steps * tile.taps * kind.products
+    copied = (tile.slab_bytes(kind) + tile.band_bytes(kind, made.band) / slabs) / COPIED_BYTES
+    read = products * STEP_BYTES * (ROWS + tile.columns) / SHARED_BYTES
+    busy = max(products * tile.columns / 2, read, copied)
+    late = max(0.0, FETCH + CROWD * copied - (tile.stages - 1) * busy * together) / together
+    slab = busy + SLAB / together + late
+    if kind is FLOAT32:
+        slab += ADDED * tile.taps * tile.columns / groups
+    first = tile.band_bytes(kind, made.band) / COPIED_BYTES + LATENCY  # of pixels that nothing else is done during
+    waits = rounds / together if tile.bands == 1 else 1.0
+    stored = STORED * tile.columns * (rounds / groups + 0.5)
+    return rounds * made.chunks * slabs * slab + stored + waits * first + BLOCK
 
 
 # ---- Filters in the kernel's order -------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-// Barriers in shared memory on which threads, and copies that run by themselves, arrive (PTX ISA, "mbarrier").
+// Barriers in shared memory on which threads, and copies that run by themselves, arrive (PTX ISA, "mbarrier"). Those that
+// are waited for most may be given by their address in shared memory.
 #pragma once
 #include "common.cuh"
 
@@ -17,7 +18,7 @@ __device__ __forceinline__ void barrier_arrive_after_copies(uint64* barrier) {
 }
 
 // Wait until the phase of that parity is over.
-__device__ __forceinline__ void barrier_wait(uint64* barrier, unsigned parity) {
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
     unsigned done;
     do {
 #if __CUDA_ARCH__ >= 900
@@ -26,7 +27,23 @@ __device__ __forceinline__ void barrier_wait(uint64* barrier, unsigned parity) {
         asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
 #endif
                      : "=r"(done)
-                     : "r"(shared_address(barrier)), "r"(parity)
+                     : "r"(barrier), "r"(parity)
                      : "memory");
     } while (!done);
 }
+__device__ __forceinline__ void barrier_wait(uint64* barrier, unsigned parity) {
+    barrier_wait(shared_address(barrier), parity);
+}
+
+// Where in the ring of stages a warp is. `parity` changes with every round.
+struct Turn {
+    int stage;
+    unsigned parity;
+
+    __device__ __forceinline__ void next(int stages) {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};

@@ -10,7 +10,8 @@
 // A block computes BM filters and BN places. For each chunk of channels it has a *band* of pixels in shared memory, which
 // all of its taps see: BN places and as many more as the taps reach. A place is CHUNK_UNITS units of 16 bytes; units of
 // the same channels lie side by side. So a tap's pixels are a matrix that begins somewhere in the band, and instructions
-// read it there. The filters of a tap and a chunk, a slab, come through a ring of STAGES places.
+// read it there. The filters of TAPS taps, neighbours in a row, and a chunk are a slab; slabs come through a ring of
+// STAGES places. Warps wait for each other once a slab: the more products it has, the less that takes.
 //
 // The last warp asks for bands and slabs, in whole pieces that are copied without registers; all others multiply. They
 // wait for each other at barriers in shared memory only. A block has every gridDim.x-th tile of the outputs. Bands and
@@ -18,27 +19,39 @@
 //
 // KIND: of `enum Kind`; floats are split in two in advance, so that there are two bands and two slabs. INPUT: float or
 // half_bits, of the outputs. WARPGROUPS_M x WARPGROUPS_N warpgroups share a tile, each with 64 filters and COLUMNS
-// places. STEPS: of 32 bytes of depth, in a chunk. BANDS: 2, one of which comes while the other is multiplied, or, if the
-// channels are one chunk, 1. RUN: 4, 2 or 1; of so many places in line, from a multiple of it on, all
-// outputs are kept, side by side and aligned, or none is. BLOCKS: that share a multiprocessor. ACTIVATION: of `enum
-// Activation`.
+// places. STEPS: of 32 bytes of depth, in a chunk. TAPS: of a slab, 1 or those of a row. BANDS: 2, one of which comes
+// while the other is multiplied, or, if the channels are one chunk, 1. RUN: 4, 2 or 1; of so many places in line, from a
+// multiple of it on, all outputs are kept, side by side and aligned, or none is. BLOCKS: that share a multiprocessor.
+// ACTIVATION: of `enum Activation`.
 #pragma once
 #include "conv2d/warpgroup_instructions.cuh"
 #include "gemm/kinds.cuh"
 
 typedef INPUT Number;
 
-constexpr int WARPGROUP = 4 * WARP, ROWS = 64;
+constexpr int WARPGROUP = 4 * WARP, ROWS = 64, BARRIER_BYTES = 8;
 constexpr int BM = ROWS * WARPGROUPS_M, BN = COLUMNS * WARPGROUPS_N;
 constexpr int WORKERS = WARPGROUP * WARPGROUPS_M * WARPGROUPS_N, THREADS = WORKERS + WARP;
 constexpr int SUMS = COLUMNS / 2;  // of a thread
 constexpr int SPLITS = KIND == TENSOR_FLOAT32 ? 2 : 1;  // pieces of a number
 constexpr int CHUNK_UNITS = 2 * STEPS;
-constexpr int ROW_UNITS = CHUNK_UNITS * ROWS;  // units of 64 filters in a slab, of one piece
-constexpr int SLAB_BYTES = 16 * SPLITS * ROW_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BYTES;
+constexpr int ROW_UNITS = CHUNK_UNITS * ROWS;  // units of 64 filters, of one tap and piece
+constexpr int TAP_UNITS = SPLITS * ROW_UNITS, SLAB_UNITS = TAPS * TAP_UNITS;
+constexpr int SLAB_BYTES = 16 * SLAB_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BYTES;
 
 static_assert(STAGES >= 2 && (BANDS == 1 || BANDS == 2) && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024,
               "what the plan chooses from");
+
+// A number to divide by: the quotient of a number below 2^31 is twice the number times `factor`, of which the upper half
+// counts, shifted (Granlund and Montgomery, "Division by invariant integers using multiplication").
+struct Divisor {
+    unsigned factor;
+    int shift;
+
+    __device__ __forceinline__ int divide(int number) const {
+        return static_cast<unsigned>(static_cast<uint64>(2u * number) * factor >> 32) >> shift;
+    }
+};
 
 struct Shape {
     int count, channels, height, width, filters, out_height, out_width;
@@ -48,10 +61,12 @@ struct Shape {
     int band;   // places of a band
     int chunks;
     int tiles_down, tiles;
+    Divisor by_pitch, by_tall;
 
     __device__ __forceinline__ int taps() const { return kernel_height * kernel_width; }
+    __device__ __forceinline__ int chunk_slabs() const { return taps() / TAPS; }
     __device__ __forceinline__ int out_plane() const { return out_height * out_width; }
-    __device__ __forceinline__ int slabs() const { return chunks * taps(); }
+    __device__ __forceinline__ int slabs() const { return chunks * chunk_slabs(); }
     // The tiles of this block.
     __device__ __forceinline__ int own_tiles() const {
         const int block = blockIdx.x, blocks = gridDim.x;
@@ -67,15 +82,15 @@ struct Shape {
 // Where a block's things lie in shared memory.
 struct Memory {
     unsigned stages, bands;
-    uint64 *full, *empty, *band_full, *band_empty;  // barriers: one a stage, one a band
+    unsigned full, empty, band_full, band_empty;  // barriers: one a stage, one a band
 
     __device__ __forceinline__ Memory(unsigned char* shared, const Shape& shape) {
-        stages = shared_address(shared);
+        stages = computed_once(shared_address(shared));
         bands = stages + STAGES * STAGE_BYTES;
-        full = reinterpret_cast<uint64*>(shared + STAGES * STAGE_BYTES + BANDS * shape.band_bytes());
-        empty = full + STAGES;
-        band_full = empty + STAGES;
-        band_empty = band_full + BANDS;
+        full = bands + BANDS * shape.band_bytes();
+        empty = full + STAGES * BARRIER_BYTES;
+        band_full = empty + STAGES * BARRIER_BYTES;
+        band_empty = band_full + BANDS * BARRIER_BYTES;
     }
 };
 
@@ -84,69 +99,84 @@ struct Output {
     int image, y, x;
 
     __device__ __forceinline__ Output(const Shape& shape, int place) {
-        const int row = place / shape.pitch;
+        const int row = shape.by_pitch.divide(place);
         x = place - row * shape.pitch;
-        image = row / shape.tall;
+        image = shape.by_tall.divide(row);
         y = row - image * shape.tall;
     }
     __device__ __forceinline__ bool kept(const Shape& shape) const {
         return x < shape.out_width && y < shape.out_height && image < shape.count;
     }
-    __device__ __forceinline__ int offset(const Shape& shape) const {  // of filter 0
-        return (image * shape.filters * shape.out_height + y) * shape.out_width + x;
-    }
-    __device__ __forceinline__ void advance(const Shape& shape) {
-        if (++x < shape.pitch) return;
-        x = 0;
-        if (++y < shape.tall) return;
-        y = 0;
-        ++image;
+    __device__ __forceinline__ unsigned offset(const Shape& shape) const {  // of filter 0, where it is kept
+        return (static_cast<unsigned>(image) * shape.filters * shape.out_height + y) * shape.out_width + x;
     }
 };
 
 // ---- The warp that asks for what the others need ----------------------------------------------------------------
 
-// Ask for a band once there is room for it; bands are those of each tile's chunks.
-__device__ __forceinline__ void bring_band(const Shape& shape, const Memory& memory, const uint4* laid, int number) {
-    const int turn = number / BANDS, which = number % BANDS;
-    const int tile = number / shape.chunks, chunk = number - tile * shape.chunks;
-    if (turn > 0) barrier_wait(memory.band_empty + which, turn - 1 & 1);
-    barrier_expect(memory.band_full + which, shape.band_bytes());
-    unsigned to = memory.bands + which * shape.band_bytes();
-#pragma unroll 1
-    for (int piece = 0; piece < SPLITS; ++piece)
-#pragma unroll 1
-        for (int unit = 0; unit < CHUNK_UNITS; ++unit, to += 16 * shape.band) {
-            const int64 plane = (piece * shape.chunks + chunk) * CHUNK_UNITS + unit;
-            copy_bulk(to, laid + plane * shape.plane + shape.first_place(tile), 16 * shape.band, memory.band_full + which);
-        }
-}
+// The bands of all of a block's tiles and their chunks, one after the other.
+struct Bands {
+    int tile = 0, chunk = 0, number = 0;
+    Turn turn{0, 1};
 
-// The slab before which a band is asked for. With that one's stage free, all is multiplied up to the slab that had it: for
-// chunks of many taps that is the last one of the band whose place is taken.
-__device__ __forceinline__ int due(const Shape& shape, int band) {
-    return BANDS > 1 ? min((band - 1) * shape.taps() + STAGES - 1, band * shape.taps()) : band * shape.taps();
-}
+    // The slab before which a band is asked for. With that one's stage free, all is multiplied up to the slab that had it:
+    // for chunks of many slabs that is the last one of the band whose place is taken.
+    __device__ __forceinline__ int due(const Shape& shape) const {
+        const int first = number * shape.chunk_slabs();
+        return BANDS > 1 ? min(first - shape.chunk_slabs() + STAGES - 1, first) : first;
+    }
+
+    // Ask for the next band once there is room for it.
+    __device__ __forceinline__ void bring(const Shape& shape, const Memory& memory, const uint4* laid) {
+        const unsigned full = memory.band_full + turn.stage * BARRIER_BYTES;
+        barrier_wait(memory.band_empty + turn.stage * BARRIER_BYTES, turn.parity);
+        barrier_expect(full, shape.band_bytes());
+        unsigned to = memory.bands + turn.stage * shape.band_bytes();
+#pragma unroll 1
+        for (int piece = 0; piece < SPLITS; ++piece)
+#pragma unroll 1
+            for (int unit = 0; unit < CHUNK_UNITS; ++unit, to += 16 * shape.band) {
+                const int64 plane = (piece * shape.chunks + chunk) * CHUNK_UNITS + unit;
+                copy_bulk(to, laid + plane * shape.plane + shape.first_place(tile), 16 * shape.band, full);
+            }
+        turn.next(BANDS);
+        ++number;
+        if (++chunk < shape.chunks) return;
+        chunk = 0;
+        ++tile;
+    }
+};
 
 // One thread asks for everything, in the order in which it is needed; bands somewhat sooner.
 __device__ __forceinline__ void bring_all(const Shape& shape, const Memory& memory, const uint4* laid,
                                           const uint4* filters) {
-    const int last_rows = (shape.filters - 1) / ROWS, bands = shape.own_tiles() * shape.chunks;
-    int coming = 0, slab = 0;  // band that is asked for next, and slab
-    for (int tile = 0; tile < shape.own_tiles(); ++tile)
-        for (int own = 0; own < shape.slabs(); ++own, ++slab) {
-            const int turn = slab / STAGES, stage = slab - turn * STAGES;
-            if (turn > 0) barrier_wait(memory.empty + stage, turn - 1 & 1);
-            while (coming < bands && slab >= due(shape, coming)) bring_band(shape, memory, laid, coming++);
-            barrier_expect(memory.full + stage, STAGE_BYTES);
+    const int last_rows = (shape.filters - 1) / ROWS, tiles = shape.own_tiles(), slabs = shape.slabs();
+    Bands bands;
+    Turn turn{0, 1};
+    int coming = 0, due = bands.due(shape);  // slab
+    for (int tile = 0; tile < tiles; ++tile) {
+        const uint4* rows[WARPGROUPS_M];
+#pragma unroll
+        for (int group = 0; group < WARPGROUPS_M; ++group) {
+            const int row = min(shape.first_filter(tile) / ROWS + group, last_rows);  // beyond the last, again those
+            rows[group] = filters + static_cast<int64>(row) * slabs * SLAB_UNITS;
+        }
+#pragma unroll 1
+        for (int slab = 0; slab < slabs; ++slab, ++coming, turn.next(STAGES)) {
+            const unsigned full = memory.full + turn.stage * BARRIER_BYTES;
+            barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);
+            while (bands.tile < tiles && coming >= due) {
+                bands.bring(shape, memory, laid);
+                due = bands.due(shape);
+            }
+            barrier_expect(full, STAGE_BYTES);
 #pragma unroll
             for (int group = 0; group < WARPGROUPS_M; ++group) {
-                const int rows = min(shape.first_filter(tile) / ROWS + group, last_rows);  // beyond the last, again those
-                copy_bulk(memory.stages + stage * STAGE_BYTES + group * SLAB_BYTES,
-                          filters + (static_cast<int64>(rows) * shape.slabs() + own) * (SPLITS * ROW_UNITS), SLAB_BYTES,
-                          memory.full + stage);
+                copy_bulk(memory.stages + turn.stage * STAGE_BYTES + group * SLAB_BYTES, rows[group], SLAB_BYTES, full);
+                rows[group] += SLAB_UNITS;
             }
         }
+    }
 }
 
 // ---- The warps that multiply ------------------------------------------------------------------------------------
@@ -168,61 +198,77 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[SUMS], unsigned lef
 // If `done`, a slab's place may be filled again; and if it was a band's last one, the band's, too.
 __device__ __forceinline__ void release(const Memory& memory, int stage, int band, bool done, bool last) {
     const bool one = threadIdx.x % WARP == 0;
-    barrier_arrive_if(memory.empty + stage, one && done);
-    barrier_arrive_if(memory.band_empty + band, one && done && last);
+    barrier_arrive_if(memory.empty + stage * BARRIER_BYTES, one && done);
+    barrier_arrive_if(memory.band_empty + band * BARRIER_BYTES, one && done && last);
 }
+
+// Where a warp is: among the stages, the bands and, in its band, the places that its slab's first tap sees first.
+struct Position {
+    Turn stage{0, 0}, band{0, 0};
+    int tap = 0, across = 0, row = 0, seen = 0;
+
+    // To the next slab; whether that is another band's.
+    __device__ __forceinline__ bool advance(const Shape& shape) {
+        stage.next(STAGES);
+        tap += TAPS;
+        across += TAPS;
+        const bool row_ends = across == shape.kernel_width, chunk_ends = tap == shape.taps();
+        across = row_ends ? 0 : across;
+        tap = chunk_ends ? 0 : tap;
+        row = chunk_ends ? 0 : row_ends ? row + shape.apart_down * shape.pitch : row;
+        seen = row_ends ? row : seen + TAPS * shape.apart_across;
+        if (chunk_ends) band.next(BANDS);
+        return chunk_ends;
+    }
+};
 
 // The sums of the thread, over all chunks and taps of a tile. Nothing in the loop parts the threads of a warp, and nothing
 // but products touches the sums: either would make the compiler wait for each product.
-__device__ __forceinline__ void accumulate(const Shape& shape, const Memory& memory, int tile, float (&sums)[SUMS]) {
-    const int group = threadIdx.x / WARPGROUP, row = group / WARPGROUPS_N, column = group % WARPGROUPS_N;
-    const unsigned left = matrix_at(memory.stages + row * SLAB_BYTES, 16 * ROWS);
-    const unsigned right = matrix_at(memory.bands + column * COLUMNS * 16, 16 * shape.band);
-    const int taps = shape.taps(), last = (tile + 1) * shape.slabs() - 1;
-    int slab = tile * shape.slabs(), number = tile * shape.chunks, tap = 0, down = 0, across = 0;
-    int stage = slab % STAGES, band = number % BANDS;
+__device__ __forceinline__ void accumulate(const Shape& shape, const Memory& memory, unsigned left, unsigned right,
+                                           Position& position, float (&sums)[SUMS]) {
+    int stage = 0, band = 0;  // of the slab before
+    bool begun = false, band_ends = false;
 #pragma unroll 1
-    do {
-        barrier_wait(memory.band_full + band, number / BANDS & 1);
-        barrier_wait(memory.full + stage, slab / STAGES & 1);
-        const unsigned own = left + stage * (STAGE_BYTES / 16);
-        const unsigned seen = right + band * (shape.band_bytes() / 16) + (down * shape.pitch + across);
+    for (int slab = shape.slabs(); slab > 0; --slab) {
+        barrier_wait(memory.band_full + position.band.stage * BARRIER_BYTES, position.band.parity);
+        barrier_wait(memory.full + position.stage.stage * BARRIER_BYTES, position.stage.parity);
+        const unsigned own = left + position.stage.stage * (STAGE_BYTES / 16);
+        const unsigned seen = right + position.band.stage * (shape.band_bytes() / 16) + position.seen;
         if constexpr (KIND == TENSOR_FLOAT32) {
-            // The sums of a slab start anew: those of the instructions are cut off instead of rounded. The pieces that
+            // The sums of a tap start anew: those of the instructions are cut off instead of rounded. The pieces that
             // matter least come first.
-            float parts[SUMS];
+#pragma unroll 1
+            for (int tap = 0; tap < TAPS; ++tap) {
+                const unsigned filters = own + tap * TAP_UNITS, pixels = seen + tap * shape.apart_across;
+                float parts[SUMS];
 #pragma unroll
-            for (int i = 0; i < SUMS; ++i) parts[i] = 0.0f;
-            begin_products();
-            multiply_steps(parts, own + ROW_UNITS, seen, shape.band, 0);
-            multiply_steps(parts, own, seen + shape.piece_units(), shape.band, 1);
-            multiply_steps(parts, own, seen, shape.band, 1);
-            close_products();
-            await_sums(parts);
-            release(memory, stage, band, true, tap == taps - 1);
+                for (int i = 0; i < SUMS; ++i) parts[i] = 0.0f;
+                begin_products();
+                multiply_steps(parts, filters + ROW_UNITS, pixels, shape.band, 0);
+                multiply_steps(parts, filters, pixels + shape.piece_units(), shape.band, 1);
+                multiply_steps(parts, filters, pixels, shape.band, 1);
+                close_products();
+                await_sums(parts);
 #pragma unroll
-            for (int i = 0; i < SUMS; ++i) sums[i] += parts[i];
+                for (int i = 0; i < SUMS; ++i) sums[i] += parts[i];
+            }
         } else {
             begin_products();
-            multiply_steps(sums, own, seen, shape.band, 1);
+#pragma unroll
+            for (int tap = 0; tap < TAPS; ++tap)
+                multiply_steps(sums, own + tap * TAP_UNITS, seen + tap * shape.apart_across, shape.band, 1);
             close_products();
             await_products<1>();
-            // With that the slab before is done, if the tile has one; at a first tap the band before, too.
-            const int before = tap > 0 ? band : BANDS - 1 - band;
-            release(memory, (stage > 0 ? stage : STAGES) - 1, before, last - slab < shape.slabs() - 1, tap == 0);
+            release(memory, stage, band, begun, band_ends);  // with that the slab before is done
         }
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-        const bool row_ends = across + shape.apart_across == shape.kernel_width * shape.apart_across;
-        across = row_ends ? 0 : across + shape.apart_across;
-        down = row_ends ? down + shape.apart_down : down;
-        const bool chunk_ends = ++tap == taps;
-        tap = chunk_ends ? 0 : tap;
-        down = chunk_ends ? 0 : down;
-        number += chunk_ends;
-        band = number % BANDS;
-    } while (++slab <= last);
+        begun = true;
+        stage = position.stage.stage;
+        band = position.band.stage;
+        band_ends = position.advance(shape);
+        if constexpr (KIND == TENSOR_FLOAT32) release(memory, stage, band, true, band_ends);
+    }
     await_sums(sums);
-    if constexpr (KIND != TENSOR_FLOAT32) release(memory, last % STAGES, (number - 1) % BANDS, true, true);
+    if constexpr (KIND != TENSOR_FLOAT32) release(memory, stage, band, true, true);
 }
 
 // ---- Results ----------------------------------------------------------------------------------------------------
@@ -246,51 +292,106 @@ __device__ __forceinline__ float plain_sum(const Shape& shape, const Number* ima
     return sum;
 }
 
-// Four sums of a filter, of places in line, to the outputs.
-__device__ __forceinline__ void store_run(const Shape& shape, const Number* images, const float* weights, float add,
-                                          float clip, int filter, Output output, float (&values)[4], Number* outputs) {
-    if (KIND == TENSOR_FLOAT32 && strange(values)) {
-        Output at = output;
+// What a thread needs to finish the sums of a tile: its filters, every eighth, and their bias.
+struct Finish {
+    static constexpr int FILTERS = 2;
+    int filter;
+    float bias[FILTERS];
+
+    __device__ __forceinline__ Finish(const Shape& shape, const float* all, int tile, int group) {
+        const int warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
+        filter = shape.first_filter(tile) + group / WARPGROUPS_N * ROWS + warp * 16 + lane / 4;
 #pragma unroll
-        for (int i = 0; i < 4; ++i, at.advance(shape))
-            if (at.kept(shape)) values[i] = plain_sum(shape, images, weights, filter, at);
+        for (int i = 0; i < FILTERS; ++i) bias[i] = __ldg(all + min(filter + 8 * i, shape.filters - 1));
     }
+};
+
+// Neighbouring lanes have two places in line of each eight. Of every two such eights the one takes the first and the other
+// the second, four places each.
+__device__ __forceinline__ void put_in_line(float (&sums)[SUMS], bool odd) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) values[i] = activate(values[i] + add, ACTIVATION, clip);
-    if constexpr (RUN == 4) {
-        if (output.kept(shape)) store_four(outputs + output.offset(shape), values);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i, output.advance(shape)) {
-            if (i % RUN || !output.kept(shape)) continue;
-            if constexpr (RUN == 2)
-                store_two(outputs + output.offset(shape), values[i], values[i + 1]);
-            else
-                store_one(outputs + output.offset(shape), values[i]);
-        }
+    for (int i = 0; i < SUMS; i += i % 8 == 0 ? 2 : 6) {
+        const float left = __shfl_xor_sync(ALL_LANES, odd ? sums[i] : sums[i + 4], 1);
+        const float right = __shfl_xor_sync(ALL_LANES, odd ? sums[i + 1] : sums[i + 5], 1);
+        (odd ? sums[i] : sums[i + 4]) = left;
+        (odd ? sums[i + 1] : sums[i + 5]) = right;
     }
 }
 
-// The sums of a tile to the outputs. Neighbouring lanes have two places in line of each eight; of every two such eights
-// the one takes the first and the other the second, four places each.
-__device__ __forceinline__ void store(const Shape& shape, const Number* images, const float* weights, const float* bias,
-                                      float clip, int tile, const float (&sums)[SUMS], Number* outputs) {
-    const int group = threadIdx.x / WARPGROUP, warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP, odd = lane % 2;
+// Which of the sums of `put_in_line` are those of a filter's four places.
+__device__ __forceinline__ constexpr int sum_of(int places, int half, int number) {
+    return 8 * places + 2 * half + number % 2 + number / 2 * 4;
+}
+
+// Sums that the split has not stood up to, as float32 has them.
+__device__ __forceinline__ void mend(const Shape& shape, const Number* images, const float* weights, int filter, int place,
+                                     float (&sums)[SUMS]) {
+#pragma unroll
+    for (int i = 0; i < SUMS / 8; ++i)
+#pragma unroll
+        for (int half = 0; half < Finish::FILTERS; ++half)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                float& sum = sums[sum_of(i, half, j)];
+                const Output output(shape, place + 16 * i + j);
+                if (!strange(sum) || filter + 8 * half >= shape.filters || !output.kept(shape)) continue;
+                sum = plain_sum(shape, images, weights, filter + 8 * half, output);
+            }
+}
+
+// Some outputs side by side, as they are stored.
+struct Packed {
+    static constexpr int WORDS = (RUN * sizeof(Number) + 3) / 4;
+    unsigned words[WORDS];
+
+    __device__ __forceinline__ explicit Packed(const float (&values)[RUN]) {
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) {
+            if constexpr (sizeof(Number) == 4)
+                words[i] = __float_as_uint(values[i]);
+            else if constexpr (RUN == 1)
+                words[i] = to_half(values[i]);
+            else
+                words[i] = to_halves(values[2 * i], values[2 * i + 1]);
+        }
+    }
+    __device__ __forceinline__ void store_to(Number* to, bool wanted) const {
+        if constexpr (RUN * sizeof(Number) == 2)
+            store_if(to, static_cast<half_bits>(words[0]), wanted);
+        else
+            store_if(to, words, wanted);
+    }
+};
+
+// The sums of a tile to the outputs. No branch parts one store from the next: stores read their registers late, and the
+// compiler needs room to give others to what follows.
+__device__ __forceinline__ void store(const Shape& shape, const Number* images, const float* weights, const Finish& finish,
+                                      float clip, int tile, int group, float (&sums)[SUMS], Number* outputs) {
+    constexpr int RUNS = 4 / RUN, PLACES = SUMS / 8 * RUNS;  // of a thread
+    const int lane = threadIdx.x % WARP, odd = lane % 2;
     const int place = shape.first_place(tile) + group % WARPGROUPS_N * COLUMNS + 8 * odd + lane % 4 / 2 * 4;
-    const int first = shape.first_filter(tile) + group / WARPGROUPS_N * ROWS + warp * 16 + lane / 4;
+    put_in_line(sums, odd);
+    if constexpr (KIND == TENSOR_FLOAT32) {
+        bool any = false;
 #pragma unroll
-    for (int i = 0; i < COLUMNS / 8; i += 2) {
-        const Output output(shape, place + 8 * i);
+        for (int i = 0; i < SUMS; ++i) any |= strange(sums[i]);
+        if (any) mend(shape, images, weights, finish.filter, place, sums);
+    }
+    Number* first = outputs + static_cast<int64>(finish.filter) * shape.out_plane();
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int at = 4 * i + 2 * half, filter = first + 8 * half;
-            const float left = __shfl_xor_sync(ALL_LANES, odd ? sums[at] : sums[at + 4], 1);
-            const float right = __shfl_xor_sync(ALL_LANES, odd ? sums[at + 1] : sums[at + 5], 1);
-            float values[4] = {odd ? left : sums[at], odd ? right : sums[at + 1], odd ? sums[at + 4] : left,
-                               odd ? sums[at + 5] : right};
-            if (filter < shape.filters)
-                store_run(shape, images, weights, __ldg(bias + filter), clip, filter, output, values,
-                          outputs + static_cast<int64>(filter) * shape.out_plane());
+    for (int i = 0; i < PLACES; ++i) {
+        const Output output(shape, place + i / RUNS * 16 + i % RUNS * RUN);
+        const bool kept = output.kept(shape);
+        Number* to = first + output.offset(shape);
+#pragma unroll
+        for (int half = 0; half < Finish::FILTERS; ++half, to += 8 * static_cast<int64>(shape.out_plane())) {
+            float values[RUN];
+#pragma unroll
+            for (int j = 0; j < RUN; ++j) {
+                const float sum = sums[sum_of(i / RUNS, half, i % RUNS * RUN + j)];
+                values[j] = finished<ACTIVATION>(sum + finish.bias[half], clip);
+            }
+            Packed(values).store_to(to, kept && finish.filter + 8 * half < shape.filters);
         }
     }
 }
@@ -300,20 +401,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
            const float* __restrict__ weights, const float* __restrict__ bias, Number* __restrict__ outputs, float clip,
            int count, int channels, int height, int width, int filter_count, int out_height, int out_width,
            int kernel_height, int kernel_width, int pad_down, int pad_across, int apart_down, int apart_across,
-           int pitch, int tall, int plane, int band, int chunks, int tiles_down, int tiles) {
+           int pitch, int tall, int plane, int band, int chunks, int tiles_down, int tiles, unsigned pitch_factor,
+           int pitch_shift, unsigned tall_factor, int tall_shift) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Shape shape{count, channels, height, width, filter_count, out_height, out_width, kernel_height, kernel_width,
                       pad_down, pad_across, apart_down, apart_across, pitch, tall, plane, band, chunks,
-                      tiles_down, tiles};
+                      tiles_down, tiles, {pitch_factor, pitch_shift}, {tall_factor, tall_shift}};
     const Memory memory(shared, shape);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; ++i) {
-            barrier_init(memory.full + i, 1);
-            barrier_init(memory.empty + i, WORKERS / WARP);
-        }
-        for (int i = 0; i < BANDS; ++i) {
-            barrier_init(memory.band_full + i, 1);
-            barrier_init(memory.band_empty + i, WORKERS / WARP);
+        uint64* barriers = reinterpret_cast<uint64*>(shared + (memory.full - memory.stages));
+        for (int i = 0; i < 2 * (STAGES + BANDS); ++i) {
+            const bool full = i < STAGES || (i >= 2 * STAGES && i < 2 * STAGES + BANDS);
+            barrier_init(barriers + i, full ? 1 : WORKERS / WARP);
         }
         show_to_engines();
     }
@@ -322,12 +421,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (threadIdx.x == WORKERS) bring_all(shape, memory, laid, filters);
         return;
     }
+    const int group = of_warp(threadIdx.x / WARPGROUP), row = group / WARPGROUPS_N, column = group % WARPGROUPS_N;
+    const unsigned left = matrix_at(memory.stages + row * SLAB_BYTES, 16 * ROWS);
+    const unsigned right = matrix_at(memory.bands + column * COLUMNS * 16, 16 * shape.band);
+    const int own_tiles = shape.own_tiles();
+    Position position;
 #pragma unroll 1
-    for (int tile = 0; tile < shape.own_tiles(); ++tile) {
+    for (int tile = 0; tile < own_tiles; ++tile) {
+        const Finish finish(shape, bias, tile, group);
         float sums[SUMS];
 #pragma unroll
         for (int i = 0; i < SUMS; ++i) sums[i] = 0.0f;
-        accumulate(shape, memory, tile, sums);
-        store(shape, images, weights, bias, clip, tile, sums, outputs);
+        accumulate(shape, memory, left, right, position, sums);
+        store(shape, images, weights, finish, clip, tile, group, sums, outputs);
     }
 }

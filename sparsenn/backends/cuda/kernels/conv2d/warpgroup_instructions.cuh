@@ -14,25 +14,69 @@
 __device__ __forceinline__ void show_to_engines() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Arrive, and let the phase end no sooner than `bytes` of copies have, too.
-__device__ __forceinline__ void barrier_expect(uint64* barrier, unsigned bytes) {
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(
-                     shared_address(barrier)),
-                 "r"(bytes)
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
 
 // Arrive if `wanted`, with no branch: threads that part while products are computed would make the compiler wait for them.
-__device__ __forceinline__ void barrier_arrive_if(uint64* barrier, bool wanted) {
+__device__ __forceinline__ void barrier_arrive_if(unsigned barrier, bool wanted) {
     asm volatile("{\n.reg .pred wanted;\n.reg .b64 state;\nsetp.ne.b32 wanted, %1, 0;\n"
-                 "@wanted mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(barrier)),
-                 "r"(static_cast<int>(wanted))
+                 "@wanted mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier), "r"(static_cast<int>(wanted))
                  : "memory");
 }
 
 // Copy a multiple of 16 bytes from and to multiples of 16, by a machine of its own.
-__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, uint64* barrier) {
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+// ---- Numbers that a warp has in common --------------------------------------------------------------------------
+
+// A number that all lanes have, in a way that the compiler sees that.
+__device__ __forceinline__ int of_warp(int number) { return __shfl_sync(ALL_LANES, number, 0); }
+
+// A number that is computed once: the compiler sees no other way to it.
+__device__ __forceinline__ unsigned computed_once(unsigned number) {
+    asm volatile("" : "+r"(number));
+    return number;
+}
+
+// ---- Results ----------------------------------------------------------------------------------------------------
+
+// The activation of a number; what is no number stays none.
+template <int ACTIVATION_CODE>
+__device__ __forceinline__ float finished(float z, float clip) {
+    if constexpr (ACTIVATION_CODE != RELU) return activate(z, ACTIVATION_CODE, clip);
+    asm("max.NaN.f32 %0, %0, 0f00000000;\nmin.NaN.f32 %0, %0, %1;" : "+f"(z) : "f"(clip));
+    return z;
+}
+
+// Words, or half a one, side by side to an aligned place if `wanted`, with no branch.
+__device__ __forceinline__ void store_if(void* to, const unsigned (&words)[4], bool wanted) {
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %0, 0;\n"
+                 "@wanted st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(static_cast<int>(wanted)),
+                 "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+}
+__device__ __forceinline__ void store_if(void* to, const unsigned (&words)[2], bool wanted) {
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %0, 0;\n@wanted st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(
+                     static_cast<int>(wanted)),
+                 "l"(to), "r"(words[0]), "r"(words[1])
+                 : "memory");
+}
+__device__ __forceinline__ void store_if(void* to, const unsigned (&words)[1], bool wanted) {
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %0, 0;\n@wanted st.global.b32 [%1], %2;\n}" ::"r"(
+                     static_cast<int>(wanted)),
+                 "l"(to), "r"(words[0])
+                 : "memory");
+}
+__device__ __forceinline__ void store_if(void* to, half_bits bits, bool wanted) {
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %0, 0;\n@wanted st.global.b16 [%1], %2;\n}" ::"r"(
+                     static_cast<int>(wanted)),
+                 "l"(to), "h"(bits)
                  : "memory");
 }
 

@@ -70,19 +70,6 @@ __device__ __forceinline__ void fill(char* lines, const char* chunk, unsigned ch
 constexpr int PRODUCERS = WARP;
 #endif
 
-// Where in the ring of stages a warp is. `parity` changes with every round.
-struct Turn {
-    int stage;
-    unsigned parity;
-
-    __device__ __forceinline__ void next(int stages) {
-        if (++stage == stages) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 // ---- The product ------------------------------------------------------------------------------------------------
 
 struct Slot {

@@ -6,8 +6,9 @@ enum Kind { TENSOR_FLOAT32, TENSOR_TF32, TENSOR_HALF };  // float32: every numbe
 
 constexpr float LARGEST_SUM = 1e38f;
 
-// Whether one of four sums is no number, infinite, or so large that an instruction may have cut it off at the largest
-// number. Where the split has not stood up to what it was given, float32 itself may have.
+// Whether a sum, or one of four, is no number, infinite, or so large that an instruction may have cut it off at the
+// largest number. Where the split has not stood up to what it was given, float32 itself may have.
+__device__ __forceinline__ bool strange(float sum) { return !(fabsf(sum) < LARGEST_SUM); }
 __device__ __forceinline__ bool strange(const float (&sums)[4]) {
     return !(fabsf(sums[0]) < LARGEST_SUM && fabsf(sums[1]) < LARGEST_SUM && fabsf(sums[2]) < LARGEST_SUM &&
              fabsf(sums[3]) < LARGEST_SUM);
