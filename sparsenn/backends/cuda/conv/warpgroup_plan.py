@@ -64,13 +64,14 @@ OTHER_REGISTERS = 32
 """Of a thread, besides its sums."""
 
 SHARED_BYTES, COPIED_BYTES = 128, 39.0
-"""That come in a clock from shared memory, and, of all multiprocessors' together a share, from the level 2 cache."""
+"""That come to a multiprocessor in a clock: from its shared memory, and from the level 2 cache, which all share."""
 
 SLAB, FETCH, CROWD = 90.0, 95.0, 2.1
-"""Clocks of a slab's barriers; and of a copy, and for how many of its own it waits, that is not asked for in time."""
+"""Clocks of a slab's barriers, and from asking for a copy to its beginning; and how many copies of the same size are
+waited for when it is needed sooner than that."""
 
 ADDED, STORED = 1.9, 20.5
-"""Clocks of a place's sums that are added to others, and of its outputs, if one warpgroup is there."""
+"""Clocks of adding a place's sums to others, and of storing its outputs, for a warpgroup that is alone."""
 
 BLOCK, LATENCY = 7600.0, 790.0
 """Clocks of a launch, and from asking for pixels to having the first. With these numbers the tiles that are chosen for

@@ -21,11 +21,5 @@ __device__ __forceinline__ void store_four(float* to, const float (&values)[4]) 
 __device__ __forceinline__ void store_four(half_bits* to, const float (&values)[4]) {
     *reinterpret_cast<uint2*>(to) = make_uint2(to_halves(values[0], values[1]), to_halves(values[2], values[3]));
 }
-__device__ __forceinline__ void store_two(float* to, float left, float right) {
-    *reinterpret_cast<float2*>(to) = float2{left, right};
-}
-__device__ __forceinline__ void store_two(half_bits* to, float left, float right) {
-    *reinterpret_cast<unsigned*>(to) = to_halves(left, right);
-}
 __device__ __forceinline__ void store_one(float* to, float value) { *to = value; }
 __device__ __forceinline__ void store_one(half_bits* to, float value) { *to = to_half(value); }
