@@ -10,7 +10,7 @@ from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.network import Network
 
-__all__ = ["Inputs", "as_csr"]
+__all__ = ["Inputs", "as_csr", "check_network"]
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy sparse matrix or array, or a NumPy array."""
@@ -36,12 +36,23 @@ def as_csr(network: Network, inputs: Inputs) -> CSR:
     ShapeError
         They are not as wide as the network's first layer.
     """
-    if not isinstance(network, Network):
-        raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
+    check_network(network)
     rows = _converted(network, inputs)
     if rows.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
     return rows
+
+
+def check_network(network: Network) -> None:
+    """Refuse what is no network.
+
+    Raises
+    ------
+    UsageError
+        It is something else.
+    """
+    if not isinstance(network, Network):
+        raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
 
 
 def _converted(network: Network, inputs: Inputs) -> CSR:

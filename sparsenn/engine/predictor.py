@@ -9,6 +9,7 @@ from typing import Any
 
 from sparsenn.backends import Variant, image_kernel, run_images
 from sparsenn.engine.finite import HalfRange
+from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_convolution, choose_kernels, fastest_dense
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
@@ -46,8 +47,8 @@ class Predictor:
     Raises
     ------
     UsageError
-        A layer is sparse; the device, the kernel or the precision does not exist; or the kernel does not take the
-        network.
+        It is no `Network`, or a layer is sparse; the device, the kernel or the precision does not exist; or the kernel
+        does not take the network.
     DeviceError
         The device is not there.
     OutOfMemoryError
@@ -57,6 +58,7 @@ class Predictor:
     def __init__(
         self, network: Network, *, device: str = "auto", kernel: str = "auto", precision: str = "float32"
     ) -> None:
+        check_network(network)
         for number, layer in enumerate(network, start=1):
             if kind_of(layer) == "sparse":
                 raise UsageError(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparsenn.errors import ShapeError, UsageError
+import numpy as np
+
+from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
@@ -25,6 +27,10 @@ class Dataset:
 
     Raises
     ------
+    UsageError
+        The network is no `Network`.
+    InputError
+        The inputs are not CSR, or the truth is no NumPy array.
     ShapeError
         The inputs are not as wide as the network's first layer, or a category lies beyond the inputs.
     """
@@ -36,6 +42,14 @@ class Dataset:
     provenance: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.network, Network):
+            raise UsageError(f"the network is a {type(self.network).__name__}; a Dataset holds a sparsenn.Network")
+        if not isinstance(self.inputs, CSR):
+            raise InputError(
+                f"the inputs are a {type(self.inputs).__name__}; a Dataset holds a sparsenn.CSR (see CSR.from_scipy)"
+            )
+        if not isinstance(self.truth, np.ndarray | None):
+            raise InputError(f"the truth is a {type(self.truth).__name__}; a Dataset holds a NumPy array of int64")
         rows, width = self.inputs.shape
         if width != self.network.inputs:
             raise ShapeError(f"the inputs have {width} columns; the network takes {self.network.inputs}")

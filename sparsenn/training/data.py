@@ -150,10 +150,12 @@ def read_data(
     FileFormatError
         The file is damaged, or does not hold what its kind promises; the message names the line of a text file.
     UsageError
-        The name says of no kind, or an option does not go with it.
+        That is no file's name, it says of no kind, or an option does not go with it.
     InputError, ResourceError
         The file is not there, cannot be read, or takes more than memory.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"the data are a {type(path).__name__}; give a file's name, or make a sparsenn.TrainingData")
     name = Path(path).name.lower().removesuffix(".gz")
     suffix = Path(name).suffix
     is_idx = suffix == ".idx" or name.endswith("ubyte")

@@ -90,6 +90,8 @@ def test_networks_and_kernels_that_cannot_be(network):
     sparse = SparseLinear.from_scipy(sp.eye_array(3, format="csc"))
     with pytest.raises(UsageError):
         Predictor(Network((*network.layers, sparse)), device="cpu")
+    with pytest.raises(UsageError, match="the network is a list; what is run"):
+        Predictor(list(network), device="cpu")
     with pytest.raises(UsageError, match="not multiplied in tf32 on cpu"):
         Predictor(network, device="cpu", precision="tf32")
     with pytest.raises(UsageError, match="known: blas"):

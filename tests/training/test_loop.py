@@ -231,6 +231,12 @@ def test_options_that_do_not_go(
         train(data, **{**HOW, **changes})
 
 
+def test_data_that_are_no_file_and_no_data(data: TrainingData) -> None:
+    for rows, held_out in ((np.ones((4, 3)), None), (data, np.ones((4, 3)))):
+        with pytest.raises(UsageError, match=r"the data are a ndarray; .* make a sparsenn\.TrainingData"):
+            train(rows, **HOW, validation=held_out)
+
+
 def test_validation_data_of_another_shape(data: TrainingData, classes: TrainingData) -> None:
     for other in (classes, TrainingData(data.inputs[:, :3], data.targets)):
         with pytest.raises(ShapeError, match="validation data have"):
