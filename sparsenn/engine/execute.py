@@ -124,29 +124,7 @@ class _Batch:
 
 
 def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
-    """Run a plan. One run at a time: its backend keeps buffers from launch to launch, and from run to run.
-
-    A batch for which memory does not suffice is done again with fewer rows, as are those after it with no more; the
-    result's notes say so.
-
-    Parameters
-    ----------
-    plan : made by `sparsenn.plan` for inputs of this shape.
-    inputs : CSR of shape (rows, network.inputs).
-    progress : told of every layer done; steps are layers times batches, as planned.
-
-    Raises
-    ------
-    ShapeError
-        The inputs are not those the plan was made for.
-    InputError
-        There are layers of images, and an input is NaN or infinite.
-    NumericError
-        Inputs, outputs or hidden values of layers in precision `fp16` went beyond what it can hold, or a kernel that
-        adds in it may have left it.
-    OutOfMemoryError, MemoryError
-        Memory does not suffice for a single row, on the device or on the host.
-    """
+    """Run a plan, as `sparsenn.execute` does, which says more, with inputs that are CSR of (rows, network.inputs)."""
     if inputs.shape != (plan.inputs, plan.network.inputs):
         raise ShapeError(f"the plan is for inputs of shape {(plan.inputs, plan.network.inputs)}, not {inputs.shape}")
     if plan.has_image_layers:
