@@ -1,4 +1,4 @@
-"""Whether this machine can run the tests marked gpu."""
+"""Whether this machine can run the tests marked gpu, and how many tests it runs at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["why_no_gpu"]
+__all__ = ["processes", "why_no_gpu"]
+
+MOST_PROCESSES = 8
+"""That run tests at a time. Each has arrays of its own, and uses all processors where it runs kernels."""
 
 
 def why_no_gpu(importer: Callable[[str], Any] = import_module) -> str | None:
@@ -23,3 +26,15 @@ def why_no_gpu(importer: Callable[[str], Any] = import_module) -> str | None:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"no NVIDIA GPU: {error}"
     return None if count else "no NVIDIA GPU: CUDA finds no device"
+
+
+def processes(no_gpu: str | None, processors: int) -> int:
+    """Return how many processes run tests at a time; 0 is the one that was started, alone.
+
+    A GPU is not shared: some of its tests fill its memory, or measure time.
+
+    Parameters
+    ----------
+    no_gpu : what `why_no_gpu` returns.
+    """
+    return min(processors, MOST_PROCESSES) if no_gpu else 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu import why_no_gpu
+from gpu import MOST_PROCESSES, processes, why_no_gpu
 
 
 class NoDriverError(Exception):
@@ -42,6 +42,14 @@ def test_without_cupy_the_reason_says_what_to_install() -> None:
 )
 def test_with_cupy_the_devices_decide(count: int | Exception, reason: str | None) -> None:
     assert why_no_gpu(lambda name: cupy_with(count)) == reason
+
+
+@pytest.mark.parametrize(
+    ("no_gpu", "processors", "expected"),
+    [("no driver", 1, 1), ("no driver", 2, 2), ("no driver", 1000, MOST_PROCESSES), (None, 2, 0), (None, 1000, 0)],
+)
+def test_tests_share_the_processors_but_no_gpu(no_gpu: str | None, processors: int, expected: int) -> None:
+    assert processes(no_gpu, processors) == expected
 
 
 @pytest.mark.gpu
