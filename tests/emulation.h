@@ -95,7 +95,7 @@ inline const unsigned char* readable(const void* from, int size) {
     const unsigned char* first = static_cast<const unsigned char*>(from);
     for (const auto& region : regions)
         if (first >= region.first && first + size <= region.second) return first;
-    fail("a read outside of what was given");
+    fail("a place outside of what was given");
 }
 
 // What a warp does together: each lane gives a Given and gets a Taken, which `operation` computes for all 32.
@@ -249,6 +249,11 @@ Number __shfl_sync(unsigned, Number, int);
 template <class Number>
 Number __shfl_up_sync(unsigned, Number, int);
 uint64_t atomicAdd(unsigned long long*, unsigned long long);
+
+inline void __syncwarp() {
+    bool none, found;
+    emulated::together<bool, bool>(7, none, found, [](const bool* const*, bool* const*) {});
+}
 
 template <class Number>
 Number __shfl_xor_sync(unsigned, Number value, int distance) {

@@ -110,6 +110,7 @@ inline void read_four(unsigned (&words)[4], unsigned from) {
 
 inline void write_four(unsigned to, const unsigned (&words)[4]) {
     check_shared(to, 16);
+    if (emulated::chance() % 16 == 0) emulated::pause(emulated::READY);  // others may go on first
     std::memcpy(shared + to, words, 16);
 }
 

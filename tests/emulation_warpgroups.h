@@ -22,6 +22,10 @@ inline void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned ba
     });
 }
 
+inline void write_four_if(unsigned to, const unsigned (&words)[4], bool wanted) {
+    if (wanted) write_four(to, words);
+}
+
 // ---- Numbers that a warp has in common ------------------------------------------------------------------------------
 
 inline int of_warp(int number) { return number; }
@@ -38,6 +42,7 @@ template <class Numbers>
 void store_if(void* to, const Numbers& numbers, bool wanted) {
     if (!wanted) return;
     if (reinterpret_cast<uintptr_t>(to) % sizeof numbers) emulated::fail("a store that is not aligned");
+    emulated::readable(to, sizeof numbers);
     std::memcpy(to, &numbers, sizeof numbers);
 }
 

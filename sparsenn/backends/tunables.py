@@ -15,7 +15,7 @@ from typing import Any
 from sparsenn.backends.base import StepInput
 from sparsenn.backends.cpu.convolution import PIECE_BYTES_TO_TRY, launch_im2col_blas
 from sparsenn.backends.cpu.panel import CHUNK_ROWS_TO_TRY, LANES_TO_TRY, launch_panel
-from sparsenn.backends.cuda.conv import swept, warpgroup
+from sparsenn.backends.cuda.conv import swept, warpgroup, warpgroup_rows
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.gemm.tensor_tiles import Kind
 from sparsenn.backends.ladder import sweeps
@@ -174,6 +174,17 @@ def tunables() -> tuple[Tunable, ...]:
                 fits=partial(_warpgroups_fit, kind),
             )
             for name, kind in warpgroup.KINDS.items()
+        ),
+        Tunable(
+            operation="conv2d",
+            rung="warpgroup_rows_half",
+            device="cuda",
+            parameters=warpgroup_rows.PARAMETERS,
+            launch_with=warpgroup_rows.launch_with,
+            sizes=conv2d_sizes,
+            fits=lambda numbers, layer, images: warpgroup_rows.why_not_numbers(
+                numbers, layer.geometry, images.shape[0]
+            ),
         ),
     )
     listed = {(entry.operation, entry.rung) for entry in own}

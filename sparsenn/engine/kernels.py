@@ -57,6 +57,7 @@ AUTO = {
             "implicit_half",
             "channels_last_half",
             "warpgroup_half",
+            "warpgroup_rows_half",
         ),
         "reference": ("reference",),
     },

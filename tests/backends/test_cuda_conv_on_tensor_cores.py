@@ -13,12 +13,12 @@ from convolutions import (
 )
 
 from sparsenn import backends
-from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit, warpgroup
+from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit, warpgroup, warpgroup_rows
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 
-NAMES = [rung[0] for module in (implicit, channels_last, warpgroup) for rung in module.RUNGS]
+NAMES = [rung[0] for module in (implicit, channels_last, warpgroup, warpgroup_rows) for rung in module.RUNGS]
 RUNGS = [backends.variant("conv2d", name, "cuda") for name in NAMES]
 
 SAME = {"padding": (1, 1)}

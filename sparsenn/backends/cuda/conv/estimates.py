@@ -16,6 +16,7 @@ from sparsenn.backends.cuda.conv import (
     tensor_image,
     tensor_plan,
     warpgroup_plan,
+    warpgroup_rows_plan,
 )
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.gemm import tensor_tiles
@@ -37,11 +38,15 @@ SHARES = {
     "implicit fp16": 2.3,
     "channels_last": 1.7,
     "warpgroup": 1.2,
+    "warpgroup_rows": 1.07,
 }
 """Clocks taken for one that was estimated."""
 
 LAID_OUT_BYTES = 3.2e12
 """A second, read and written when images are laid out anew."""
+
+WRITTEN_BYTES = 2.5e12
+"""A second, of outputs that are written while others are multiplied."""
 
 UNROLLED_RATE = 2.5e12
 """Multiply-adds a second that a kernel with a thread an output reaches."""
@@ -84,11 +89,16 @@ def _warpgroup(kind: tensor_tiles.Kind) -> Callable[[Geometry], float]:
         made = warpgroup_plan.plan(kind, geometry, IMAGES, Limits())
         if made is None:
             return inf
-        moved = 4 * IMAGES * geometry.channels * geometry.height * geometry.width + made.laid_bytes(kind)
+        laid_out = 4 * IMAGES * geometry.channels * geometry.height * geometry.width + made.laid_bytes(kind)
+        written = 4 * IMAGES * geometry.filters * geometry.output_height * geometry.output_width
         multiplied = share * warpgroup_plan.clocks(kind, geometry, IMAGES, Limits()) / CLOCK
-        return multiplied + moved / LAID_OUT_BYTES
+        return laid_out / LAID_OUT_BYTES + max(multiplied, written / WRITTEN_BYTES)
 
     return seconds
+
+
+def _warpgroup_rows(geometry: Geometry) -> float:
+    return SHARES["warpgroup_rows"] * warpgroup_rows_plan.clocks(geometry, IMAGES, Limits()) / CLOCK
 
 
 def _unrolled(geometry: Geometry) -> float:
@@ -108,5 +118,6 @@ SECONDS: dict[str, Callable[[Geometry], float]] = {
     "warpgroup_float32": _warpgroup(tensor_tiles.FLOAT32),
     "warpgroup_tf32": _warpgroup(tensor_tiles.TF32),
     "warpgroup_half": _warpgroup(tensor_tiles.HALF),
+    "warpgroup_rows_half": _warpgroup_rows,
 }
 """By kernel: estimates the seconds for `IMAGES` images together."""

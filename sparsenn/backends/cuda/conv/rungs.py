@@ -19,6 +19,7 @@ from sparsenn.backends.cuda.conv import (
     swept,
     tensor,
     warpgroup,
+    warpgroup_rows,
 )
 from sparsenn.backends.cuda.conv.estimates import IMAGES, SECONDS
 from sparsenn.backends.cuda.conv.geometry import Geometry
@@ -100,6 +101,13 @@ _IN_ORDER: tuple[_Entry, ...] = (
         warpgroup.PRECISIONS,
         warpgroup.FITS,
         ("stride 1, one group", "rows that fit into shared memory"),
+        _HOPPER,
+    ),
+    *_on_tensor_cores(
+        warpgroup_rows.RUNGS,
+        warpgroup_rows.PRECISIONS,
+        {"warpgroup_rows_half": warpgroup_rows.fits},
+        ("stride 1, one group", "64 filters that fit into shared memory"),
         _HOPPER,
     ),
     _Entry(plain.LIBRARY, plain.fits, (_ONE_GROUP,)),  # no rung, but what they are held against

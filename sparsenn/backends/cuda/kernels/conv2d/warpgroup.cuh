@@ -24,15 +24,13 @@
 // multiple of it on, all outputs are kept, side by side and aligned, or none is. BLOCKS: that share a multiprocessor.
 // ACTIVATION: of `enum Activation`.
 #pragma once
-#include "conv2d/warpgroup_instructions.cuh"
+#include "conv2d/divisor.cuh"
+#include "conv2d/warpgroup_results.cuh"
 #include "gemm/kinds.cuh"
 
-typedef INPUT Number;
-
-constexpr int WARPGROUP = 4 * WARP, ROWS = 64, BARRIER_BYTES = 8;
+constexpr int BARRIER_BYTES = 8;
 constexpr int BM = ROWS * WARPGROUPS_M, BN = COLUMNS * WARPGROUPS_N;
 constexpr int WORKERS = WARPGROUP * WARPGROUPS_M * WARPGROUPS_N, THREADS = WORKERS + WARP;
-constexpr int SUMS = COLUMNS / 2;  // of a thread
 constexpr int SPLITS = KIND == TENSOR_FLOAT32 ? 2 : 1;  // pieces of a number
 constexpr int CHUNK_UNITS = 2 * STEPS;
 constexpr int ROW_UNITS = CHUNK_UNITS * ROWS;  // units of 64 filters, of one tap and piece
@@ -41,17 +39,6 @@ constexpr int SLAB_BYTES = 16 * SLAB_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BY
 
 static_assert(STAGES >= 2 && (BANDS == 1 || BANDS == 2) && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024,
               "what the plan chooses from");
-
-// A number to divide by: the quotient of a number below 2^31 is twice the number times `factor`, of which the upper half
-// counts, shifted (Granlund and Montgomery, "Division by invariant integers using multiplication").
-struct Divisor {
-    unsigned factor;
-    int shift;
-
-    __device__ __forceinline__ int divide(int number) const {
-        return static_cast<unsigned>(static_cast<uint64>(2u * number) * factor >> 32) >> shift;
-    }
-};
 
 struct Shape {
     int count, channels, height, width, filters, out_height, out_width;
@@ -292,20 +279,6 @@ __device__ __forceinline__ float plain_sum(const Shape& shape, const Number* ima
     return sum;
 }
 
-// What a thread needs to finish the sums of a tile: its filters, every eighth, and their bias.
-struct Finish {
-    static constexpr int FILTERS = 2;
-    int filter;
-    float bias[FILTERS];
-
-    __device__ __forceinline__ Finish(const Shape& shape, const float* all, int tile, int group) {
-        const int warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
-        filter = shape.first_filter(tile) + group / WARPGROUPS_N * ROWS + warp * 16 + lane / 4;
-#pragma unroll
-        for (int i = 0; i < FILTERS; ++i) bias[i] = __ldg(all + min(filter + 8 * i, shape.filters - 1));
-    }
-};
-
 // Neighbouring lanes have two places in line of each eight. Of every two such eights the one takes the first and the other
 // the second, four places each.
 __device__ __forceinline__ void put_in_line(float (&sums)[SUMS], bool odd) {
@@ -339,30 +312,6 @@ __device__ __forceinline__ void mend(const Shape& shape, const Number* images, c
             }
 }
 
-// Some outputs side by side, as they are stored.
-struct Packed {
-    static constexpr int WORDS = (RUN * sizeof(Number) + 3) / 4;
-    unsigned words[WORDS];
-
-    __device__ __forceinline__ explicit Packed(const float (&values)[RUN]) {
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i) {
-            if constexpr (sizeof(Number) == 4)
-                words[i] = __float_as_uint(values[i]);
-            else if constexpr (RUN == 1)
-                words[i] = to_half(values[i]);
-            else
-                words[i] = to_halves(values[2 * i], values[2 * i + 1]);
-        }
-    }
-    __device__ __forceinline__ void store_to(Number* to, bool wanted) const {
-        if constexpr (RUN * sizeof(Number) == 2)
-            store_if(to, static_cast<half_bits>(words[0]), wanted);
-        else
-            store_if(to, words, wanted);
-    }
-};
-
 // The sums of a tile to the outputs. No branch parts one store from the next: stores read their registers late, and the
 // compiler needs room to give others to what follows.
 __device__ __forceinline__ void store(const Shape& shape, const Number* images, const float* weights, const Finish& finish,
@@ -385,13 +334,10 @@ __device__ __forceinline__ void store(const Shape& shape, const Number* images, 
         Number* to = first + output.offset(shape);
 #pragma unroll
         for (int half = 0; half < Finish::FILTERS; ++half, to += 8 * static_cast<int64>(shape.out_plane())) {
-            float values[RUN];
+            float run[RUN];
 #pragma unroll
-            for (int j = 0; j < RUN; ++j) {
-                const float sum = sums[sum_of(i / RUNS, half, i % RUNS * RUN + j)];
-                values[j] = finished<ACTIVATION>(sum + finish.bias[half], clip);
-            }
-            Packed(values).store_to(to, kept && finish.filter + 8 * half < shape.filters);
+            for (int j = 0; j < RUN; ++j) run[j] = sums[sum_of(i / RUNS, half, i % RUNS * RUN + j)];
+            Packed(run, finish.bias[half], clip).store_to(to, kept && finish.filter + 8 * half < shape.filters);
         }
     }
 }
@@ -428,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     Position position;
 #pragma unroll 1
     for (int tile = 0; tile < own_tiles; ++tile) {
-        const Finish finish(shape, bias, tile, group);
+        const Finish finish(bias, shape.first_filter(tile) + row * ROWS, shape.filters);
         float sums[SUMS];
 #pragma unroll
         for (int i = 0; i < SUMS; ++i) sums[i] = 0.0f;

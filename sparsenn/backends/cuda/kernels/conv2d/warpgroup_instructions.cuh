@@ -33,6 +33,14 @@ __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigne
                  : "memory");
 }
 
+// Sixteen bytes to shared memory if `wanted`, with no branch.
+__device__ __forceinline__ void write_four_if(unsigned to, const unsigned (&words)[4], bool wanted) {
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\n"
+                 "@wanted st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"r"(to), "r"(words[0]), "r"(words[1]),
+                 "r"(words[2]), "r"(words[3]), "r"(static_cast<int>(wanted))
+                 : "memory");
+}
+
 // ---- Numbers that a warp has in common --------------------------------------------------------------------------
 
 // A number that all lanes have, in a way that the compiler sees that.
@@ -117,11 +125,19 @@ __device__ __forceinline__ void await_sums(float (&sums)[SUMS]) {
 #define OPERANDS_48 OPERANDS_32, EIGHT(32), EIGHT(40)
 #define OPERANDS_56 OPERANDS_48, EIGHT(48)
 #define OPERANDS_64 OPERANDS_56, EIGHT(56)
+#define OPERANDS_80 OPERANDS_64, EIGHT(64), EIGHT(72)
+#define OPERANDS_96 OPERANDS_80, EIGHT(80), EIGHT(88)
+#define OPERANDS_112 OPERANDS_96, EIGHT(96), EIGHT(104)
+#define OPERANDS_128 OPERANDS_112, EIGHT(112), EIGHT(120)
 #define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_48 NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_56 NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define NAMES_64 NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_80 NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define NAMES_96 NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_112 NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define NAMES_128 NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // One step of 32 bytes of depth: 16 halves, or 8 floats of which TF32's bits count. LEFT, RIGHT and KEEP are the operands
 // behind the sums.
@@ -144,6 +160,10 @@ MULTIPLY(64, 32, "%32", "%33", "%34")
 MULTIPLY(96, 48, "%48", "%49", "%50")
 MULTIPLY(112, 56, "%56", "%57", "%58")
 MULTIPLY(128, 64, "%64", "%65", "%66")
+MULTIPLY(160, 80, "%80", "%81", "%82")
+MULTIPLY(192, 96, "%96", "%97", "%98")
+MULTIPLY(224, 112, "%112", "%113", "%114")
+MULTIPLY(256, 128, "%128", "%129", "%130")
 
 #undef MULTIPLY
 #undef MULTIPLY_AS

@@ -1,0 +1,193 @@
+"""The rung of conv2d to which rows of images go straight, past filters that stay, on compute capability 9.0.
+
+A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 or float16 in row-major
+order, and returns the outputs, a new CuPy array (images, filters, output height, output width) of the same type. It
+queues its work on the current stream and does not wait for it, but for the first one of a layer, which compiles a
+kernel and lays the filters out.
+
+Pixels and weights are rounded to half precision's 11 bits, to which pixels beyond 65,504 are infinite; weights must not
+exceed that. Sums are float32. A launch gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
+from sparsenn.backends.cuda.conv.implicit import ACTIVATIONS, Rung
+from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
+from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, why_not_here
+from sparsenn.backends.cuda.conv.warpgroup_plan import UNIT_BYTES, arranged
+from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
+    COLUMNS,
+    GROUPS,
+    MOST_LINES,
+    SLOTS,
+    Plan,
+    Tile,
+    cut,
+    plan,
+)
+from sparsenn.backends.cuda.gemm.tensor_tiles import HALF, built, parts_of
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.sparse.tiling import Limits, device_limits
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+
+__all__ = [
+    "PARAMETERS",
+    "PRECISIONS",
+    "RUNGS",
+    "SOURCE",
+    "fits",
+    "launch_warpgroup_rows_half",
+    "launch_with",
+    "why_not_numbers",
+]
+
+SOURCE = "conv2d/43_warpgroup_rows_half.cu"
+
+
+def fits(geometry: Geometry) -> str | None:
+    """Return why the kernel cannot run a convolution, on a device that has the instructions; None if it can."""
+    if geometry.groups > 1 or geometry.stride != (1, 1):
+        return f"stride {geometry.stride}, groups {geometry.groups}; the kernel is written for stride 1 and one group"
+    if reason := why_too_large(geometry):
+        return reason
+    if plan(geometry, 1, Limits()) is None:
+        return (
+            f"64 filters of {geometry.channels} x {geometry.kernel[0]} x {geometry.kernel[1]} weights, and the pixels "
+            f"that they see, do not fit into the {Limits().block_bytes >> 10} KiB of shared memory"
+        )
+    return None
+
+
+def _at_a_time(geometry: Geometry, count: int) -> int:
+    """Return how many of `count` images a launch takes: as many as it can count the lines of."""
+    segments = parts_of(geometry.output_width, min(COLUMNS))
+    lines = segments * cut(geometry, 1, Tile(min(COLUMNS), 1, SLOTS)).lines
+    return parts_of(count, parts_of(count, max(1, MOST_LINES // lines)))
+
+
+def _kernel_defines(
+    made: Plan, geometry: Geometry, aligned: bool, half_rows: bool, activation: int
+) -> tuple[tuple[str, int | str], ...]:
+    given = made.defines(geometry, aligned, half_rows) | {"ACTIVATION": ACTIVATIONS[activation]}
+    return tuple(sorted(given.items()))
+
+
+@cache
+def _prepared(
+    geometry: Geometry, count: int, aligned: bool, half_rows: bool, activation: int, device: int, tile: Tile | None
+) -> tuple[Any, Plan, tuple[np.int32 | np.uint32, ...]]:
+    """Return what launches of one size have in common: the kernel, its plan, and the plan's numbers."""
+    made = plan(geometry, count, device_limits(device), tile)
+    if made is None:
+        raise UsageError(f"the device's shared memory has no room for {geometry}")
+    defines = _kernel_defines(made, geometry, aligned, half_rows, activation)
+    return built(SOURCE, "conv2d", defines, device, ARCHITECTURE), made, made.numbers(geometry, count)
+
+
+def launch_warpgroup_rows_half(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution of numbers rounded to half precision; images and outputs float32, or both float16.
+
+    Raises
+    ------
+    ShapeError
+        The images do not have the shape that the layer was uploaded for.
+    UsageError
+        They are not of a type that the rung takes, or the kernel cannot run the convolution, or not on this device, or
+        a weight is beyond half precision.
+    """
+    return _run(layer, images)
+
+
+def _run(layer: ConvLayer, images: Array, tile: Tile | None = None) -> Array:
+    check_half_range(layer)
+    outputs = new_outputs(layer, images, (np.float32, np.float16))
+    refuse(why_not_here() or fits(layer.geometry))
+    count = images.shape[0]
+    if count:
+        most = _at_a_time(layer.geometry, count)
+        for first in range(0, count, most):
+            _launch(layer, images[first : first + most], outputs[first : first + most], tile)
+    return outputs
+
+
+def _launch(layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) -> None:
+    geometry, half_rows = layer.geometry, images.dtype == np.float16
+    pointer: Any = images.data
+    aligned = pointer.ptr % UNIT_BYTES == 0
+    activation = int(layer.activation)
+    kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device, tile)
+    filters = kept(layer, ("warpgroup", HALF, made.steps), lambda: arranged(cupy(), HALF, made.steps, layer.weights))
+    arguments = images, filters, layer.bias, outputs, layer.clip, *numbers
+    blocks = made.blocks(device_limits(layer.device))
+    launch("conv2d", kernel, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)
+
+
+# ---- Tuning ------------------------------------------------------------------------------------------------------
+
+PARAMETERS: dict[str, tuple[int, ...]] = {
+    "columns": tuple(sorted(COLUMNS)),
+    "groups": tuple(sorted(GROUPS)),
+    "slots": tuple(range(1, SLOTS + 1)),
+}
+"""What may be chosen instead of the plan's `Tile`."""
+
+
+def launch_with(numbers: Mapping[str, int]) -> Callable[[ConvLayer, Array], Array]:
+    """Return the launch with a given tile; it raises, besides, if a convolution cannot be run with that."""
+
+    def launch_tile(layer: ConvLayer, images: Array) -> Array:
+        refuse(why_not_numbers(numbers, layer.geometry, images.shape[0]))
+        return _run(layer, images, Tile(**numbers))
+
+    return launch_tile
+
+
+def why_not_numbers(numbers: Mapping[str, int], geometry: Geometry, count: int) -> str | None:
+    """Return why `count` images cannot be convolved with a given tile; None if they can."""
+    reason = fits(geometry)
+    if reason is None and plan(geometry, max(1, count), Limits(), Tile(**numbers)) is None:
+        reason = "the tile takes more shared memory or registers than there are, or has too few slots for its filters"
+    return reason
+
+
+RUNGS: tuple[Rung, ...] = (
+    (
+        "warpgroup_rows_half",
+        launch_warpgroup_rows_half,
+        "rows of images straight to warpgroups, past filters that stay, in half precision",
+    ),
+)
+"""Name, launch and summary."""
+
+PRECISIONS = {"warpgroup_rows_half": HALF.name}
+"""What it multiplies; it adds in float32."""
+
+
+def _declare() -> None:
+    """Declare builds for the test-suite."""
+    same = Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1))
+    cases = (
+        (same, Tile(224, 2, 5), True),
+        (same, Tile(256, 1, 3), True),
+        (same, Tile(224, 2, 4), False),
+        (same, Tile(192, 2, 5), False),
+        (Geometry(3, 50, 161, 64, (3, 5)), Tile(160, 2, 8), False),
+        *((Geometry(20, 9, columns, 64, (3, 3)), Tile(columns, 2, 6), True) for columns in COLUMNS if columns <= 128),
+    )
+    for number, (geometry, tile, half_rows) in enumerate(cases):
+        defines = _kernel_defines(cut(geometry, 2, tile), geometry, number % 3 < 2, half_rows, number % 3)
+        program(SOURCE, ARCHITECTURE, **{name: (value,) for name, value in defines})
+
+
+_declare()

@@ -1,0 +1,69 @@
+// What becomes of the sums that a warpgroup has of 64 filters and COLUMNS outputs of each: bias, activation, and stores of
+// several side by side.
+//
+// RUN: of outputs that are stored at once. INPUT: float or half_bits, of the outputs. ACTIVATION: of `enum Activation`.
+#pragma once
+#include "conv2d/warpgroup_instructions.cuh"
+
+typedef INPUT Number;
+
+constexpr int WARPGROUP = 4 * WARP, ROWS = 64;
+constexpr int SUMS = COLUMNS / 2;  // of a thread
+
+// What a thread needs to finish the sums of a tile: its filters, every eighth, and their bias.
+struct Finish {
+    static constexpr int FILTERS = 2;
+    int filter;
+    float bias[FILTERS];
+
+    // Of a warpgroup whose first filter is `first`, of `filters` in all.
+    __device__ __forceinline__ Finish(const float* all, int first, int filters) {
+        const int warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
+        filter = first + warp * 16 + lane / 4;
+#pragma unroll
+        for (int i = 0; i < FILTERS; ++i) bias[i] = __ldg(all + min(filter + 8 * i, filters - 1));
+    }
+};
+
+// Some outputs side by side, as they are stored.
+struct Packed {
+    static constexpr int WORDS = (RUN * sizeof(Number) + 3) / 4;
+    unsigned words[WORDS];
+
+    Packed() = default;
+    // Sums and their bias, finished.
+    __device__ __forceinline__ Packed(const float (&sums)[RUN], float bias, float clip) {
+        float values[RUN];
+#pragma unroll
+        for (int i = 0; i < RUN; ++i) values[i] = finished<ACTIVATION>(sums[i] + bias, clip);
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) {
+            if constexpr (sizeof(Number) == 4)
+                words[i] = __float_as_uint(values[i]);
+            else if constexpr (RUN == 1)
+                words[i] = to_half(values[i]);
+            else
+                words[i] = to_halves(values[2 * i], values[2 * i + 1]);
+        }
+    }
+    __device__ __forceinline__ Packed from_lane_at(int distance) const {
+        Packed found;
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) found.words[i] = __shfl_xor_sync(ALL_LANES, words[i], distance);
+        return found;
+    }
+    __device__ __forceinline__ void store_to(Number* to, bool wanted) const {
+        if constexpr (RUN * sizeof(Number) == 2)
+            store_if(to, static_cast<half_bits>(words[0]), wanted);
+        else
+            store_if(to, words, wanted);
+    }
+};
+
+// One of two without a branch.
+__device__ __forceinline__ Packed either(bool first, const Packed& one, const Packed& other) {
+    Packed found;
+#pragma unroll
+    for (int i = 0; i < Packed::WORDS; ++i) found.words[i] = first ? one.words[i] : other.words[i];
+    return found;
+}
