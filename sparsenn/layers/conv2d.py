@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -127,7 +128,7 @@ class Conv2d(ImageLayer):
         images, _, height, width = self.output_shape(input_shape)
         return images * height * width * self.edges
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Pair, Pair, Pair]:
         """Stride, padding and dilation, each down and across."""
         return pair(self.stride, "stride", 1), pair(self.padding, "padding", 0), pair(self.dilation, "dilation", 1)

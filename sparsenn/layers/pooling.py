@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sparsenn.errors import UsageError
 from sparsenn.layers.images import ImageLayer, Pair, check_images, pair, windows
@@ -43,7 +44,7 @@ class Pool2d(ImageLayer):
         object.__setattr__(self, "stride", window if self.stride is None else pair(self.stride, "stride", 1))
         object.__setattr__(self, "padding", padding)
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Pair, Pair, Pair]:
         """Window, stride and padding, each down and across."""
         window = pair(self.window, "window", 1)

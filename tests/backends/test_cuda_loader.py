@@ -119,3 +119,16 @@ def test_warnings_of_cupy_about_itself_are_dropped(fake, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     assert loader.cupy().here
     del sys.modules["cupy"]  # the one that was there before, if any, comes back
+
+
+def test_cupy_is_imported_once_and_again_where_it_has_changed(fake, monkeypatch):
+    asked = []
+    monkeypatch.setattr(loader, "import_module", lambda name: asked.append(name) or sys.modules[name])
+    for cupy in (FakeCuPy(), FakeCuPy()):
+        fake(cupy)
+        asked.clear()
+        assert loader.cupy() is loader.cupy() is cupy
+        assert asked == ["cupy"]
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    loader.cupy()
+    assert asked == ["cupy"] * 2

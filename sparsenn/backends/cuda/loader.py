@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -37,11 +38,21 @@ COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
 _INCLUDE = re.compile(r'^#include "([^"]+)"[ \t]*$', re.MULTILINE)
 
 
+_imported: Any = None
+"""CuPy, once it has been imported in full."""
+
+
 def cupy() -> Any:
-    """Import CuPy on first use. It warns about installations that it still works with; those warnings are dropped."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return import_module("cupy")
+    """Import CuPy on first use. It warns about installations that it still works with; those warnings are dropped.
+
+    Launches ask for it many times over, so that what was imported is looked at first.
+    """
+    global _imported
+    if _imported is None or sys.modules.get("cupy") is not _imported:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _imported = import_module("cupy")
+    return _imported
 
 
 def source_text(path: str) -> str:
