@@ -68,7 +68,7 @@ class Emulated:
         Raises
         ------
         EmulationError
-            A copy of no proper size or place, a read outside of the arrays, a barrier that some threads miss, or lanes
+            A copy of no proper size or place, a place outside of the arrays, a barrier that some threads miss, or lanes
             of a warp that do different things where they must do the same.
         """
         self._library.clear_regions()

@@ -194,7 +194,8 @@ __device__ __forceinline__ void bring_lines(const Shape& shape, const Memory& me
         const Line line(shape, number);
         const int y = line.y - shape.pad_down, column = line.segment * COLUMNS - shape.pad_across;  // of the first pixel
         const bool there = y >= 0 && y < shape.height && line.image < shape.count;
-        const Number* row = images + line.image * shape.channels * apart + y * static_cast<int64>(shape.width);
+        const int64 first_row = static_cast<int64>(line.image) * shape.channels * shape.height + y;
+        const Number* row = images + first_row * shape.width;
         const unsigned slot = memory.lines + turn.stage * LINE_BYTES;
 #pragma unroll 1
         for (int first = 0; first < Place::ALL; first += AT_ONCE * BRINGERS) {
