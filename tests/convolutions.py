@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.conv import upload_conv
+from sparsenn.backends.cuda.conv import Geometry, upload_conv
 from sparsenn.backends.cuda.loader import cupy
 from sparsenn.layers import Conv2d
 
@@ -15,6 +16,7 @@ __all__ = [
     "absolute_sums",
     "assert_near_conv2d",
     "drawn_numbers",
+    "geometries",
     "launched",
     "reference_conv2d",
     "steps_of",
@@ -157,3 +159,21 @@ def launched(launch: Callable, geometry: Any, given: tuple[np.ndarray, ...], act
     assert outputs.dtype == images.dtype
     assert outputs.flags.c_contiguous
     return cp.asnumpy(outputs)
+
+
+@st.composite
+def geometries(
+    draw: Callable[[Any], Any], channels: int = 300, extent: int = 60, padding: int = 3, stride: int = 1
+) -> Geometry:
+    """Draw sizes of convolutions of one group whose filters fit into the padded images.
+
+    Parameters
+    ----------
+    channels, extent, padding, stride : the most there may be; at most 300 filters, 5 x 5 taps and a dilation of 3.
+    """
+    kernel, apart = (tuple(draw(st.lists(st.integers(1, most), min_size=2, max_size=2))) for most in (5, 3))
+    spans = [distance * (size - 1) + 1 for distance, size in zip(apart, kernel, strict=True)]
+    added = tuple(draw(st.integers(0, padding)) for _ in range(2))
+    extents = [draw(st.integers(max(1, span - 2 * more), extent)) for span, more in zip(spans, added, strict=True)]
+    steps = tuple(draw(st.integers(1, stride)) for _ in range(2))
+    return Geometry(draw(st.integers(1, channels)), *extents, draw(st.integers(1, 300)), kernel, steps, added, apart)

@@ -17,7 +17,6 @@ from sparsenn.backends.cpu.convolution import PIECE_BYTES_TO_TRY, launch_im2col_
 from sparsenn.backends.cpu.panel import CHUNK_ROWS_TO_TRY, LANES_TO_TRY, launch_panel
 from sparsenn.backends.cuda.conv import swept, warpgroup, warpgroup_rows
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.gemm.tensor_tiles import Kind
 from sparsenn.backends.ladder import sweeps
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import Array
@@ -168,23 +167,12 @@ def tunables() -> tuple[Tunable, ...]:
                 operation="conv2d",
                 rung=name,
                 device="cuda",
-                parameters=warpgroup.PARAMETERS,
-                launch_with=partial(warpgroup.launch_with, kind),
+                parameters=module.PARAMETERS,
+                launch_with=launch_with,
                 sizes=conv2d_sizes,
-                fits=partial(_warpgroups_fit, kind),
+                fits=partial(_fits_convolution, why_not),
             )
-            for name, kind in warpgroup.KINDS.items()
-        ),
-        Tunable(
-            operation="conv2d",
-            rung="warpgroup_rows_half",
-            device="cuda",
-            parameters=warpgroup_rows.PARAMETERS,
-            launch_with=warpgroup_rows.launch_with,
-            sizes=conv2d_sizes,
-            fits=lambda numbers, layer, images: warpgroup_rows.why_not_numbers(
-                numbers, layer.geometry, images.shape[0]
-            ),
+            for name, module, launch_with, why_not in _warpgroups()
         ),
     )
     listed = {(entry.operation, entry.rung) for entry in own}
@@ -203,8 +191,18 @@ def tunables() -> tuple[Tunable, ...]:
     return (*own, *varied)
 
 
-def _warpgroups_fit(kind: Kind, numbers: Mapping[str, int], layer: ConvLayer, images: Array) -> str | None:
-    return warpgroup.why_not_numbers(kind, numbers, layer.geometry, images.shape[0])
+def _warpgroups() -> Iterator[tuple[str, Any, Callable[..., Any], Callable[..., str | None]]]:
+    """Yield the rungs of whole warpgroups: name, module, `launch_with` and `why_not_numbers`."""
+    for name, kind in warpgroup.KINDS.items():
+        yield name, warpgroup, partial(warpgroup.launch_with, kind), partial(warpgroup.why_not_numbers, kind)
+    for name in warpgroup_rows.PRECISIONS:
+        yield name, warpgroup_rows, warpgroup_rows.launch_with, warpgroup_rows.why_not_numbers
+
+
+def _fits_convolution(
+    why_not: Callable[..., str | None], numbers: Mapping[str, int], layer: ConvLayer, images: Array
+) -> str | None:
+    return why_not(numbers, layer.geometry, images.shape[0])
 
 
 def _with_numbers(launch: Callable[..., Any], numbers: Mapping[str, int]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from convolutions import (
     absolute_sums,
     assert_near_conv2d,
     drawn_numbers,
+    geometries,
     launched,
     reference_conv2d,
     steps_of,
@@ -261,15 +262,6 @@ def test_every_weight_is_where_its_pixels_meet_it(kind, number, rng):
             chunk, within = divmod(channel, units * unit)
             found = held[row // 64, chunk, tap, piece, within // unit, row % 64, within % unit]
             assert found == whole[row, channel, tap // 3, tap % 3]
-
-
-@st.composite
-def geometries(draw):
-    kernel, apart = (tuple(draw(st.lists(st.integers(1, most), min_size=2, max_size=2))) for most in (5, 3))
-    spans = [distance * (size - 1) + 1 for distance, size in zip(apart, kernel, strict=True)]
-    padding = tuple(draw(st.integers(0, 3)) for _ in range(2))
-    extents = [draw(st.integers(max(1, span - 2 * added), 60)) for span, added in zip(spans, padding, strict=True)]
-    return Geometry(draw(st.integers(1, 300)), *extents, draw(st.integers(1, 300)), kernel, (1, 1), padding, apart)
 
 
 @drawn(geometries(), st.integers(1, 20))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from convolutions import assert_near_conv2d, drawn_numbers, launched, reference_conv2d, steps_of
+from convolutions import assert_near_conv2d, drawn_numbers, geometries, launched, reference_conv2d, steps_of
 from emulation import EmulationError, emulated
 from hypothesis import given as drawn
 from hypothesis import strategies as st
@@ -172,16 +172,7 @@ def is_noticed(aligned, seed, planted, rng):
 # ---- Plans ---------------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def geometries(draw):
-    kernel, apart = (tuple(draw(st.lists(st.integers(1, most), min_size=2, max_size=2))) for most in (5, 3))
-    spans = [distance * (size - 1) + 1 for distance, size in zip(apart, kernel, strict=True)]
-    padding = tuple(draw(st.integers(0, 9)) for _ in range(2))
-    extents = [draw(st.integers(max(1, span - 2 * added), 300)) for span, added in zip(spans, padding, strict=True)]
-    return Geometry(draw(st.integers(1, 90)), *extents, draw(st.integers(1, 300)), kernel, (1, 1), padding, apart)
-
-
-@drawn(geometries(), st.integers(1, 20), st.sampled_from(COLUMNS))
+@drawn(geometries(channels=90, extent=300, padding=9), st.integers(1, 20), st.sampled_from(COLUMNS))
 def test_each_line_of_outputs_sees_its_own_lines(geometry, count, columns):
     made = cut(geometry, count, Tile(columns, 1, 8))
     down, reach = geometry.dilation[0], made.lines - count * made.tall
@@ -202,7 +193,7 @@ def test_each_line_of_outputs_sees_its_own_lines(geometry, count, columns):
     assert made.all_lines == own.max() + 1
 
 
-@drawn(geometries(), st.integers(1, 300))
+@drawn(geometries(channels=90, extent=300, padding=9), st.integers(1, 300))
 def test_plans_fit_the_device(geometry, count):
     limits = Limits()
     made = plan(geometry, count, limits)

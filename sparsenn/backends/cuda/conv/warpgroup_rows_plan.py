@@ -39,8 +39,8 @@ GROUPS = (2, 1)
 SLOTS = 8
 """Lines that may lie in shared memory at most."""
 
-OCTET = 8
-"""Pixels that a thread brings at a time."""
+OCTET, EIGHTHS = 8, 8
+"""Pixels that a thread brings at a time, and parts of a line of which a matrix has a pixel each."""
 
 MOST_LINES = 1 << 30
 """Of a launch: they are counted in 32 bits."""
@@ -168,7 +168,7 @@ def fitting(geometry: Geometry, count: int, limits: Limits, tile: Tile) -> Plan 
     made = cut(geometry, count, tile)
     fits = tile.columns // 2 + OTHER_REGISTERS <= tile.registers
     down, across = _reach(geometry)
-    fits = fits and across <= tile.columns // OCTET and tile.slots >= down + tile.groups and made.lines <= MOST_LINES
+    fits = fits and across <= tile.columns // EIGHTHS and tile.slots >= down + tile.groups and made.lines <= MOST_LINES
     fits = fits and made.all_lines <= MOST_LINES and made.shared_bytes <= limits.block_bytes
     return made if fits else None
 
@@ -194,7 +194,7 @@ def _reach(geometry: Geometry) -> tuple[int, int]:
 
 
 def _line_bytes(steps: int, columns: int, across: int) -> int:
-    return steps * (STEP_CHANNELS // UNIT_CHANNELS) * (columns // OCTET + across) * OCTET * UNIT_BYTES
+    return steps * (STEP_CHANNELS // UNIT_CHANNELS) * (columns // EIGHTHS + across) * EIGHTHS * UNIT_BYTES
 
 
 def _plans(geometry: Geometry, count: int, limits: Limits) -> Iterator[tuple[float, Plan]]:

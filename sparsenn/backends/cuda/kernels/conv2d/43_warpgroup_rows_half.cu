@@ -1,8 +1,8 @@
 // warpgroup_rows_half: rows of images go straight to warpgroups, past filters that stay.
 //
 // Idea      Where channels and filters are few, all taps of 64 filters fit into shared memory, and stay there. A row of
-//           pixels is then all that comes: each is read once, from the images as they are, and is seen by as many rows of
-//           outputs as the filters are high. Nothing is laid out in advance.
+//           pixels is then all that comes, from the images as they are, and as many rows of outputs see it as the filters
+//           are high. Nothing is laid out in advance.
 // Layout    images (images, channels, height, width), outputs (images, filters, output height, output width), both float32
 //           or both half (INPUT); filters as for warpgroup.cuh, all channels one chunk.
 // Needs     stride 1, one group; filters and SLOTS lines in shared memory. Pixels beyond 65,504 become infinite.
@@ -271,13 +271,13 @@ struct Quarter {
     __device__ __forceinline__ Quarter(const float (&sums)[SUMS], int half, float bias, float clip) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
-            float run[RUN];
+            float values[RUN];
 #pragma unroll
             for (int i = 0; i < RUN; ++i) {
                 const int output = piece * RUN + i;
-                run[i] = sums[output % EIGHTH * 4 + 2 * half + output / EIGHTH];
+                values[i] = finished<ACTIVATION>(sums[output % EIGHTH * 4 + 2 * half + output / EIGHTH] + bias, clip);
             }
-            pieces[piece] = Packed(run, bias, clip);
+            pieces[piece] = Packed(values);
         }
     }
     // Of its own pieces and those that follow them, which the lane at `distance` has, a lane gets every second one: the

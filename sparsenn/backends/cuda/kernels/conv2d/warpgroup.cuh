@@ -334,10 +334,13 @@ __device__ __forceinline__ void store(const Shape& shape, const Number* images, 
         Number* to = first + output.offset(shape);
 #pragma unroll
         for (int half = 0; half < Finish::FILTERS; ++half, to += 8 * static_cast<int64>(shape.out_plane())) {
-            float run[RUN];
+            float values[RUN];
 #pragma unroll
-            for (int j = 0; j < RUN; ++j) run[j] = sums[sum_of(i / RUNS, half, i % RUNS * RUN + j)];
-            Packed(run, finish.bias[half], clip).store_to(to, kept && finish.filter + 8 * half < shape.filters);
+            for (int j = 0; j < RUN; ++j) {
+                const float sum = sums[sum_of(i / RUNS, half, i % RUNS * RUN + j)];
+                values[j] = finished<ACTIVATION>(sum + finish.bias[half], clip);
+            }
+            Packed(values).store_to(to, kept && finish.filter + 8 * half < shape.filters);
         }
     }
 }
@@ -374,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     Position position;
 #pragma unroll 1
     for (int tile = 0; tile < own_tiles; ++tile) {
-        const Finish finish(bias, shape.first_filter(tile) + row * ROWS, shape.filters);
+        const Finish finish(bias, shape.first_filter(tile) + group / WARPGROUPS_N * ROWS, shape.filters);
         float sums[SUMS];
 #pragma unroll
         for (int i = 0; i < SUMS; ++i) sums[i] = 0.0f;

@@ -31,11 +31,7 @@ struct Packed {
     unsigned words[WORDS];
 
     Packed() = default;
-    // Sums and their bias, finished.
-    __device__ __forceinline__ Packed(const float (&sums)[RUN], float bias, float clip) {
-        float values[RUN];
-#pragma unroll
-        for (int i = 0; i < RUN; ++i) values[i] = finished<ACTIVATION>(sums[i] + bias, clip);
+    __device__ __forceinline__ explicit Packed(const float (&values)[RUN]) {
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) {
             if constexpr (sizeof(Number) == 4)
