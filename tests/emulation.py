@@ -6,6 +6,7 @@ What stands in for the device is in `emulation.h`, and for headers that consist 
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiled import compiled
 
 from sparsenn.backends.cuda.loader import source_text
 
@@ -101,20 +103,45 @@ def emulated(source: str, defines: Mapping[str, int | str], planted: tuple[str, 
 
 
 @cache
+def _headers() -> dict[str, str]:
+    """Return the texts of what stands in for the device, by file."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(HERE.glob("emulation*.h"))}
+
+
+@cache
+def _compiler() -> tuple[str, ...]:
+    """Return what decides, besides a source, what comes out of compiling it: compiler, machine, options, headers."""
+    told = [
+        subprocess.run(["g++", asked], capture_output=True, text=True, check=True, timeout=MOST_SECONDS).stdout
+        for asked in ("--version", "-dumpmachine")
+    ]
+    return "g++", *told, platform.machine(), *OPTIONS, *(text for pair in _headers().items() for text in pair)
+
+
+@cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder with the headers, of which the one that includes the library is compiled already."""
     folder = tempfile.TemporaryDirectory()
-    for name in ("emulation.h", *STAND_INS.values()):
-        shutil.copy(HERE / name, folder.name)
-    _compile("-x", "c++-header", f"{folder.name}/emulation.h")
+    for name, text in _headers().items():
+        (Path(folder.name) / name).write_text(text, encoding="utf-8")
+    arguments = ("-x", "c++-header", f"{folder.name}/emulation.h")
+    precompiled = compiled((*_compiler(), "emulation.h.gch"), lambda: _compiled_by_gcc(*arguments))
+    (Path(folder.name) / "emulation.h.gch").write_bytes(precompiled)
     return folder
 
 
-def _compile(*arguments: str) -> None:
-    done = subprocess.run(
-        ["g++", *OPTIONS, *arguments], capture_output=True, text=True, check=False, timeout=MOST_SECONDS
-    )
-    assert done.returncode == 0, done.stderr
+def _compiled_by_gcc(*arguments: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "made"
+        done = subprocess.run(
+            ["g++", *OPTIONS, *arguments, "-o", str(made)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=MOST_SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        return made.read_bytes()
 
 
 def _with_stand_ins(text: str) -> str:
@@ -144,9 +171,16 @@ def _emulated(source: str, defines: tuple[tuple[str, int | str], ...], planted: 
         f'\nextern "C" const char* launch(int blocks, int threads, unsigned seed, {parameters}) {{\n'
         f"    return run_blocks(blocks, threads, seed, [&] {{ {name}({', '.join(names)}); }});\n}}\n"
     ).replace("__restrict__", "")
+    values = [f"-D{define}={value}" for define, value in defines]
+    library = compiled((*_compiler(), text, *values), lambda: _compiled_library(text, values))
     with tempfile.TemporaryDirectory() as folder:
-        made, program = f"{folder}/kernel.so", Path(folder) / "kernel.cpp"
+        made = Path(folder) / "kernel.so"
+        made.write_bytes(library)
+        return Emulated(ctypes.CDLL(str(made)))
+
+
+def _compiled_library(text: str, values: list[str]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "kernel.cpp"
         program.write_text(f'#include "emulation.h"\n{text}', encoding="utf-8")
-        values = [f"-D{define}={value}" for define, value in defines]
-        _compile("-shared", f"-I{_folder().name}", *values, "-o", made, str(program))
-        return Emulated(ctypes.CDLL(made))
+        return _compiled_by_gcc("-shared", f"-I{_folder().name}", *values, str(program))
