@@ -99,9 +99,11 @@ def prepare_streams() -> None:
 def finish(code: int) -> int:
     """Flush stdout while a failure can still be told, and return the exit code of the whole run.
 
-    From here on an interrupt ends the process at once, or it would show a traceback from the interpreter's shutdown.
+    From here on an interrupt ends the process at once, or it would show a traceback from the interpreter's shutdown;
+    one that is ignored, as under nohup, stays ignored.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         sys.stdout.flush()
     except OSError as error:

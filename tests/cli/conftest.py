@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from interrupts import interrupts_obeyed
 from typer.testing import CliRunner, Result
 
 from sparsenn.cli.app import app
@@ -59,14 +60,18 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def spawn(tmp_path: Path) -> Iterator[Spawn]:
-    """Start the program as a process of its own, in a folder of its own; what is left of it ends with the test."""
+    """Start the program as a process of its own, in a folder of its own; what is left of it ends with the test.
+
+    It obeys interrupts, unless `interrupts` says otherwise.
+    """
     started = []
 
     def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "sparsenn", *map(str, arguments)]
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
         environment = os.environ | {"SPARSENN_CACHE": str(tmp_path / "cache")} | options.pop("env", {})
-        started.append(subprocess.Popen(command, env=environment, **(settings | options)))
+        with options.pop("interrupts", interrupts_obeyed)():
+            started.append(subprocess.Popen(command, env=environment, **(settings | options)))
         return started[-1]
 
     yield start

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import typer
+from interrupts import interrupts_ignored, interrupts_obeyed
 
-from sparsenn.cli.exits import ExitCode, guarded, report_error
+from sparsenn.cli.exits import ExitCode, finish, guarded, report_error
 from sparsenn.errors import FileFormatError, UsageError
 
 
@@ -88,3 +91,14 @@ def test_guarded_verb_keeps_name_and_result() -> None:
 
     wrapped = guarded(verb)
     assert (wrapped.__name__, wrapped(1)) == ("verb", 2)
+
+
+@pytest.mark.parametrize(
+    ("interrupts", "expected"), [(interrupts_obeyed, signal.SIG_DFL), (interrupts_ignored, signal.SIG_IGN)]
+)
+def test_at_the_end_an_interrupt_ends_at_once_unless_it_is_ignored(
+    interrupts: Callable[[], AbstractContextManager[None]], expected: signal.Handlers
+) -> None:
+    with interrupts():
+        assert finish(3) == 3
+        assert signal.getsignal(signal.SIGINT) is expected

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from interrupts import interrupts_ignored
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -79,6 +80,20 @@ def test_interrupt_leaves_no_file_and_no_traceback(
     assert err.endswith("error: interrupted\n")
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_that_is_ignored_changes_nothing(spawn: Spawn, problem: Path, tmp_path: Path) -> None:
+    """As under nohup."""
+    arguments = ("infer", problem, "--output", "found.tsv", "--progress", *SLOW)
+    process = spawn(*arguments, cwd=tmp_path, interrupts=interrupts_ignored)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("layers"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "PASSED" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["found.tsv"]
 
 
 def test_interrupt_while_generating_leaves_no_file(spawn: Spawn, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupts import interrupts_obeyed
 
 from sparsenn.errors import ResourceError
 from sparsenn.storage import adding_to, open_to_write, replacing
@@ -155,7 +156,9 @@ def test_interrupt_from_outside_leaves_nothing(tmp_path: Path) -> None:
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    signal.pause()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, timeout=60, check=False)
+    command = [sys.executable, "-c", code, tmp_path / "x"]
+    with interrupts_obeyed():
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert b"KeyboardInterrupt" in done.stderr
     assert names(tmp_path) == []
 

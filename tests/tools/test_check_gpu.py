@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupts import interrupts_obeyed
 
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -342,14 +343,15 @@ def test_an_interrupted_run_ends_every_process_and_keeps_what_is_known(cases: Pa
         "    note.rename(note.with_name('processes'))\n    time.sleep(600)\n"
     )
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "../tools/check_gpu", "--under", "memcheck", "--json", str(notes / "out" / "summary.json")],
-        stdout=subprocess.PIPE,
-        stderr=slave,
-        text=True,
-        cwd=cases,
-        env=surroundings(notes, "memcheck"),
-    )
+    with interrupts_obeyed():
+        process = subprocess.Popen(
+            [sys.executable, "../tools/check_gpu", "--under", "memcheck", "--json", str(notes / "out/summary.json")],
+            stdout=subprocess.PIPE,
+            stderr=slave,
+            text=True,
+            cwd=cases,
+            env=surroundings(notes, "memcheck"),
+        )
     os.close(slave)
     note = notes / "processes"
     with process:

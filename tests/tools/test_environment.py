@@ -7,11 +7,16 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from interrupts import interrupts_obeyed
 
 TOOLS = ("bash", "cat", "chmod", "cksum", "cp", "dirname", "flock", "mkdir", "mv", "readlink", "rm", "sleep", "touch")
+Start = Callable[..., "subprocess.Popen[str]"]
+
 needs_flock = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
 
 FAKE_PYTHON = """\
@@ -41,6 +46,30 @@ def project(repository: Path, tmp_path: Path) -> Path:
             (commands / name).symlink_to(found)
     install_python(root, "python3")
     return root
+
+
+@pytest.fixture
+def start(project: Path) -> Iterator[Start]:
+    """Start the program in a session of its own; what is left of that ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(**more: str) -> subprocess.Popen[str]:
+        with interrupts_obeyed():
+            process = subprocess.Popen(
+                [project / "tools" / "sparsenn"],
+                env=surroundings(project, **more),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        with process, suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def install_python(project: Path, name: str) -> None:
@@ -134,18 +163,13 @@ def test_a_failed_update_leaves_no_stamp_of_the_past(project: Path) -> None:
     assert "installing" in run(project, "sparsenn")[2]
 
 
-def test_an_interrupted_installation_leaves_no_stamp(project: Path) -> None:
-    process = subprocess.Popen(
-        [project / "tools" / "sparsenn"],
-        env=surroundings(project, SLOW="30"),
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    limit = time.monotonic() + 30
+def test_an_interrupted_installation_leaves_no_stamp(project: Path, start: Start) -> None:
+    process = start(SLOW="300")
+    limit = time.monotonic() + 120
     while "begin ." not in steps(project) and time.monotonic() < limit:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=30) in (130, -signal.SIGINT)
+    assert process.wait(timeout=120) in (130, -signal.SIGINT)
     assert stamps(project) == []
     assert run(project, "sparsenn")[0] == 0
 
@@ -159,18 +183,9 @@ def test_a_broken_environment_is_made_anew(project: Path) -> None:
 
 
 @needs_flock
-def test_runs_at_the_same_time_wait_for_one_installation(project: Path) -> None:
-    processes = [
-        subprocess.Popen(
-            [project / "tools" / "sparsenn"],
-            env=surroundings(project, SLOW="1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    said = [process.communicate(timeout=60)[1] for process in processes]
+def test_runs_at_the_same_time_wait_for_one_installation(project: Path, start: Start) -> None:
+    processes = [start(SLOW="1") for _ in range(3)]
+    said = [process.communicate(timeout=240)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert steps(project) == ["venv", "begin .", "end"]
     assert sum("waiting for another installation to end" in text for text in said) in (1, 2)
