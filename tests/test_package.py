@@ -7,11 +7,11 @@ import inspect
 import os
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from children import processor_time
 
 import sparsenn
 
@@ -19,7 +19,7 @@ HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "ty
 
 
 def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     return done.stdout.strip()
 
 
@@ -68,9 +68,9 @@ def test_public_names_do_not_need_matplotlib_or_the_command_line() -> None:
 
 def test_import_is_quick() -> None:
     def seconds() -> float:
-        start = time.perf_counter()
-        run_python("import sparsenn")
-        return time.perf_counter() - start
+        with processor_time() as spent:
+            run_python("import sparsenn")
+        return spent()
 
     assert min(seconds() for _ in range(3)) < 0.3
 
@@ -90,7 +90,7 @@ def test_python_dash_m_is_the_program() -> None:
         [sys.executable, "-m", "sparsenn", "--version"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "PYTHONWARNINGS": "error"},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sparsenn {sparsenn.__version__}\n", "")

@@ -21,7 +21,7 @@ Run = Callable[..., tuple[int, str]]
 def update(repository: Path, tmp_path: Path) -> Run:
     def run(*arguments: str, root: Path = tmp_path) -> tuple[int, str]:
         command = [sys.executable, str(repository / "tools" / "update_tables"), "--root", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert done.stdout == ""
         return done.returncode, done.stderr
 
@@ -56,7 +56,7 @@ def test_examples_run_as_they_stand(repository: Path, tmp_path: Path) -> None:
     assert f"\n    {command}\n" in text
     for arguments in (["-c", code], ["-m", *command.split()]):
         run = [sys.executable, *arguments]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        done = subprocess.run(run, capture_output=True, text=True, timeout=240, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "found.tsv").read_text()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from interrupts import interrupts_obeyed
+from children import interrupts_obeyed
 from typer.testing import CliRunner, Result
 
 from sparsenn.cli.app import app

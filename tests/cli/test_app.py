@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
+from children import processor_time
 from typer.testing import Result
 
 import sparsenn
@@ -58,7 +58,7 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from sparsenn.cli import main; sys.argv = ['sparsenn', 'infer', '--help']; main();"
         "print({name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     loaded = eval(done.stderr)
     assert "typer" in loaded
     assert not HEAVY & loaded
@@ -69,9 +69,9 @@ def test_help_comes_nearly_as_soon_as_that_of_any_program_with_typer(arguments: 
     smallest = "import typer; app = typer.Typer(); app.command()(lambda: None); app(['--help'])"
 
     def seconds(*given: str) -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, *given], capture_output=True, check=True, timeout=60)
-        return time.perf_counter() - start
+        with processor_time() as spent:
+            subprocess.run([sys.executable, *given], capture_output=True, check=True, timeout=240)
+        return spent()
 
     both = [(seconds("-m", "sparsenn", *arguments), seconds("-c", smallest)) for _ in range(4)]
     ours, typers = (min(times) for times in zip(*both, strict=True))

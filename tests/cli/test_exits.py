@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 import typer
-from interrupts import interrupts_ignored, interrupts_obeyed
+from children import interrupts_ignored, interrupts_obeyed
 
 from sparsenn.cli.exits import ExitCode, finish, guarded, report_error
 from sparsenn.errors import FileFormatError, UsageError

@@ -120,7 +120,7 @@ def test_summary_and_table(infer: Run) -> None:
         ["8", "softmax"],
     ]
     assert [row[3] for row in rows] == ["4 × 12 × 10", "4 × 6 × 5", "6 × 4 × 4", "6 × 2 × 2", "24", "9", "4", "4"]
-    assert all(float(row[4]) >= 0 for row in rows)
+    assert all(float(row[4].replace(",", "")) >= 0 for row in rows)  # a second or more where it is compiled first
     assert "distinct rows" not in done.stdout
     assert "distinct rows" in infer("--stats").stdout
 

@@ -94,7 +94,7 @@ def test_a_gpu_that_is_asked_for_is_one_line_and_exit_code_2(
 ) -> None:
     named = {"problem": problem, "model": model, "table": table}
     process = spawn(*(part.format(**named) for part in arguments), "--device", "cuda", env=settings)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out, err) == (2, "", NO_DRIVER)
     assert not Path(f"{table}.h5").exists()
 
@@ -103,20 +103,20 @@ def test_auto_takes_the_cpu_and_says_so_in_the_plan(
     spawn: Spawn, settings: dict[str, str], problem: Path, model: Path, table: Path
 ) -> None:
     process = spawn("infer", problem, "--json", "-", env=settings)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     found = json.loads(out)
     assert (process.returncode, found["verified"]) == (0, True)
     assert found["plan"]["device"].startswith("cpu")
     assert "error" not in err
     assert "warning" not in err
     process = spawn("infer", model, "--inputs", table, env=settings)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
 
 
 def test_kernels_are_listed_without_cupy(spawn: Spawn, settings: dict[str, str]) -> None:
     process = spawn("kernels", env=settings)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert "cuda" in out
 
@@ -124,12 +124,12 @@ def test_kernels_are_listed_without_cupy(spawn: Spawn, settings: dict[str, str])
 @pytest.mark.gpu
 def test_a_gpu_that_is_hidden(spawn: Spawn, problem: Path) -> None:
     process = spawn("infer", problem, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out) == (2, "")
     assert err.startswith("error: CUDA finds no NVIDIA GPU (cudaErrorNoDevice")
     assert err.endswith("; CUDA_VISIBLE_DEVICES='' may hide it: unset that, check nvidia-smi, or use --device cpu\n")
     assert err.count("\n") == 1
     process = spawn("infer", problem, env={"CUDA_VISIBLE_DEVICES": ""})
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert " on cpu (" in " ".join(out.split())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from interrupts import interrupts_ignored
+from children import interrupts_ignored
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -28,14 +28,14 @@ def test_failed_verification_is_exit_code_1(spawn: Spawn, problem: Path, tmp_pat
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("200\n")
     process = spawn("verify", wrong, problem)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (1, "")
     assert "FAILED" in out
 
 
 def test_piped_output_has_no_progress_and_no_escapes(spawn: Spawn, problem: Path) -> None:
     process = spawn("infer", problem, "--stats", env={"TERM": "xterm-256color"})
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert "PASSED" in out
     assert "\x1b" not in out
@@ -43,7 +43,7 @@ def test_piped_output_has_no_progress_and_no_escapes(spawn: Spawn, problem: Path
 
 def test_progress_can_be_asked_for_in_a_pipe(spawn: Spawn, problem: Path) -> None:
     process = spawn("infer", problem, "--progress", "--json", "-")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert json.loads(out)["verified"] is True
     assert "layers: 6 of 6\n" in err
     assert "\x1b" not in err
@@ -54,7 +54,7 @@ def test_progress_on_a_terminal(spawn: Spawn, problem: Path, option: tuple[str, 
     leader, follower = pty.openpty()
     process = spawn("infer", problem, *option, stderr=follower, env={"TERM": "xterm-256color"})
     os.close(follower)
-    assert "PASSED" in process.communicate(timeout=60)[0]
+    assert "PASSED" in process.communicate(timeout=240)[0]
     text = b""
     with os.fdopen(leader, "rb", buffering=0) as terminal:
         try:
@@ -75,7 +75,7 @@ def test_interrupt_leaves_no_file_and_no_traceback(
     while not process.stderr.readline().startswith("layers"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out) == (130, "")
     assert err.endswith("error: interrupted\n")
     assert "Traceback" not in err
@@ -90,7 +90,7 @@ def test_an_interrupt_that_is_ignored_changes_nothing(spawn: Spawn, problem: Pat
     while not process.stderr.readline().startswith("layers"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert "PASSED" in out
     assert [path.name for path in tmp_path.iterdir()] == ["found.tsv"]
@@ -101,7 +101,7 @@ def test_interrupt_while_generating_leaves_no_file(spawn: Spawn, tmp_path: Path)
     assert process.stderr is not None
     assert " of " in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out) == (130, "")
     assert err.endswith("error: interrupted\n")
     assert not list(tmp_path.iterdir())
@@ -111,7 +111,7 @@ def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> N
     process = spawn("infer", problem, "--stats")
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait(timeout=240) == 141
     assert process.stderr is not None
     assert process.stderr.read() == ""
 
@@ -119,7 +119,7 @@ def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> N
 def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
     with Path("/dev/full").open("w") as full:
         process = spawn("infer", problem, stdout=full)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     assert process.returncode == 2
     assert err == "error: No space left on device\n"
 
@@ -127,13 +127,13 @@ def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
 def test_full_disk_behind_stderr_changes_no_exit_code(spawn: Spawn, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         process = spawn("infer", tmp_path / "none.h5", stderr=full)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert process.returncode == 2
 
 
 def test_closed_streams(problem: Path) -> None:
     command = f'"{sys.executable}" -m sparsenn infer "{problem}" >&- 2>&-'
-    assert subprocess.run(command, shell=True, timeout=60).returncode == 0
+    assert subprocess.run(command, shell=True, timeout=240).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_grow(
         assert run(*command).exit_code == 0
     limit = (resource.RLIMIT_FSIZE, (1500, 1500))
     process = spawn(*command, cwd=tmp_path, preexec_fn=lambda: resource.setrlimit(*limit))
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 2, err
     assert err.startswith("error: cannot write ")
     assert "Traceback" not in err
@@ -170,6 +170,6 @@ def test_a_file_that_cannot_grow(
 
 def test_output_that_the_stream_cannot_encode(spawn: Spawn, problem: Path) -> None:
     process = spawn("infer", problem, "--stats", env={"PYTHONIOENCODING": "ascii"})
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert "200 inputs ? 1,024 neurons" in out

@@ -93,7 +93,7 @@ def test_a_damaged_file_of_ceilings_is_told_and_measured_anew(spawn: Spawn, tmp_
     kept.parent.mkdir()
     kept.write_text("{")
     process = spawn(*MLP, "--json", "-")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert err.startswith(f"note: {kept}: is not JSON")
     ceilings = json.loads(out)["ceilings"]

@@ -92,7 +92,7 @@ def test_killed_and_resumed_equals_uninterrupted(spawn: Spawn, table: Path, tmp_
     while not process.stderr.readline().startswith("epoch 5 "):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=60)
+    process.wait(timeout=240)
     assert not resumed.exists()
     done = len(read_checkpoint(state).losses)
     assert done >= 5
@@ -100,7 +100,7 @@ def test_killed_and_resumed_equals_uninterrupted(spawn: Spawn, table: Path, tmp_
     first = spawn(*enough, "--output", whole)
     second = spawn(*enough, "--output", resumed, "--checkpoint", state, "--resume")
     for finished in (first, second):
-        out, err = finished.communicate(timeout=120)
+        out, err = finished.communicate(timeout=240)
         assert (finished.returncode, err) == (0, "")
     assert f"{done} of them before this run" in out
     assert whole.read_bytes() == resumed.read_bytes()
@@ -115,7 +115,7 @@ def test_interrupt_keeps_the_checkpoint(spawn: Spawn, table: Path, tmp_path: Pat
     while not process.stderr.readline().startswith("epoch 3 "):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130
     assert err.endswith("error: interrupted\n")
     assert {path.name for path in tmp_path.glob("*.h5")} == {"state.h5"}
@@ -131,7 +131,7 @@ def test_progress_on_a_terminal(
     environment = {"TERM": "xterm-256color", "COLUMNS": "160"}
     process = spawn("train", table, *HOW, "--epochs", 50, *files, *option, stderr=follower, env=environment)
     os.close(follower)
-    assert "loss (mse)" in process.communicate(timeout=60)[0]
+    assert "loss (mse)" in process.communicate(timeout=240)[0]
     text = b""
     with os.fdopen(leader, "rb", buffering=0) as terminal:
         try:
@@ -145,7 +145,7 @@ def test_progress_on_a_terminal(
 
 def test_piped_output_has_no_progress(spawn: Spawn, table: Path, tmp_path: Path) -> None:
     process = spawn("train", table, *HOW, "--epochs", 2, "--output", tmp_path / "model.h5", env={"TERM": "xterm"})
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert "\x1b" not in out
 

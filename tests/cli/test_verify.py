@@ -90,5 +90,5 @@ def test_script_and_verb_agree_on_every_file(run: Run, tmp_path: Path, content: 
     result, truth = tmp_path / "result.tsv", tmp_path / "truth.tsv"
     result.write_bytes(content)
     truth.write_bytes(b"2\n3\n")
-    script = subprocess.run([sys.executable, "-S", SCRIPT, result, truth], capture_output=True, text=True, timeout=60)
+    script = subprocess.run([sys.executable, "-S", SCRIPT, result, truth], capture_output=True, text=True, timeout=240)
     assert run("verify", result, truth).exit_code == script.returncode

@@ -107,7 +107,7 @@ def test_the_next_segment_is_prepared_while_one_is_computed_with(network, inputs
 
     def waits(step):
         if len(backend.prepared) < 24:
-            assert begun.wait(timeout=30), "nothing is prepared while a layer is computed"
+            assert begun.wait(timeout=240), "nothing is prepared while a layer is computed"
         begun.clear()
         return launch(step)
 

@@ -191,7 +191,7 @@ def test_file_size_limit_met_by_hdf5_itself(tmp_path: Path) -> None:
         "    print(error)\n"
     )
     command = [sys.executable, "-W", "error", "-c", code, tmp_path / "r.h5"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     assert "r.h5: the file would be larger than the file system or your limits allow" in done.stdout
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []

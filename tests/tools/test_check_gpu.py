@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupts import interrupts_obeyed
+from children import interrupts_obeyed
 
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -142,7 +142,7 @@ def check(cases: Path, notes: Path) -> Check:
             [*command, "--json", str(notes / "out" / "summary.json"), *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             cwd=cases,
             env=surroundings(notes, tool, **more),
         )
@@ -198,7 +198,7 @@ def test_groups_share_a_gpu_but_for_those_that_run_alone(cases: Path, notes: Pat
     meeting = (
         "import os, time\nfrom pathlib import Path\nimport pytest\n\nnotes = Path(os.environ['NOTES'])\n\n"
         "@pytest.mark.gpu\ndef test_meet():\n    (notes / Path(__file__).stem).touch()\n"
-        "    end = time.monotonic() + 60\n"
+        "    end = time.monotonic() + 240\n"
         "    while not all((notes / f'test_{name}').exists() for name in ('one', 'two')):\n"
         "        assert time.monotonic() < end\n        time.sleep(0.05)\n"
         "    time.sleep(0.5)\n    (notes / f'{Path(__file__).stem}-left').touch()\n"
@@ -320,7 +320,10 @@ def test_what_runs_when_the_time_is_over_is_ended_and_told(cases: Path, notes: P
     sleeping = "\n@pytest.mark.gpu\ndef test_long():\n    import time\n    time.sleep(600)\n"
     (cases / "test_long.py").write_text(PASSING + sleeping)
     (cases / "test_waiting.py").write_text(PASSING)
-    code, out, said = check("--gpus", "1", "--seconds", "10")
+    for limit in (5, 20, 80):  # the machine may be so busy that nothing is even begun
+        code, out, said = check("--gpus", "1", "--seconds", str(limit))
+        if "not even collected" not in said:
+            break
     assert (code, said) == (3, "")
     content = summary(notes)
     assert [Path(test).name for test in content["not_run"]] == ["test_waiting.py::test_it"]
@@ -329,7 +332,7 @@ def test_what_runs_when_the_time_is_over_is_ended_and_told(cases: Path, notes: P
     rows = by_name(content)
     assert (rows["waiting"]["not_run"], rows["waiting"]["verdict"]) == (1, "not run")
     assert (rows["long"]["passed"] + rows["long"]["unfinished"], rows["long"]["verdict"]) == (2, "unfinished")
-    assert content["seconds"] < 60
+    assert content["seconds"] < limit + 60
     assert "UNFINISHED 2 tests from " in out
 
 
@@ -358,7 +361,7 @@ def test_an_interrupted_run_ends_every_process_and_keeps_what_is_known(cases: Pa
         try:
             wait_until(note.exists)
             process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=240)
         finally:
             process.send_signal(signal.SIGINT)
     assert process.returncode == 1
@@ -374,7 +377,7 @@ def test_an_interrupted_run_ends_every_process_and_keeps_what_is_known(cases: Pa
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, str]]
 def describe(repository: Path, tmp_path: Path) -> Run:
     def run(*arguments: str, root: Path = tmp_path) -> tuple[int, str]:
         command = [sys.executable, str(repository / "tools" / "describe_datasets.py"), "--root", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert done.stdout == ""
         return done.returncode, done.stderr
 
@@ -153,7 +153,7 @@ def test_readme_of_this_repository_tells_the_checksums(repository: Path, describ
 def test_git_does_not_ignore_the_models(repository: Path, name: str) -> None:
     command = ["git", "-C", str(repository), "check-ignore", "--quiet", "--no-index", f"datasets/{name}"]
     try:
-        code = subprocess.run(command, timeout=60, check=False).returncode
+        code = subprocess.run(command, timeout=240, check=False).returncode
     except FileNotFoundError:
         pytest.skip("git is not installed")
     if code == 128:

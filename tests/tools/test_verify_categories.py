@@ -16,7 +16,7 @@ TRUTH = b"2\n3\n5\n"
 
 def run_script(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture

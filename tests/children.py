@@ -1,12 +1,13 @@
-"""Whether processes that tests start end at an interrupt, whatever the process that runs the tests does."""
+"""Processes that tests start: whether they end at an interrupt, and what they take of the processors' time."""
 
 from __future__ import annotations
 
+import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["interrupts_ignored", "interrupts_obeyed"]
+__all__ = ["interrupts_ignored", "interrupts_obeyed", "processor_time"]
 
 
 @contextmanager
@@ -31,3 +32,19 @@ def _own_action(action: signal._HANDLER) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def processor_time() -> Iterator[Callable[[], float]]:
+    """Measure the seconds that processes take of processors, from their start to their end within; others may be busy.
+
+    Yields what returns them, afterwards.
+    """
+    before = _spent()
+    yield lambda: after - before
+    after = _spent()
+
+
+def _spent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
