@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiled import prune
 from gpu import processes, why_no_gpu
 from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+SLOW_LEFT_OUT = "tests marked slow are left out (--all runs them)"
 
 # The first example of a test may wait for numba, hence no deadline and no complaint about slow data.
 settings.register_profile("local", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
@@ -24,8 +26,42 @@ def pytest_xdist_auto_num_workers() -> int:
     return processes(why_no_gpu(), os.cpu_count() or 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked gpu where there is no GPU, saying why."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --all."""
+    parser.addoption("--all", action="store_true", help="run the tests marked slow, too")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remove what has long been of no use from the cache of what tests compile; once, not in each process."""
+    if not hasattr(session.config, "workerinput"):
+        prune()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which tests are run."""
+    return f"tier: {'all tests' if config.getoption('--all') else SLOW_LEFT_OUT}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say it also where there is no header."""
+    if not config.getoption("--all"):
+        terminalreporter.write_line(f"note: {SLOW_LEFT_OUT}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked slow unless all are asked for, and skip those marked gpu where there is no GPU."""
+    if not config.getoption("--all"):
+        config.hook.pytest_deselected(items=[item for item in items if _is_slow(item)])
+        items[:] = [item for item in items if not _is_slow(item)]
+    _skip_without_gpu(items)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Tests marked gpu are none of them: without a GPU they take no time, and with one they are wanted."""
+    return item.get_closest_marker("slow") is not None and item.get_closest_marker("gpu") is None
+
+
+def _skip_without_gpu(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = why_no_gpu() if marked else None
     if reason:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,3 +60,47 @@ def test_tests_share_the_processors_but_no_gpu(no_gpu: str | None, processors: i
 @pytest.mark.gpu
 def test_gpu_tests_run_only_where_there_is_a_gpu() -> None:
     assert why_no_gpu() is None
+
+
+# ---- Tiers ---------------------------------------------------------------------------------------------------------
+
+TIERS = """\
+import pytest
+
+def test_fast(): pass
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_on_gpu(): pass
+"""
+
+
+@pytest.fixture
+def project(repository: Path, tmp_path: Path) -> Path:
+    """A copy of the project with a few tests of its own."""
+    (tmp_path / "tests").mkdir()
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/gpu.py", "tests/compiled.py"):
+        shutil.copy(repository / name, tmp_path / name)
+    (tmp_path / "tests" / "test_tiers.py").write_text(TIERS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("more", [(), ("tests/test_tiers.py",), ("--numprocesses", "1")], ids=" ".join)
+@pytest.mark.parametrize("everything", [False, True])
+def test_slow_tests_run_only_where_all_are_asked_for(
+    project: Path, repository: Path, more: tuple[str, ...], everything: bool
+) -> None:
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *more, *["--all"][:everything]]
+    environment = os.environ | {"PYTHONPATH": str(repository), "SPARSENN_CACHE": str(project / "cache")}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=240)
+    assert done.returncode == 0, done.stdout
+    assert ("::test_slow" in done.stdout) == everything
+    assert "::test_on_gpu" in done.stdout
+    header, _, rest = done.stdout.partition("::test_fast")
+    assert ("tier: all tests" in header) == everything
+    assert ("tier: tests marked slow are left out (--all runs them)" in header) == (not everything)
+    assert ("note: tests marked slow are left out (--all runs them)" in rest) == (not everything)
+    assert rest.splitlines()[-1].startswith(f"{'=' * 5}")

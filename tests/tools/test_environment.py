@@ -126,6 +126,19 @@ def test_tests_take_their_extra_and_run_in_the_root(project: Path, tmp_path: Pat
     assert len(steps(project)) == 3
 
 
+@pytest.mark.parametrize("arguments", [(), ("--all",)])
+def test_without_a_choice_of_tests_they_are_spread_over_the_processors(
+    project: Path, arguments: tuple[str, ...]
+) -> None:
+    out = run(project, "test", *arguments)[1]
+    assert out.startswith(
+        f"ran in {project}: -m pytest {''.join(f'{each} ' for each in arguments)}--numprocesses auto "
+    )
+    assert (
+        run(project, "test", *arguments, "FILE")[1] == f"ran in {project}: -m pytest {' '.join((*arguments, 'FILE'))}\n"
+    )
+
+
 def test_tests_after_the_program_add_the_extra_only(project: Path) -> None:
     run(project, "sparsenn")
     assert "extra: test" in run(project, "test")[2]
