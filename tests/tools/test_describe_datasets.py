@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -21,13 +23,23 @@ MODELS = ("lenet86.h5", "lenet86-pruned.h5")
 Run = Callable[..., tuple[int, str]]
 
 
+@pytest.fixture(scope="module")
+def tool(repository: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("describe_datasets", repository / "tools" / "describe_datasets.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
-def describe(repository: Path, tmp_path: Path) -> Run:
+def describe(tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: str, root: Path = tmp_path) -> tuple[int, str]:
-        command = [sys.executable, str(repository / "tools" / "describe_datasets.py"), "--root", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-        assert done.stdout == ""
-        return done.returncode, done.stderr
+        code = tool.main(["--root", str(root), *arguments])
+        out, said = capsys.readouterr()
+        assert out == ""
+        return code, said
 
     return run
 
@@ -128,6 +140,13 @@ def test_faulty_markers(readme: Path, describe: Run, text: str, told: str) -> No
     assert code == 2
     assert told in said
     assert readme.read_text() == text
+
+
+def test_as_a_program_it_does_the_same(tool: ModuleType, readme: Path, describe: Run) -> None:
+    put_model(readme)
+    command = [sys.executable, str(tool.__file__), "--root", str(readme.parents[1])]
+    done = subprocess.run([*command, "--check"], capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", describe("--check")[1])
 
 
 def test_faulty_files(readme: Path, describe: Run) -> None:
