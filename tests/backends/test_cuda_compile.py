@@ -17,9 +17,6 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs the NVRTC packages of s
 KERNELS = Path(cuda.__file__).parent / "kernels"
 SOURCES = sorted(str(path.relative_to(KERNELS)) for path in KERNELS.rglob("*.cu"))
 ARCHITECTURES = ("sm_80", "sm_90")
-COMPILES = "test_kernel_compiles_cleanly["
-"""What names of tests begin with that compile a source."""
-
 SERIALIZED = "conv2d/42_warpgroup_half.cu"
 """Multiplies by instructions that go on by themselves, unless the compiler sees a reason to wait for each."""
 
@@ -27,26 +24,12 @@ for found in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
     importlib.import_module(found.name)  # modules declare the programs that they use
 
 
-@pytest.fixture(scope="module")
-def compilations(request):
-    """Compilations of all builds of the sources that are asked for, by source and architecture.
-
-    All are begun at once, on all processors: the compiler takes one for each.
-    """
-    asked = [item.callspec.params for item in request.session.items if item.name.startswith(COMPILES)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {(each["source"], each["arch"]): list(begun(pool, **each)) for each in asked}
-        pool.shutdown(cancel_futures=True)
-
-
-def begun(pool, source, arch):
-    """The defines of each build for an architecture, and its compilation; none where it is for another one only."""
-    text = source_text(source)
+def builds_of(source, arch):
+    """The defines of each build for an architecture, and what it is compiled for; none where another one is meant."""
     for program in programs_of(source):
         if program.architecture is None or arch == ARCHITECTURES[-1]:
             for defines in program.builds():
-                options = [*COMPILE_OPTIONS, *define_options(defines)]
-                yield defines, pool.submit(compile_log, text, source, program.architecture or arch, options)
+                yield defines, program.architecture or arch
 
 
 def programs_of(source):
@@ -55,15 +38,20 @@ def programs_of(source):
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("source", SOURCES)
-def test_kernel_compiles_cleanly(source, arch, compilations):
+def test_kernel_compiles_cleanly(source, arch):
     assert programs_of(source), f"{source} is not declared: see `sparsenn.backends.cuda.loader.program`"
-    builds = compilations[source, arch]
+    builds, text = list(builds_of(source, arch)), source_text(source)
     if not builds:
         pytest.skip("its instructions are those of another architecture")
-    for defines, compilation in builds:
-        done, log = compilation.result()
-        assert done, f"{defines}: {log}"
-        assert faults(log) == [], defines
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        begun = [
+            pool.submit(compile_log, text, source, target, [*COMPILE_OPTIONS, *define_options(defines)])
+            for defines, target in builds
+        ]
+        for (defines, _), compilation in zip(builds, begun, strict=True):
+            done, log = compilation.result()
+            assert done, f"{defines}: {log}"
+            assert faults(log) == [], defines
 
 
 def test_declared_programs_have_a_source():

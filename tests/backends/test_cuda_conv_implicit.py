@@ -16,6 +16,7 @@ from convolutions import (
 from emulation import EmulationError, emulated
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
@@ -120,7 +121,7 @@ def test_channels_come_last(case, dtype, rng):
 
 @cases
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("stages", rest_slow([2, 4]))
 def test_pixels_that_channels_last_meet_their_filters(case, dtype, stages, rng):
     count, geometry = case
     given = drawn_numbers(rng, count, geometry, dtype)
@@ -131,7 +132,7 @@ def test_pixels_that_channels_last_meet_their_filters(case, dtype, stages, rng):
     assert conflicts < 0.07
 
 
-@pytest.mark.parametrize("name", ["strips", "odd", "strided", "pointwise", "even"])
+@pytest.mark.parametrize("name", rest_slow(["strips", "odd", "strided", "pointwise", "even"], fast=2))
 def test_channels_last_in_strips_and_parts(name, rng):
     count, geometry = CASES[name]
     given = drawn_numbers(rng, count, geometry, np.float16)
@@ -140,7 +141,7 @@ def test_channels_last_in_strips_and_parts(name, rng):
         assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
 
 
-@pytest.mark.parametrize("tile", channels_last.TILES, ids=str)
+@pytest.mark.parametrize("tile", rest_slow(channels_last.TILES), ids=str)
 def test_tiles_of_channels_last(tile, rng):
     geometry = Geometry(120, 14, 14, 130, (3, 3), **SAME)
     given = drawn_numbers(rng, 1, geometry, np.float16)
@@ -151,14 +152,17 @@ def test_tiles_of_channels_last(tile, rng):
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("if (early_taps() < 1) bring_all<1>();", ""),
-        ("return shape.taps() - STAGES + 1;", "return shape.taps();"),
-        ("CHANNELS_LAST ? chunks : channels", "channels"),
-        ("entries[i].x < 0 ? 0 : 16", "16"),
-        ("chunk + (tap >= 0)", "chunk + 1"),
-        ("which) * shape.plane()", "which)"),
-    ],
+    rest_slow(
+        [
+            ("if (early_taps() < 1) bring_all<1>();", ""),
+            ("return shape.taps() - STAGES + 1;", "return shape.taps();"),
+            ("CHANNELS_LAST ? chunks : channels", "channels"),
+            ("entries[i].x < 0 ? 0 : 16", "16"),
+            ("chunk + (tap >= 0)", "chunk + 1"),
+            ("which) * shape.plane()", "which)"),
+        ],
+        fast=2,
+    ),
 )
 def test_a_fault_planted_in_channels_last_is_noticed(right, wrong, rng):
     ways = ((kernel, seed) for kernel in ((1, 1), (2, 2)) for seed in range(3))
@@ -198,7 +202,7 @@ def test_halves_as_they_come(case, paired, rng):
 
 
 @kinds
-@pytest.mark.parametrize("strip", [8, 16, 21])
+@pytest.mark.parametrize("strip", rest_slow([8, 16, 21]))
 @pytest.mark.parametrize("name", ["strips", "odd", "strided"])
 def test_outputs_in_strips(kind, strip, name, rng):
     count, geometry = CASES[name]
@@ -208,7 +212,7 @@ def test_outputs_in_strips(kind, strip, name, rng):
 
 
 @kinds
-@pytest.mark.parametrize("name", ["pointwise", "even"])
+@pytest.mark.parametrize("name", rest_slow(["pointwise", "even"]))
 def test_channels_in_parts(kind, name, rng):
     count, geometry = CASES[name]
     given = drawn_numbers(rng, count, geometry)
@@ -217,6 +221,7 @@ def test_channels_in_parts(kind, name, rng):
         assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
 
 
+@pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("number", [0, 2])
 def test_large_tiles(kind, number, rng):
@@ -260,14 +265,17 @@ def test_infinities_come_out_as_in_float32(rng):
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("source.leave();", ""),
-        ("bring_all<4>();\n", "\n"),
-        ("unit ^ key", "unit"),
-        ("with_number(place, down / shape.stride_down", "with_number(place, down * shape.stride_down"),
-        ("bands > 1 && number % 2", "bands > 2"),
-        ("pixel.x + 4 <= row_end", "true"),
-    ],
+    rest_slow(
+        [
+            ("source.leave();", ""),
+            ("bring_all<4>();\n", "\n"),
+            ("unit ^ key", "unit"),
+            ("with_number(place, down / shape.stride_down", "with_number(place, down * shape.stride_down"),
+            ("bands > 1 && number % 2", "bands > 2"),
+            ("pixel.x + 4 <= row_end", "true"),
+        ],
+        fast=2,
+    ),
 )
 def test_a_planted_fault_is_noticed(right, wrong, rng):
     geometry = Geometry(100, 9, 7, 16, (2, 2), (2, 2), (1, 1))

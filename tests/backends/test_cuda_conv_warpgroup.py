@@ -18,6 +18,7 @@ from emulation import EmulationError, emulated
 from hypothesis import example
 from hypothesis import given as drawn
 from hypothesis import strategies as st
+from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import FITS, KINDS, LAYING_OUT, RUNGS, SOURCES
@@ -139,7 +140,9 @@ def test_halves_as_they_come(case, rng):
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [(HALF, shape) for shape in SHAPES[HALF]] + [(kind, SHAPES[kind][-1]) for kind in (TF32, FLOAT32)],
+    rest_slow(
+        [(kind, SHAPES[kind][-1]) for kind in KINDS.values()] + [(HALF, shape) for shape in SHAPES[HALF][:-1]], 3
+    ),
 )
 def test_every_shape_of_tile(kind, shape, rng):
     tile = Tile(*shape, 4 if kind is HALF else 3, 3, 1)
@@ -150,7 +153,7 @@ def test_every_shape_of_tile(kind, shape, rng):
 
 
 @pytest.mark.parametrize("number", STEPS)
-@pytest.mark.parametrize("blocks", [1, 100])
+@pytest.mark.parametrize("blocks", rest_slow([1, 100]))
 def test_any_share_of_the_tiles_and_of_the_channels(number, blocks, rng):
     count, geometry = CASES["ragged"]
     given = drawn_numbers(rng, count, geometry, np.float16)
@@ -203,29 +206,35 @@ def test_numbers_that_are_none_stay_none(rng):
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("barrier_wait(memory.full + position.stage.stage * BARRIER_BYTES, position.stage.parity);", ""),
-        ("barrier_wait(memory.band_full + position.band.stage * BARRIER_BYTES, position.band.parity);", ""),
-        ("barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
-        ("barrier_wait(memory.band_empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
-        ("await_products<1>();", "await_products<2>();"),
-        ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, true, band_ends)"),
-        ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, false)"),
-        ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, true)"),
-        ("release(memory, stage, band, true, true)", "release(memory, stage, band, true, false)"),
-        ("const int first = number * shape.chunk_slabs();", "const int first = (number + 2) * shape.chunk_slabs();"),
-        ("x < shape.out_width && y < shape.out_height", "x + 1 < shape.out_width && y < shape.out_height"),
-        ("memory.bands + column * COLUMNS * 16", "memory.bands"),
-        ("odd ? sums[i] : sums[i + 4], 1", "odd ? sums[i + 4] : sums[i], 1"),
-        ("row + shape.apart_down * shape.pitch", "row + shape.pitch"),
-        ("row = chunk_ends ? 0 : row_ends", "row = row_ends"),
-        ("seen + TAPS * shape.apart_across", "seen + TAPS"),
-        ("seen + tap * shape.apart_across", "seen + tap"),
-        ("own + tap * TAP_UNITS", "own"),
-        ("rows[group] += SLAB_UNITS;", ""),
-        ("place + i / RUNS * 16 + i % RUNS * RUN", "place + i / RUNS * 16"),
-        ("shape.by_tall.divide(row)", "row / (shape.tall + 1)"),
-    ],
+    rest_slow(
+        [
+            ("barrier_wait(memory.full + position.stage.stage * BARRIER_BYTES, position.stage.parity);", ""),
+            ("barrier_wait(memory.band_full + position.band.stage * BARRIER_BYTES, position.band.parity);", ""),
+            ("barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
+            ("barrier_wait(memory.band_empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
+            ("await_products<1>();", "await_products<2>();"),
+            ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, true, band_ends)"),
+            ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, false)"),
+            ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, true)"),
+            ("release(memory, stage, band, true, true)", "release(memory, stage, band, true, false)"),
+            (
+                "const int first = number * shape.chunk_slabs();",
+                "const int first = (number + 2) * shape.chunk_slabs();",
+            ),
+            ("x < shape.out_width && y < shape.out_height", "x + 1 < shape.out_width && y < shape.out_height"),
+            ("memory.bands + column * COLUMNS * 16", "memory.bands"),
+            ("odd ? sums[i] : sums[i + 4], 1", "odd ? sums[i + 4] : sums[i], 1"),
+            ("row + shape.apart_down * shape.pitch", "row + shape.pitch"),
+            ("row = chunk_ends ? 0 : row_ends", "row = row_ends"),
+            ("seen + TAPS * shape.apart_across", "seen + TAPS"),
+            ("seen + tap * shape.apart_across", "seen + tap"),
+            ("own + tap * TAP_UNITS", "own"),
+            ("rows[group] += SLAB_UNITS;", ""),
+            ("place + i / RUNS * 16 + i % RUNS * RUN", "place + i / RUNS * 16"),
+            ("shape.by_tall.divide(row)", "row / (shape.tall + 1)"),
+        ],
+        fast=4,
+    ),
 )
 def test_a_planted_fault_is_noticed(right, wrong, rng):
     ways = product((((2, 2), 2, 2), ((2, 2), 2, 1), ((1, 1), 4, 1)), range(5))

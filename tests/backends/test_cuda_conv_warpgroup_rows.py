@@ -8,6 +8,7 @@ from convolutions import assert_near_conv2d, drawn_numbers, geometries, launched
 from emulation import EmulationError, emulated
 from hypothesis import given as drawn
 from hypothesis import strategies as st
+from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, warpgroup, warpgroup_rows
 from sparsenn.backends.cuda.conv.warpgroup_plan import arranged
@@ -77,7 +78,7 @@ def test_pixels_meet_their_filters(name, way, dtype, rng):
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
 
 
-@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("columns", rest_slow(COLUMNS, fast=2))
 def test_every_number_of_columns(columns, rng):
     geometry = Geometry(20, 3, columns + 40, 10, (2, 3), **SAME)
     given = drawn_numbers(rng, 2, geometry, np.float16)
@@ -112,45 +113,51 @@ def test_bias_and_activation(rng):
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("barrier_wait(memory.full + coming.stage * BARRIER_BYTES, coming.parity);", ";"),
-        ("barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
-        ("barrier_wait(memory.filters_full, 0);", ""),
-        ("ring.await(memory, number + shape.reach_down() + 1);", "ring.await(memory, number + shape.reach_down());"),
-        ("ring.give_back(memory, number);", "ring.give_back(memory, min(number + 1, ring.come));"),
-        ("ring.give_back(memory, next);", ""),
-        ("slot < SLOTS ? slot : slot - SLOTS;\n    }\n    await_sums", "slot;\n    }\n    await_sums"),
-        ("slot += shape.apart_down;", "slot += 1;"),
-        ("tap * APART * MATRIX_BYTES", "tap * MATRIX_BYTES"),
-        ("left += TAPS * (TAP_BYTES / 16);", ""),
-        ("step * 2 * UNIT_BYTES", "step * UNIT_BYTES"),
-        ("y < shape.out_height && image < shape.count", "image < shape.count"),
-        ("y < shape.out_height && image < shape.count", "y < shape.out_height"),
-        ("y >= 0 && y < shape.height && line.image < shape.count", "y >= 0 && y < shape.height"),
-        ("y >= 0 && y < shape.height && line.image < shape.count", "y < shape.height && line.image < shape.count"),
-        ("if (channel < channels) load_row", "load_row"),
-        ("x < 0 || x >= columns", "x >= columns"),
-        ("x < 0 || x >= columns", "x < 0"),
-        ("x + 2 * i + j < columns", "true"),
-        ("place.wanted ? at - eighth * EIGHTH : MATRICES", "at - eighth * EIGHTH"),
-        ("static_cast<unsigned>(matrix) < MATRICES", "matrix < MATRICES"),
-        ("static_cast<unsigned>(matrix) < MATRICES", "matrix >= 0"),
-        ("matrix >= EIGHTH && eighth < 7", "false"),
-        ("matrix >= EIGHTH && eighth < 7", "matrix >= EIGHTH"),
-        ("matrix < REACH && eighth > 0", "false"),
-        ("matrix < REACH && eighth > 0", "matrix < REACH"),
-        ("wanted(number < ALL)", "wanted(true)"),
-        ("column + 4 * i * RUN < shape.out_width", "true"),
-        ("i < EVEN ? own[2 * i]", "i <= EVEN ? own[2 * i]"),
-        ("own[2 * i + PIECES % 2]", "own[2 * i]"),
-        ("quarter.share(2, lane / 2);", "quarter.share(2, lane % 2);"),
-        (
-            "upper_halves(left, right) : lower_halves(left, right)",
-            "upper_halves(right, left) : lower_halves(left, right)",
-        ),
-        ("end = last + shape.reach_down();", "end = last;"),
-        ("min(number, more)", "0"),
-    ],
+    rest_slow(
+        [
+            ("barrier_wait(memory.full + coming.stage * BARRIER_BYTES, coming.parity);", ";"),
+            ("barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
+            ("barrier_wait(memory.filters_full, 0);", ""),
+            (
+                "ring.await(memory, number + shape.reach_down() + 1);",
+                "ring.await(memory, number + shape.reach_down());",
+            ),
+            ("ring.give_back(memory, number);", "ring.give_back(memory, min(number + 1, ring.come));"),
+            ("ring.give_back(memory, next);", ""),
+            ("slot < SLOTS ? slot : slot - SLOTS;\n    }\n    await_sums", "slot;\n    }\n    await_sums"),
+            ("slot += shape.apart_down;", "slot += 1;"),
+            ("tap * APART * MATRIX_BYTES", "tap * MATRIX_BYTES"),
+            ("left += TAPS * (TAP_BYTES / 16);", ""),
+            ("step * 2 * UNIT_BYTES", "step * UNIT_BYTES"),
+            ("y < shape.out_height && image < shape.count", "image < shape.count"),
+            ("y < shape.out_height && image < shape.count", "y < shape.out_height"),
+            ("y >= 0 && y < shape.height && line.image < shape.count", "y >= 0 && y < shape.height"),
+            ("y >= 0 && y < shape.height && line.image < shape.count", "y < shape.height && line.image < shape.count"),
+            ("if (channel < channels) load_row", "load_row"),
+            ("x < 0 || x >= columns", "x >= columns"),
+            ("x < 0 || x >= columns", "x < 0"),
+            ("x + 2 * i + j < columns", "true"),
+            ("place.wanted ? at - eighth * EIGHTH : MATRICES", "at - eighth * EIGHTH"),
+            ("static_cast<unsigned>(matrix) < MATRICES", "matrix < MATRICES"),
+            ("static_cast<unsigned>(matrix) < MATRICES", "matrix >= 0"),
+            ("matrix >= EIGHTH && eighth < 7", "false"),
+            ("matrix >= EIGHTH && eighth < 7", "matrix >= EIGHTH"),
+            ("matrix < REACH && eighth > 0", "false"),
+            ("matrix < REACH && eighth > 0", "matrix < REACH"),
+            ("wanted(number < ALL)", "wanted(true)"),
+            ("column + 4 * i * RUN < shape.out_width", "true"),
+            ("i < EVEN ? own[2 * i]", "i <= EVEN ? own[2 * i]"),
+            ("own[2 * i + PIECES % 2]", "own[2 * i]"),
+            ("quarter.share(2, lane / 2);", "quarter.share(2, lane % 2);"),
+            (
+                "upper_halves(left, right) : lower_halves(left, right)",
+                "upper_halves(right, left) : lower_halves(left, right)",
+            ),
+            ("end = last + shape.reach_down();", "end = last;"),
+            ("min(number, more)", "0"),
+        ],
+        fast=4,
+    ),
 )
 def test_a_planted_fault_is_noticed(right, wrong, rng):
     assert any(is_noticed(loaded, seed, (right, wrong), rng) for seed in range(5) for loaded in (True, False))

@@ -5,6 +5,7 @@ import pytest
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import rest_slow
 
 from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.gemm import tensor
@@ -96,7 +97,9 @@ def test_lanes_hold_what_the_instructions_multiply(kind, shape, seed, rng):
 
 @kinds
 @pytest.mark.parametrize(
-    "tile", [Tile(64, 64, 2, 2, slices=2, stages=2), Tile(128, 32, 4, 1), Tile(32, 128, 1, 4, stages=4)], ids=str
+    "tile",
+    rest_slow([Tile(64, 64, 2, 2, slices=2, stages=2), Tile(128, 32, 4, 1), Tile(32, 128, 1, 4, stages=4)]),
+    ids=str,
 )
 def test_sums_in_several_hands(kind, tile, rng):
     a, b = matrices(rng, 150, 136, 7 * kind.terms + 8, factor(kind), integers=True)

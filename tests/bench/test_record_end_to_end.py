@@ -64,6 +64,7 @@ def test_caches_are_new_for_each_first_run_and_kept_for_the_others(
     assert result.cells()[0][:2] == ["1024 × 2, 20 inputs", "compiled in the run"]
 
 
+@pytest.mark.slow
 def test_a_run_is_a_process_of_its_own_and_tells_its_parts(problem: Path) -> None:
     found = record_end_to_end.run(problem, "cpu", {})
     assert set(found["seconds"]) == {*record_end_to_end.PARTS, "total"}
@@ -71,6 +72,7 @@ def test_a_run_is_a_process_of_its_own_and_tells_its_parts(problem: Path) -> Non
     assert (found["inputs"], found["verified"]) == (20, True)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_the_recording(tmp_path: Path) -> None:
     (tmp_path / "broken.h5").write_text("no HDF5")
     with pytest.raises(SystemExit, match=r"sparsenn infer .*broken\.h5 .* ended with 2: error: "):

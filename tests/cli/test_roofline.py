@@ -88,6 +88,7 @@ def test_ceilings_are_measured_once(run: Run, measured: list[int]) -> None:
     assert len(measured) == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_ceilings_is_told_and_measured_anew(spawn: Spawn, tmp_path: Path) -> None:
     kept = tmp_path / "cache" / "ceilings.json"
     kept.parent.mkdir()

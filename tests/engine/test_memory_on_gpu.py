@@ -46,7 +46,10 @@ class Device:
         return on_stand_in(plan(network, inputs, device="cpu", **options), self.cupy)
 
 
-@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.alone])])
+ON_A_GPU = (pytest.mark.gpu, pytest.mark.alone)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=ON_A_GPU)])
 def device(request, monkeypatch):
     if request.param == "cuda":
         return Device("cuda", import_module("cupy"), 200_000, 192 * MIB)
@@ -113,7 +116,16 @@ def parts(result):
     return [array.tobytes() for array in (outputs.indptr, outputs.indices, outputs.expanded_values())]
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+OF_THE_STAND_IN = [name for name, (_, kernel, options) in PROBLEMS.items() if kernel == "auto" or options]
+"""The stand-in computes with its own kernels: what differs by the kernel alone is the same to it."""
+
+
+@pytest.mark.parametrize(
+    ("device", "problem"),
+    [("stand-in", problem) for problem in OF_THE_STAND_IN]
+    + [pytest.param("cuda", problem, marks=ON_A_GPU) for problem in PROBLEMS],
+    indirect=["device"],
+)
 @WAYS
 def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeypatch, device, way, problem):
     make, kernel, options = PROBLEMS[problem]

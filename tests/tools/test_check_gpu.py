@@ -194,6 +194,7 @@ def test_groups_are_spread_over_the_gpus_and_one_at_a_time_runs_on_each(cases: P
     assert last.startswith("131 tests: 131 passed, 0 failed, 0 skipped, 0 not run, on GPU 0, 1 in ")
 
 
+@pytest.mark.slow
 def test_groups_share_a_gpu_but_for_those_that_run_alone(cases: Path, notes: Path, check: Check) -> None:
     meeting = (
         "import os, time\nfrom pathlib import Path\nimport pytest\n\nnotes = Path(os.environ['NOTES'])\n\n"
@@ -218,6 +219,7 @@ def test_groups_share_a_gpu_but_for_those_that_run_alone(cases: Path, notes: Pat
     assert content["groups"][-1]["file"].endswith("test_alone.py")
 
 
+@pytest.mark.slow
 def test_every_name_reaches_pytest_as_it_is(cases: Path, notes: Path, check: Check) -> None:
     names = ["a b", "it's", '"quoted"', "[x]", "$(touch NOTES)", "a::b", "a/b", "@file", "-k", "é", "semi;colon", "\\"]
     (cases / "test_names.py").write_text(
@@ -257,6 +259,7 @@ def test_failures_and_crashes_are_told_and_the_rest_is_counted(cases: Path, note
     assert out.splitlines()[-1].startswith("8 tests: 3 passed, 4 failed, 1 skipped, 0 not run, on GPU 0, 1 in ")
 
 
+@pytest.mark.slow
 def test_a_clean_run_tells_the_kernels_that_it_saw(cases: Path, notes: Path, check: Check, repository: Path) -> None:
     (cases / "test_first.py").write_text(LAUNCHING.format(source="01_naive", kernel="spmspm"))
     (cases / "test_second.py").write_text(LAUNCHING.format(source="08_tile", kernel="tile"))
@@ -285,6 +288,7 @@ def test_a_clean_run_tells_the_kernels_that_it_saw(cases: Path, notes: Path, che
     assert "memcheck: 3 of 4 groups clean, 4 kernels in clean groups only" in out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_reports_flag_a_group_and_its_kernels(cases: Path, notes: Path, check: Check) -> None:
     (cases / "test_hazard.py").write_text(LAUNCHING.format(source="01_naive", kernel="spmspm"))
     (cases / "test_cut.py").write_text(LAUNCHING.format(source="08_tile", kernel="tile"))
@@ -316,6 +320,7 @@ def test_reports_flag_a_group_and_its_kernels(cases: Path, notes: Path, check: C
     assert "racecheck: 1 of 4 groups clean" in out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_what_runs_when_the_time_is_over_is_ended_and_told(cases: Path, notes: Path, check: Check) -> None:
     sleeping = "\n@pytest.mark.gpu\ndef test_long():\n    import time\n    time.sleep(600)\n"
     (cases / "test_long.py").write_text(PASSING + sleeping)
@@ -336,6 +341,7 @@ def test_what_runs_when_the_time_is_over_is_ended_and_told(cases: Path, notes: P
     assert "UNFINISHED 2 tests from " in out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_every_process_and_keeps_what_is_known(cases: Path, notes: Path) -> None:
     (cases / "test_stuck.py").write_text(
         "import os, signal, subprocess, time\nfrom pathlib import Path\nimport pytest\n\n"
