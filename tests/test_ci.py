@@ -16,7 +16,15 @@ TOOLS = ("sparsenn", "check", "test")
 PLAIN = ("README.md", "sparsenn/engine/plan.py", "tests/test_plain.py")
 FOR_SLOW = (
     *("pyproject.toml", "tools/check", "tools/other", "datasets/model.h5", "sparsenn/datasets/radixnet.py"),
-    *("kernels/a.cu", "kernels/b.cuh", "tests/io/test_slow.py", "tests/emulation.py", "tests/emulation.h"),
+    *(
+        "bench/record.py",
+        "sparsenn/backends/cuda/loader.py",
+        "kernels/a.cu",
+        "kernels/b.cuh",
+        "tests/io/test_slow.py",
+        "tests/emulation.py",
+        "tests/emulation.h",
+    ),
 )
 """Files that no slow test looks at, and others."""
 
