@@ -218,6 +218,11 @@ extern "C" void add_region(const void* first, int64_t size) {
     emulated::regions.emplace_back(start, start + size);
 }
 
+// Reads of shared memory, and how often they had to wait for another's banks.
+inline long conflicts = 0, reads = 0;
+extern "C" long bank_conflicts() { return conflicts; }
+extern "C" long bank_reads() { return reads; }
+
 // ---- What CUDA C++ has built in -----------------------------------------------------------------------------------
 
 template <class To, class From>
@@ -233,6 +238,11 @@ inline size_t __cvta_generic_to_shared(const void* place) { return static_cast<c
 inline void __syncthreads() { emulated::pause(emulated::AT_BLOCK); }
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* counter, unsigned value) { return (*counter += value) - value; }
+inline unsigned atomicMax(unsigned* place, unsigned value) {
+    const unsigned before = *place;
+    *place = max(before, value);
+    return before;
+}
 template <class Number>
 Number __ldcg(const Number* from) { return *from; }
 template <class Number>

@@ -31,6 +31,7 @@ STAND_INS = {
     "gemm/instructions.cuh": "emulation_instructions.h",
     "barriers.cuh": "emulation_barriers.h",
     "conv2d/warpgroup_instructions.cuh": "emulation_warpgroups.h",
+    "images/numbers.cuh": "emulation_numbers.h",
 }
 """What is included in the place of a header's own lines."""
 

@@ -36,10 +36,6 @@ inline void check_shared(unsigned place, unsigned size) {
 }
 
 // Eight places of 16 bytes are read at a time, unless two of them that differ are in the same banks.
-inline long conflicts = 0, reads = 0;
-extern "C" long bank_conflicts() { return conflicts; }
-extern "C" long bank_reads() { return reads; }
-
 inline void count_conflicts(const unsigned* const* places) {
     int most = 0;
     for (unsigned bank = 0; bank < 8; ++bank) {

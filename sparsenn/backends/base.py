@@ -310,8 +310,11 @@ class Backend(Protocol):
         """
         ...
 
-    def all_finite(self, features: Features) -> bool:
-        """Return whether features on the device hold no infinity and no NaN; waits for the device."""
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Return the size of the largest finite number of features on the device, and whether all are finite.
+
+        It looks at each number once, and waits for the device once. Without a finite number the size is 0.
+        """
         ...
 
 

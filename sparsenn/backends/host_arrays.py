@@ -1,18 +1,23 @@
-"""Rows from other libraries on the host: NumPy's arrays, what becomes one, and whatever speaks DLPack."""
+"""Arrays on the host: rows from other libraries that become NumPy's, and how large their numbers are."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.workers import chunks
 
-__all__ = ["HOST_DEVICES", "check_rows", "is_on_host", "rows_on_host"]
+__all__ = ["HOST_DEVICES", "check_rows", "is_on_host", "largest_number", "rows_on_host"]
 
 HOST_DEVICES = (1, 3)
 """DLPack's kDLCPU and kDLCUDAHost."""
+
+PIECE = 1 << 17
+"""Numbers that are looked at together: they stay in a core's cache, so that memory is read once."""
 
 
 def is_on_host(rows: Any) -> bool:
@@ -57,3 +62,17 @@ def check_rows(array: Array) -> Array:
     if array.dtype.kind not in "fiub":
         raise InputError(f"the rows are of type {array.dtype}; real numbers are needed")
     return array
+
+
+def largest_number(numbers: Array) -> tuple[float, bool]:
+    """Return the size of the largest finite number, 0 where there is none, and whether all are finite."""
+    flat = numbers.reshape(-1)
+    found = [_largest_of(flat[slice(*piece)]) for piece in chunks(flat.size, PIECE)]
+    return max((size for size, _ in found), default=0.0), all(finite for _, finite in found)
+
+
+def _largest_of(numbers: Array) -> tuple[float, bool]:
+    largest = max(float(numbers.max()), -float(numbers.min()))  # NaN if one is
+    if math.isfinite(largest):
+        return largest, True
+    return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0)), False

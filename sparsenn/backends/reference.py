@@ -19,7 +19,7 @@ from sparsenn.backends.base import (
     register,
 )
 from sparsenn.backends.dense import forward as forward_dense
-from sparsenn.backends.host_arrays import rows_on_host
+from sparsenn.backends.host_arrays import largest_number, rows_on_host
 from sparsenn.backends.images import prepared_as_they_are
 from sparsenn.backends.reference_images import forward_images
 from sparsenn.formats import CSR, Array, from_dense
@@ -157,9 +157,9 @@ class ReferenceBackend:
         counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
         return counts
 
-    def all_finite(self, features: Features) -> bool:
-        """Return whether all values are finite numbers."""
-        return bool(np.isfinite(features.values if isinstance(features, CSR) else features).all())
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers piece by piece."""
+        return largest_number(features.values if isinstance(features, CSR) else features)
 
 
 def _as_csr(features: Features) -> CSR:

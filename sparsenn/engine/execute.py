@@ -134,7 +134,7 @@ def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
     batches, categories = [], [np.zeros(0, np.int64)]
     first, size, too_many = 0, plan.batch_size, 0
     with PreparedSegments(plan) as weights:
-        run = _Run(plan, weights, clock, _Steps(progress, plan), HalfRange(plan.network))
+        run = _Run(plan, weights, clock, _Steps(progress, plan), HalfRange(plan.network, plan.backend))
         while first < plan.inputs:
             last = min(first + size, plan.inputs)
             counted = [_LayerTotal() for _ in plan.network]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, Variant
+from sparsenn.backends import Backend, Features, Variant
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
@@ -115,15 +113,16 @@ class HalfRange:
     Parameters
     ----------
     network : its layers are told apart by their numbers, counted from 0.
+    backend : of the device that the numbers are on.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, backend: Backend) -> None:
+        self.network, self.backend = network, backend
         self._reaches: dict[int, _Reach] = {}
 
-    def watch(self) -> RangeWatch:
-        """Return what watches over one batch of rows."""
-        return RangeWatch(self)
+    def watch(self, largest: float | None = None) -> RangeWatch:
+        """Return what watches over a batch of rows; no finite number of them exceeds `largest`, if that is known."""
+        return RangeWatch(self, largest)
 
     def reach(self, number: int) -> _Reach:
         """Return what is known of a layer's outputs; its weights are looked at once."""
@@ -140,11 +139,11 @@ class RangeWatch:
     Parameters
     ----------
     within : of the network.
+    largest : no finite number in flight exceeds it in size; None where that is not known.
     """
 
-    def __init__(self, within: HalfRange) -> None:
-        self._within = within
-        self._largest: float | None = None  # no finite number in flight exceeds it in size
+    def __init__(self, within: HalfRange, largest: float | None) -> None:
+        self._within, self._largest = within, largest
 
     def before(self, kernel: Variant, features: Features, first: int, last: int) -> int:
         """Look at what a launch in half precision is given; waits for the device where that is not known yet.
@@ -169,7 +168,7 @@ class RangeWatch:
         if kernel.precision != HALF_PRECISION:
             return last
         if self._largest is None or self._largest > HALF_MAX:
-            self._largest, _ = _largest_number(features)
+            self._largest, _ = self._within.backend.largest_number(features)
         if self._largest > HALF_MAX:
             raise NumericError(
                 f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the largest that precision "
@@ -194,7 +193,7 @@ class RangeWatch:
             One of them is infinite or NaN.
         """
         if kernel.precision == HALF_PRECISION:
-            self._largest, finite = _largest_number(features)
+            self._largest, finite = self._within.backend.largest_number(features)
             if not finite:
                 raise NumericError(
                     f"{_named(first, last)}: numbers went beyond 65,504, the largest that precision {HALF_PRECISION} "
@@ -234,21 +233,3 @@ class RangeWatch:
 def _named(first: int, last: int) -> str:
     """Return layers, counted from 0, in words."""
     return f"layer {first + 1}" if last == first + 1 else f"layers {first + 1} to {last}"
-
-
-def _largest_number(features: Features) -> tuple[float, bool]:
-    """Return the size of the largest finite number of features on any device, and whether all are finite."""
-    values = features.values if isinstance(features, CSR) else features
-    if not values.size:
-        return 0.0, True
-    with _device_of(values):
-        largest = max(float(values.max()), -float(values.min()))  # NaN if one is
-        if math.isfinite(largest):
-            return largest, True
-        finite = values[abs(values) < np.inf]
-        return max(float(finite.max()), -float(finite.min())) if finite.size else 0.0, False
-
-
-def _device_of(values: Any) -> AbstractContextManager[Any]:
-    """Return what makes an array's GPU the current one; NumPy's arrays name their device, and need nothing."""
-    return nullcontext() if isinstance(values.device, str) else values.device

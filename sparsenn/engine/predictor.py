@@ -68,7 +68,7 @@ class Predictor:
         self.backend, kernels = choose_kernels(network, device, kernel, precision)
         self._steps = tuple(self._prepared(kernels))
         self._images = any(kind_of(layer) == "image" for layer in network)
-        self._half_range = HalfRange(network)
+        self._half_range = HalfRange(network, self.backend)
         self._parts: dict[tuple[int, int], Any] = {}
 
     def _prepared(self, kernels: Kernels) -> Iterator[_Step]:
@@ -125,17 +125,18 @@ class Predictor:
         if placed.shape[1] != self.network.inputs:
             raise ShapeError(f"the rows have {placed.shape[1]} columns; the network takes {self.network.inputs}")
         if on_host:
-            if self._images and not self.backend.all_finite(placed):
+            largest, finite = self.backend.largest_number(placed) if self._images else (None, True)
+            if not finite:
                 raise InputError("a number of the rows is infinite or NaN; check where they come from")
-            return self.backend.fetch(self._run_watched(placed))
+            return self.backend.fetch(self._run_watched(placed, largest))
         values = placed
         for step in self._steps:
             values = step.run(values)
         return values
 
-    def _run_watched(self, values: Array) -> Array:
-        """Run all steps, and look whether numbers stay within half precision."""
-        watch = self._half_range.watch()
+    def _run_watched(self, values: Array, largest: float | None) -> Array:
+        """Run all steps, and look whether numbers stay within half precision; `largest` is known of the first."""
+        watch = self._half_range.watch(largest)
         for step in self._steps:
             first = step.first
             while first < step.last:

@@ -13,7 +13,7 @@ from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
 from sparsenn.backends.cpu.scipy_product import launch_scipy
 from sparsenn.backends.cpu.sequential import launch_sequential
 from sparsenn.backends.cpu.stack import Stack, Workspace
-from sparsenn.backends.host_arrays import rows_on_host
+from sparsenn.backends.host_arrays import largest_number, rows_on_host
 from sparsenn.backends.images import prepared_as_they_are
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
@@ -113,9 +113,9 @@ class CPUBackend:
         """Count the non-zeros of each row."""
         return images.count_nonzeros(features)
 
-    def all_finite(self, features: Features) -> bool:
-        """Return whether all values are finite numbers."""
-        return bool(np.isfinite(features.values if isinstance(features, CSR) else features).all())
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers piece by piece."""
+        return largest_number(features.values if isinstance(features, CSR) else features)
 
 
 register(

@@ -187,10 +187,10 @@ class CUDABackend:
             counts: Array = cp.asnumpy(images.count_nonzeros(features))
             return counts
 
-    def all_finite(self, features: Features) -> bool:
-        """Return whether all values are finite numbers."""
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers on the device."""
         with cupy().cuda.Device(self.index):
-            return images.all_finite(features.values if isinstance(features, CSR) else features)
+            return images.largest_number(features.values if isinstance(features, CSR) else features)
 
 
 def _floats(values: Array) -> Array:

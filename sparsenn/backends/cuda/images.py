@@ -1,4 +1,4 @@
-"""Layers of images without weights, and counting the numbers of rows, on CUDA.
+"""Layers of images without weights, counting the numbers of rows, and how large numbers are, on CUDA.
 
 Rows are CuPy matrices in row-major order, float32 or float16; outputs are new ones of the same type. Work is queued on
 the current stream, and not waited for unless it says so.
@@ -19,7 +19,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Pool2d, Softmax
 
-__all__ = ["all_finite", "count_nonzeros", "run_layer"]
+__all__ = ["count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
@@ -28,7 +28,7 @@ WARP_WIDTH = 512
 """Numbers of a row up to which softmax gives it a warp, and beyond which it gives it a block."""
 
 PIECE = 8192
-"""Numbers that a block counts at a time: 32 a thread."""
+"""Numbers that a block counts or compares at a time: 32 a thread."""
 
 COUNTED_WIDTH = PIECE // 2
 """Numbers of a row from which on blocks count its non-zeros, and not one warp: a lane would have 128 numbers, a block's
@@ -40,6 +40,7 @@ MOST_BLOCKS = 65_535
 _POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
 _SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
+_LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
@@ -107,19 +108,34 @@ def count_nonzeros(features: Array) -> Array:
     if features.dtype == np.float32 and width < COUNTED_WIDTH:
         _, nonzeros = weigh_rows(features, cupy().zeros(width, np.int64))
         return nonzeros
-    return _count("count_not_zero", features)
+    return _count(features)
 
 
-def all_finite(features: Array) -> bool:
-    """Return whether no number is infinite or NaN; waits for the answer."""
-    return not int(_count("count_not_finite", features.reshape(1, -1))[0])
+def largest_number(numbers: Array) -> tuple[float, bool]:
+    """Return the size of the largest finite number, 0 where there is none, and whether all are finite.
+
+    One kernel looks at every number once; the answer is waited for, once.
+
+    Parameters
+    ----------
+    numbers : float32 or float16, of any shape.
+    """
+    if not numbers.size:
+        return 0.0, True
+    cp = cupy()
+    found: Array = cp.zeros(2, np.uint32)
+    kernel = _kernel(_LARGEST, "largest_number", numbers)
+    grid = (-(-numbers.size // PIECE),)
+    launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), found)
+    largest, spoilt = cp.asnumpy(found)
+    return float(largest.view(np.float32)), not spoilt
 
 
-def _count(name: str, features: Array) -> Array:
+def _count(features: Array) -> Array:
     rows, width = features.shape
     counts: Array = cupy().zeros(rows, np.int64)
     grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
-    kernel = _kernel(_COUNT, name, features)
+    kernel = _kernel(_COUNT, "count_not_zero", features)
     launch("count", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, counts)
     return counts
 

@@ -1,4 +1,4 @@
-// count: how many numbers of each row are not zero, or not finite; for few and long rows.
+// count: how many numbers of each row are not zero; for few and long rows.
 //
 // Idea      A block takes a piece of a row, so that all multiprocessors have work even where there is but one row; the
 //           pieces' counts meet by atomic addition: integers, so that the order does not matter.
@@ -9,35 +9,16 @@
 
 static_assert(PIECE % THREADS == 0, "each thread takes equally many numbers of a piece");
 
-struct NotZero {
-    __device__ __forceinline__ bool operator()(float value) const { return value != 0.0f; }
-};
-
-struct NotFinite {
-    __device__ __forceinline__ bool operator()(float value) const { return !(fabsf(value) < infinity()); }
-};
-
-template <class Wanted>
-__device__ __forceinline__ void count(int64 rows, int64 width, const Number* __restrict__ matrix,
-                                      uint64* __restrict__ counts, Wanted wanted) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    count_not_zero(int64 rows, int64 width, const Number* __restrict__ matrix, uint64* __restrict__ counts) {
     const int64 first = static_cast<int64>(blockIdx.x) * PIECE + threadIdx.x;
     for (int64 row = blockIdx.y; row < rows; row += gridDim.y) {
         const Number* numbers = matrix + row * width;
         int found = 0;
 #pragma unroll 8
         for (int step = 0; step < PIECE; step += THREADS)
-            found += first + step < width && wanted(loaded(numbers[first + step]));
+            found += first + step < width && loaded(numbers[first + step]) != 0.0f;
         found = warp_sum(found);
         if (threadIdx.x % WARP == 0 && found > 0) atomicAdd(&counts[row], static_cast<uint64>(found));
     }
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    count_not_zero(int64 rows, int64 width, const Number* __restrict__ matrix, uint64* __restrict__ counts) {
-    count(rows, width, matrix, counts, NotZero());
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    count_not_finite(int64 rows, int64 width, const Number* __restrict__ matrix, uint64* __restrict__ counts) {
-    count(rows, width, matrix, counts, NotFinite());
 }
