@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.options import ProgressFlag, check_finite
+from sparsenn.cli.options import ProgressFlag, check_finite, whole_numbers
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.targets import check_dataset_target, is_hdf5
-from sparsenn.errors import UsageError
 
 __all__ = ["generate"]
 
@@ -95,7 +94,7 @@ def generate(
             inputs=inputs,
             images=images,
             mnist=mnist,
-            radices=_numbers(radices),
+            radices=None if radices is None else _radices(radices),
             kronecker=kronecker,
             seed=seed,
             weight=weight,
@@ -110,11 +109,5 @@ def generate(
     console().print(describe_dataset(made))
 
 
-def _numbers(text: str | None) -> list[int] | None:
-    """Read numbers that commas separate."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise UsageError(f"--radices {text} is not whole numbers separated by commas, such as 2,2,4")
-    return [int(part) for part in parts]
+def _radices(text: str) -> tuple[int, ...]:
+    return whole_numbers(text, f"--radices {text}: take whole numbers, divided by commas, as in 2,2,4", least=0)

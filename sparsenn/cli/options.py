@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ import typer
 from sparsenn.errors import UsageError
 
 __all__ = [
+    "WIDEST",
     "BatchSize",
     "Bias",
     "Device",
@@ -39,11 +40,15 @@ __all__ = [
     "Widths",
     "check_finite",
     "sizes_from",
+    "whole_numbers",
     "widths_from",
 ]
 
 WIDEST = 1 << 20
-"""Largest width of a random dense layer, and largest size of any other random problem."""
+"""Largest width of a dense layer that is asked for, and largest size of any random problem."""
+
+MOST_DIGITS = 18
+"""Of a whole number: it fits into 64 bits."""
 
 _PROBLEM = "Problem"
 _SPEED = "Speed and memory"
@@ -218,6 +223,34 @@ def check_finite(option: str, value: float | None) -> None:
         raise UsageError(f"{option} {value} is not a finite number")
 
 
+def whole_numbers(
+    text: str,
+    fault: str,
+    *,
+    least: int = 1,
+    most: int = 10**MOST_DIGITS - 1,
+    fits: Callable[[tuple[int, ...]], bool] = lambda numbers: True,
+) -> tuple[int, ...]:
+    """Return whole numbers that are divided by commas; blanks around them are passed over.
+
+    Parameters
+    ----------
+    fault : the message where they are not what they should be: what was given, and what to give.
+    least, most : the smallest and the largest that a number may be.
+    fits : whether they are right together.
+
+    Raises
+    ------
+    UsageError
+        They are not what they should be.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    numbers = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS)
+    if len(numbers) < len(parts) or min(numbers) < least or max(numbers) > most or not fits(numbers):
+        raise UsageError(fault)
+    return numbers
+
+
 def widths_from(text: str) -> tuple[int, ...]:
     """Return the widths that `--widths` names.
 
@@ -226,13 +259,8 @@ def widths_from(text: str) -> tuple[int, ...]:
     UsageError
         It is not two or more whole numbers from 1 to 2^20, divided by commas.
     """
-    parts = text.split(",")
-    widths = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 7]
-    if len(widths) < 2 or len(widths) != len(parts) or not all(1 <= width <= WIDEST for width in widths):
-        raise UsageError(
-            f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, divided by commas, as in 72,64,64,4"
-        )
-    return tuple(widths)
+    fault = f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, divided by commas, as in 72,64,64,4"
+    return whole_numbers(text, fault, most=WIDEST, fits=lambda widths: len(widths) >= 2)
 
 
 def sizes_from(text: str, form: str, example: Sequence[int]) -> tuple[int, ...]:
@@ -249,15 +277,16 @@ def sizes_from(text: str, form: str, example: Sequence[int]) -> tuple[int, ...]:
         It is not as many whole numbers, divided by commas: from 1 to 2^20, those in brackets from 0.
     """
     needed, _, rest = form.partition("[")
-    fewest = len(needed.split(","))
+    fewest = 1 + needed.count(",")
     most = fewest + rest.count(",")
-    parts = text.split(",")
-    sizes = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 7]
-    complete = len(sizes) == len(parts) and fewest <= len(parts) <= most
-    if not complete or min(sizes[:fewest]) < 1 or max(sizes) > WIDEST:
-        raise UsageError(
-            f"--sizes {text}: take {form}, whole numbers from 1 to {WIDEST:,}"
-            + (", those in brackets from 0 if they are given" if rest else "")
-            + f", divided by commas, as in {','.join(map(str, example))}"
-        )
+    fault = (
+        f"--sizes {text}: take {form}, whole numbers from 1 to {WIDEST:,}"
+        + (", those in brackets from 0 if they are given" if rest else "")
+        + f", divided by commas, as in {','.join(map(str, example))}"
+    )
+
+    def fit(sizes: tuple[int, ...]) -> bool:
+        return fewest <= len(sizes) <= most and min(sizes[:fewest]) >= 1
+
+    sizes = whole_numbers(text, fault, least=0, most=WIDEST, fits=fit)
     return (*sizes, *[0] * (most - len(sizes)))

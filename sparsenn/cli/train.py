@@ -18,7 +18,6 @@ from sparsenn.cli.console import console
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.targets import STDOUT, check_target, write_json
-from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
     from sparsenn.training import TrainingResult
@@ -29,7 +28,6 @@ __all__ = ["train"]
 _NETWORK = "Network"
 _DESCENT = "Gradient descent"
 _FILES = "Files and reports"
-_WIDEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -206,11 +204,9 @@ def train(
 
 
 def _hidden(text: str) -> tuple[int, ...]:
-    parts = text.split(",") if text else []
-    widths = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 7)
-    if len(widths) != len(parts) or not all(1 <= width <= _WIDEST for width in widths):
-        raise UsageError(f"--hidden {text}: take whole numbers from 1 to {_WIDEST:,}, divided by commas, as in 500,500")
-    return widths
+    most = options.WIDEST
+    fault = f"--hidden {text}: take whole numbers from 1 to {most:,}, divided by commas, as in 500,500"
+    return options.whole_numbers(text, fault, most=most) if text else ()
 
 
 def _check_choice(device: str, kernel: str, precision: str) -> None:

@@ -91,10 +91,10 @@ def _limits(texts: list[str]) -> dict[str, tuple[int, ...]]:
     limits = {}
     for text in texts:
         name, equals, listed = text.rpartition("=")
-        parts = listed.split(",")
-        if not equals or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
-            raise UsageError(f"--values {text}: name a number and whole numbers to try, as in lanes=64,128")
-        limits[name] = tuple(dict.fromkeys(map(int, parts)))
+        fault = f"--values {text}: name a number and whole numbers to try, as in lanes=64,128"
+        if not equals:
+            raise UsageError(fault)
+        limits[name] = tuple(dict.fromkeys(options.whole_numbers(listed, fault, least=0)))
     return limits
 
 

@@ -88,6 +88,7 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
         (("panel", "--runs", 0), "--runs"),
         (("panel", "--values", "lanes"), "--values lanes: name a number and whole numbers to try"),
         (("panel", "--values", "lanes=8,"), "--values lanes=8,: name a number"),
+        (("panel", "--values", f"lanes={10**18}"), "000: name a number"),
         (("panel", "--values", "lanes=9"), "lanes of 9 cannot be tried; panel takes 8, 16"),
         (("panel", "--values", "width=8"), "unknown number of panel 'width'"),
     ],
