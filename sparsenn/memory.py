@@ -1,15 +1,128 @@
-"""How much memory the host has left."""
+"""How much memory the host has left for this process: what the system says, within what its control groups allow."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["free_host_memory"]
+from sparsenn.errors import ResourceError
+
+__all__ = ["check_memory", "free_memory", "shown_bytes"]
 
 
-def free_host_memory() -> int:
-    """Return the bytes of memory that are free, 0 on a system that does not tell."""
+class _Controller(NamedTuple):
+    """Where a version of Linux's control groups keeps what it knows of memory, in bytes.
+
+    Parameters
+    ----------
+    tops : folders of the groups, of which at most one is there.
+    name : of the controller in /proc/self/cgroup.
+    limit, used : files of a group's folder.
+    reclaimable : the line of its `memory.stat` that counts cached files, which make room when memory is needed.
+    """
+
+    tops: tuple[str, ...]
+    name: str
+    limit: str
+    used: str
+    reclaimable: str
+
+
+_CONTROLLERS = (
+    _Controller(("sys/fs/cgroup", "sys/fs/cgroup/unified"), "", "memory.max", "memory.current", "inactive_file"),
+    _Controller(
+        ("sys/fs/cgroup/memory",), "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    ),
+)
+"""Versions 2 and 1."""
+
+
+def check_memory(needed: int, what: str, remedy: str = "close other programs, or use a machine with more") -> None:
+    """Refuse to start what would not fit into the memory that is left.
+
+    Parameters
+    ----------
+    needed : bytes.
+    what : what takes them, for the message.
+    remedy : what to do about it, for the message.
+
+    Raises
+    ------
+    ResourceError
+        Fewer bytes are available. On systems that do not tell, nothing is refused.
+    """
+    available = free_memory()
+    if available is not None and available < needed:
+        raise ResourceError(
+            f"{what} needs {shown_bytes(needed)} of memory; {shown_bytes(available)} are available; {remedy}"
+        )
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that can be allocated without swapping; None on systems that do not tell.
+
+    It is the least of what the system has left and what each control group that the process is in may still take.
+
+    Parameters
+    ----------
+    root : of the file system that holds proc and sys.
+    """
+    return min((left for left in (_left_by_system(root), *_left_by_groups(root)) if left is not None), default=None)
+
+
+def shown_bytes(count: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
+
+
+def _left_by_system(root: Path) -> int | None:
+    """Return what Linux estimates; elsewhere the free pages, or all where only these are told."""
+    available = _line(root / "proc/meminfo", "MemAvailable:")
+    if available is not None:
+        return 1024 * available
+    for pages in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"):
+        try:
+            return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, OSError, ValueError):
+            continue
+    return None
+
+
+def _left_by_groups(root: Path) -> Iterator[int]:
+    """Yield what each group that limits memory leaves, of the process's own ones and those that these are in."""
+    for entry in _text(root / "proc/self/cgroup").splitlines():
+        _, names, path = entry.split(":", 2)
+        for controller in _CONTROLLERS:
+            if controller.name in names.split(","):
+                for top in controller.tops:
+                    yield from _left_along(root / top, path, controller)
+
+
+def _left_along(top: Path, path: str, controller: _Controller) -> Iterator[int]:
+    """Yield what the groups leave from a path up to the top. A path outside of what is mounted here is no folder."""
+    parts = [part for part in path.split("/") if part]
+    for depth in range(0 if ".." in parts else len(parts), -1, -1):
+        folder = top.joinpath(*parts[:depth])
+        limit = _text(folder / controller.limit).strip()
+        if limit.isdigit() and (used := _text(folder / controller.used).strip()).isdigit():
+            cached = _line(folder / "memory.stat", controller.reclaimable) or 0
+            yield max(0, int(limit) - max(0, int(used) - cached))
+
+
+def _line(path: Path, name: str) -> int | None:
+    """Return the number in the line of a file that begins with a name."""
+    for line in _text(path).splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == name and words[1].isdigit():
+            return int(words[1])
+    return None
+
+
+def _text(path: Path) -> str:
+    """Return what a file holds, nothing where it is not there or cannot be read."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 0
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -15,8 +15,8 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("errors", "jit", "memory", "progress", "workers"),
-    ("storage",),
+    ("errors", "jit", "progress", "workers"),
+    ("memory", "storage"),
     ("formats",),
     ("layers",),
     ("network",),

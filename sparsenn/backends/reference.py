@@ -24,7 +24,7 @@ from sparsenn.backends.images import prepared_as_they_are
 from sparsenn.backends.reference_images import forward_images
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
-from sparsenn.memory import free_host_memory
+from sparsenn.memory import free_memory
 from sparsenn.network import Layer, Network
 from sparsenn.progress import Progress, silent
 
@@ -80,7 +80,7 @@ class ReferenceBackend:
 
     def free_memory(self) -> int:
         """Return the host's free memory."""
-        return free_host_memory()
+        return free_memory() or 0
 
     def weight_memory(self) -> int:
         """Return what backends on the host take."""

@@ -22,10 +22,10 @@ import numpy as np
 import scipy.fft
 
 from sparsenn.datasets.bitmaps import bitmap_stack, stack_to_csr
-from sparsenn.datasets.cache import check_memory
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, INDEX16_LIMIT, Array
 from sparsenn.jit import compiled, example
+from sparsenn.memory import check_memory
 from sparsenn.progress import Progress, silent
 
 __all__ = ["enlarge", "image_side"]

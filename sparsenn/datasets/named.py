@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparsenn.datasets.cache import cache_folder, check_disk, check_memory
+from sparsenn.datasets.cache import cache_folder, check_disk
 from sparsenn.datasets.generate import generate, input_kind
 from sparsenn.datasets.mnist import TRAINING_SHAPE
 from sparsenn.datasets.names import parse_name
 from sparsenn.errors import ResourceError
 from sparsenn.io.hdf5 import write_dataset
+from sparsenn.memory import check_memory
 from sparsenn.progress import Progress, silent
 
 __all__ = ["cached_files", "named_file"]

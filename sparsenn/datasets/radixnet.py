@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sparsenn.datasets.cache import check_memory
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array, index_dtype
 from sparsenn.io.layout import CHALLENGE_CLIP
 from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.memory import check_memory
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 

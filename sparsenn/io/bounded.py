@@ -11,7 +11,7 @@ from types import TracebackType
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
 
-__all__ = ["MAX_RATIO", "Source", "check_length", "check_memory", "reading"]
+__all__ = ["MAX_RATIO", "Source", "check_length", "reading"]
 
 MAX_RATIO = 200
 """Bytes that one compressed byte may become. Text of triples reaches 5 to 30; deflate itself can do 1,032."""
@@ -155,24 +155,6 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ResourceError(f"{os.fspath(path)}: no permission to read it") from error
     except OSError as error:
         raise ResourceError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
-
-
-def check_memory(path: str | os.PathLike[str], what: str, nbytes: int) -> None:
-    """Refuse to allocate more than the machine's memory for what a file declares.
-
-    Raises
-    ------
-    ResourceError
-        `what` takes more bytes than there is memory.
-    """
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not told by this operating system
-        return
-    if nbytes > memory:
-        raise ResourceError(
-            f"{os.fspath(path)}: {what} takes {nbytes / 1e9:,.1f} GB; this machine has {memory / 1e9:,.1f} GB"
-        )
 
 
 def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int) -> None:

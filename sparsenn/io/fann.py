@@ -13,7 +13,8 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
-from sparsenn.io.bounded import Source, check_memory
+from sparsenn.io.bounded import Source
+from sparsenn.memory import check_memory
 from sparsenn.storage import open_to_write, replacing
 
 __all__ = ["read_fann", "write_fann"]
@@ -54,7 +55,7 @@ def read_fann(path: str | os.PathLike[str]) -> tuple[Array, Array]:
     longest = max(len(line) for _, line in filled)
     if max(inputs, outputs) > longest:  # a number takes a byte at least; nothing is allocated for fewer
         raise FileFormatError(path, f"declares {inputs:,} inputs and {outputs:,} outputs; its lines are shorter", 1)
-    check_memory(path, "its data", 4 * rows * (inputs + outputs))
+    check_memory(4 * rows * (inputs + outputs), f"{os.fspath(path)}: its data")
     arrays = np.empty((rows, inputs), np.float32), np.empty((rows, outputs), np.float32)
     for index, (number, line) in enumerate(filled):
         array, what = arrays[index % 2], ("inputs", "outputs")[index % 2]

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.formats import Array
-from sparsenn.io.bounded import check_memory, reading
+from sparsenn.io.bounded import reading
+from sparsenn.memory import check_memory
 
 __all__ = ["Hdf5Source", "opened"]
 
@@ -85,7 +86,7 @@ class Hdf5Source:
         size = stored if count is None else count
         if stored < size or stored != (stored if length is None else length):
             raise self.fault(f"{name} has {stored:,} elements; {size if length is None else length:,} are needed")
-        check_memory(self.path, name, size * dataset.dtype.itemsize)
+        check_memory(size * dataset.dtype.itemsize, f"{self.path}: {name}")
         data = np.empty(size, dataset.dtype)
         if size:
             dataset.read_direct(data, np.s_[:size])
@@ -94,7 +95,7 @@ class Hdf5Source:
     def matrix(self, name: str, *dtypes: npt.DTypeLike) -> Array:
         """Read a matrix, whole; `dtypes` are the types that its elements may have."""
         dataset = self._typed(name, 2, dtypes)
-        check_memory(self.path, name, dataset.size * dataset.dtype.itemsize)
+        check_memory(dataset.size * dataset.dtype.itemsize, f"{self.path}: {name}")
         data = np.empty(dataset.shape, dataset.dtype)
         if data.size:
             dataset.read_direct(data)

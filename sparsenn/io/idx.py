@@ -12,7 +12,8 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import Array
-from sparsenn.io.bounded import Source, check_memory
+from sparsenn.io.bounded import Source
+from sparsenn.memory import check_memory
 from sparsenn.storage import open_to_write, replacing
 
 __all__ = ["read_idx", "write_idx"]
@@ -44,7 +45,7 @@ def read_idx(path: str | os.PathLike[str]) -> Array:
     room = source.size * _DEFLATE_RATIO if source.compressed else source.size
     if header + size > room:
         raise FileFormatError(path, f"declares {dtype.name} of shape {shape}, {size:,} bytes, but ends before that")
-    check_memory(path, f"an array of shape {shape}", size)
+    check_memory(size, f"{os.fspath(path)}: an array of shape {shape}")
     with Source(path, header + size, ratio=None) as source:
         data = source.read(header + size)[header:]
         source.read(1)  # refused: more than the limit

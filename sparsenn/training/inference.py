@@ -15,8 +15,8 @@ from sparsenn.engine import LayerStatistics, Plan, Result, execute, plan
 from sparsenn.engine.result import Seconds
 from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import Array, from_dense
-from sparsenn.io.bounded import check_memory
 from sparsenn.io.model import Model
+from sparsenn.memory import check_memory
 from sparsenn.progress import Progress, silent
 from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import loss_of
@@ -90,7 +90,7 @@ def run_model(
     if data.targets.shape[1] != model.network.outputs:
         raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
     width, together = model.network.inputs, min(data.rows, batch_size or 1)
-    check_memory("the rows", f"making {together:,} of {width:,} numbers ready", _BYTES_A_NUMBER * width * together)
+    check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
     found: list[Result] = []
     outputs: list[Array] = []
     step, start = _rows_at_a_time(width, batch_size), time.perf_counter()

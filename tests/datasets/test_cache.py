@@ -38,13 +38,3 @@ def test_disk_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"^it needs [\d,.]+ GB of disk space in .*/a/b; .* are free; do that$"):
         cache.check_disk(folder, 10 * free + 10**12, "it", "do that")
     assert not folder.exists()
-
-
-def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.check_memory(1, "it", "do that")
-    monkeypatch.setattr(cache, "_available_memory", lambda: 5_000_000)
-    cache.check_memory(5_000_000, "it", "do that")
-    with pytest.raises(ResourceError, match=r"^it needs 2.5 GB of memory; 5.0 MB are available; do that$"):
-        cache.check_memory(2_500_000_000, "it", "do that")
-    monkeypatch.setattr(cache, "_available_memory", lambda: None)
-    cache.check_memory(10**18, "it", "do that")

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sparsenn import memory
 from sparsenn.backends import reference
-from sparsenn.datasets import cache, digit_inputs, radixnet
+from sparsenn.datasets import digit_inputs, radixnet
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR
 
@@ -73,7 +74,7 @@ def test_a_negative_seed_is_refused() -> None:
 
 
 def test_images_beyond_memory_are_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_available_memory", lambda: 10**10)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10**10)
     with pytest.raises(ResourceError, match=r"drawing 2,000,000,000 images of 1,024 pixels needs [\d,.]+ GB of memory"):
         digit_inputs(1024, 2 * 10**9)
 

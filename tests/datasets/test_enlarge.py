@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.datasets import cache, enlarge
+from sparsenn import memory
+from sparsenn.datasets import enlarge
 from sparsenn.errors import ResourceError, UsageError
 
 
@@ -94,6 +95,6 @@ def test_what_cannot_be_enlarged_is_refused(shape: tuple[int, int, int], neurons
 
 
 def test_too_little_memory_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
     with pytest.raises(ResourceError, match=r"enlarging 2 images to 9 × 9 needs .* of memory"):
         enlarge(np.zeros((2, 4, 4), np.uint8), 81)

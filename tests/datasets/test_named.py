@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sparsenn import memory
 from sparsenn.datasets import NAMES, cache, generate, named, named_file
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.io.dataset import Dataset
@@ -97,7 +98,7 @@ def test_too_little_disk_space_is_said_first(
 
 
 def test_too_little_memory_is_said_first(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_available_memory", lambda: 10**6)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10**6)
     with pytest.raises(ResourceError, match=r"radixnet-1024x120 needs .* of memory; 1\.0 MB are available"):
         named_file("radixnet-1024x120")
     assert generator.calls == []

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.datasets import cache, radixnet
+from sparsenn import memory
+from sparsenn.datasets import radixnet
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import ReLU
 
@@ -122,7 +123,7 @@ def test_numbers_that_do_not_fit_are_refused(arguments: dict[str, object], messa
 
 
 def test_a_network_beyond_memory_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_available_memory", lambda: 10**10)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10**10)
     with pytest.raises(
         ResourceError, match=r"a network of 1,048,576 neurons and 1,000,000 layers needs [\d,.]+ GB of memory"
     ):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
 from sparsenn.io import bounded
-from sparsenn.io.bounded import Source, check_length, check_memory, reading
+from sparsenn.io.bounded import Source, check_length, reading
 
 Corrupted = Callable[..., Path]
 
@@ -122,18 +121,6 @@ def test_folder(tmp_path: Path) -> None:
 def test_system_refuses(error: OSError, message: str) -> None:
     with pytest.raises(ResourceError, match=f"x: .*{message}"), reading("x"):
         raise error
-
-
-def test_more_than_the_machine_has() -> None:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    check_memory("x.h5", "inputs", memory)
-    with pytest.raises(ResourceError, match=r"x\.h5: inputs takes .* GB; this machine has"):
-        check_memory("x.h5", "inputs", memory + 1)
-
-
-def test_memory_that_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sysconf")
-    check_memory("x.h5", "inputs", 1 << 62)
 
 
 @pytest.mark.parametrize(("length", "entries"), [(0, 0), (1 << 24, 0), (1 << 30, 1 << 24)])

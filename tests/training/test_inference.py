@@ -11,6 +11,7 @@ from convolutions import reference_conv2d
 from scipy.special import log_softmax
 from scipy.special import softmax as shares
 
+from sparsenn import memory
 from sparsenn.errors import NumericError, ResourceError, ShapeError
 from sparsenn.io import Model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax
@@ -151,8 +152,8 @@ def test_data_that_does_not_fit(given: TrainingData, changes: dict[str, Any], to
 def test_images_that_memory_cannot_hold_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network((MaxPool2d(46_000), Flatten()), (1, 46_000, 46_000))
     given = TrainingData(np.ones((2, 4)), np.ones((2, 1)), image=(1, 2, 2))
-    monkeypatch.setattr("os.sysconf", lambda name: 1 << 16)  # 4 GiB of memory
-    with pytest.raises(ResourceError, match=r"the rows: making 1 of 2,116,000,000 numbers ready takes 67\.7 GB"):
+    monkeypatch.setattr(memory, "free_memory", lambda: 4 << 30)
+    with pytest.raises(ResourceError, match=r"making 1 × 2,116,000,000 numbers ready needs 67\.7 GB of memory"):
         run_model(Model(network, "mse", False, {}, "bilinear"), given, device="cpu")
 
 

@@ -17,7 +17,7 @@ from sparsenn.backends.host_arrays import largest_number, rows_on_host
 from sparsenn.backends.images import prepared_as_they_are
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
-from sparsenn.memory import free_host_memory
+from sparsenn.memory import free_memory
 from sparsenn.network import Layer
 from sparsenn.workers import thread_count
 
@@ -41,7 +41,7 @@ class CPUBackend:
 
     def free_memory(self) -> int:
         """Return the host's free memory."""
-        return free_host_memory()
+        return free_memory() or 0
 
     def weight_memory(self) -> int:
         """Return what backends on the host take."""
