@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,7 +41,8 @@ def read_fann(path: str | os.PathLike[str]) -> tuple[Array, Array]:
         The file is not there, cannot be read, or declares more than memory holds.
     """
     with Source(path) as source:
-        lines = source.read(_MOST).splitlines()
+        text = source.read(_MOST)
+    lines = text.splitlines()
     found = _HEADER.fullmatch(lines[0]) if lines else None
     if found is None or not all(int(number) for number in found.groups()):
         raise FileFormatError(path, "the first line must hold three positive numbers: rows, inputs and outputs", 1)
@@ -56,11 +59,9 @@ def read_fann(path: str | os.PathLike[str]) -> tuple[Array, Array]:
     if max(inputs, outputs) > longest:  # a number takes a byte at least; nothing is allocated for fewer
         raise FileFormatError(path, f"declares {inputs:,} inputs and {outputs:,} outputs; its lines are shorter", 1)
     check_memory(4 * rows * (inputs + outputs), f"{os.fspath(path)}: its data")
-    arrays = np.empty((rows, inputs), np.float32), np.empty((rows, outputs), np.float32)
-    for index, (number, line) in enumerate(filled):
-        array, what = arrays[index % 2], ("inputs", "outputs")[index % 2]
-        array[index // 2] = _numbers(line, path, number, what, array)
-    return arrays
+    values = _values(text[len(lines[0]) :], filled, path, (inputs, outputs))
+    table = values.reshape(rows, inputs + outputs)
+    return np.ascontiguousarray(table[:, :inputs]), np.ascontiguousarray(table[:, inputs:])
 
 
 def write_fann(path: str | os.PathLike[str], inputs: Array, outputs: Array) -> None:
@@ -80,10 +81,37 @@ def write_fann(path: str | os.PathLike[str], inputs: Array, outputs: Array) -> N
         file.write(("\n".join(rows) + "\n").encode("ascii"))
 
 
-def _numbers(line: bytes, path: str | os.PathLike[str], number: int, what: str, array: Array) -> Array:
+def _values(
+    text: bytes, lines: Sequence[tuple[int, bytes]], path: str | os.PathLike[str], widths: tuple[int, int]
+) -> Array:
+    """Return all numbers of a text, whose lines hold inputs and outputs in turn, or tell of the first fault."""
+    if all(len(line.split()) == widths[index % 2] for index, (_, line) in enumerate(lines)):
+        values = _parsed(text, len(lines) // 2 * sum(widths))
+        if values is not None:
+            return values
+    return np.concatenate([_numbers(*line, path, index % 2, widths) for index, line in enumerate(lines)])
+
+
+def _parsed(text: bytes, count: int) -> Array | None:
+    """Return the numbers of a text of `count` words, parsed all at once, float32; None unless each is a finite number.
+
+    A word such as 1-2 makes two numbers, which more numbers than words give away.
+    """
+    with warnings.catch_warnings(), np.errstate(over="ignore"):
+        warnings.simplefilter("error", DeprecationWarning)  # how NumPy tells of what it cannot parse
+        try:
+            values = np.fromstring(text, np.float32, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return None
+    return values if values.size == count and np.isfinite(values).all() else None
+
+
+def _numbers(number: int, line: bytes, path: str | os.PathLike[str], kind: int, widths: tuple[int, int]) -> Array:
+    """Return the numbers of a line, parsed one by one, or tell of the first fault."""
     fields = line.split()
-    if len(fields) != array.shape[1]:
-        raise FileFormatError(path, f"{len(fields):,} {what} instead of {array.shape[1]:,}", number)
+    if len(fields) != widths[kind]:
+        what = ("inputs", "outputs")[kind]
+        raise FileFormatError(path, f"{len(fields):,} {what} instead of {widths[kind]:,}", number)
     values = np.empty(len(fields), np.float32)
     for column, field in enumerate(fields):
         try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.errors import FileFormatError, InputError
-from sparsenn.io import read_fann, write_fann
+from sparsenn.io import fann, read_fann, write_fann
 
 Corrupted = Callable[[bytes, str], Path]
 SOUND = b"2 3 1\n1 2.5 -3\n0.25\n4e-1 5 6\n1\n"
@@ -38,6 +38,22 @@ def test_forms_of_text(corrupted: Corrupted, text: bytes, zipped: bool) -> None:
     np.testing.assert_array_equal(outputs, np.array([[0.25], [1]], np.float32))
 
 
+def test_numbers_are_those_that_python_reads(corrupted: Corrupted) -> None:
+    """Rounded to float64 first, as single numbers are; two of these lie beside the middle of two float32."""
+    words = [b"1.00000005960464478", b"1.00000017881393433", b"+.5", b"-7.", b"1e-46", b"-0", b"3.4028235e38", b"1E3"]
+    path = corrupted(b"1 7 1\n%s\n%s\n" % (b"\t".join(words[:7]), words[7]), "a.data")
+    inputs, outputs = read_fann(path)
+    expected = np.array([float(word) for word in words]).astype(np.float32)
+    assert np.append(inputs, outputs).tobytes() == expected.tobytes()
+    assert inputs.flags.c_contiguous
+    assert outputs.flags.c_contiguous
+
+
+def test_sound_text_is_parsed_all_at_once(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fann, "_numbers", lambda *_: pytest.fail("parsed one by one"))
+    read_fann(corrupted(SOUND, "a.data"))
+
+
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [
@@ -56,6 +72,16 @@ def test_forms_of_text(corrupted: Corrupted, text: bytes, zipped: bool) -> None:
         (b"1 3 1\n1 2 nan\n1\n", 2, "nan is not a finite"),
         (b"1 3 1\n\n1 2 1e39\n1\n", 3, "1e39 is not a finite"),
         (b"1 3 1\n1 2 \xff\n1\n", 2, "is not a number"),
+        (b"1 3 1\n1 2 \0\n1\n", 2, "is not a number"),
+        (b"1 3 1\n1 2 3\n1\0\n", 3, "is not a number"),
+        (b"1 3 1\n1 2-3 4\n1\n", 2, "'2-3' is not a number"),
+        (b"1 3 1\n1 2.5.5 4\n1\n", 2, "'2.5.5' is not a number"),
+        (b"1 2 1\n1 2-3\n1\n", 2, "'2-3' is not a number"),
+        (b"1 3 1\n1 2 0x10\n1\n", 2, "'0x10' is not a number"),
+        (b"1 3 1\n1 2 1e\n1\n", 2, "'1e' is not a number"),
+        (b"1 3 1\n1 2 nan(7)\n1\n", 2, "is not a number"),
+        (b"1 3 1\n1 2 -inf\n1\n", 2, "-inf is not a finite"),
+        (b"2 3 1\n1 2 3\n1\n4 5 6\n1e400\n", 5, "1e400 is not a finite"),
         (b"999999999999999999 3 1\n1 2 3\n1\n", 3, "declares"),
         (b"1 999999999999999999 1\n1 2 3\n1\n", 1, "its lines are shorter"),
         (b"9999999999999999999999 1 1\n1 2 3\n1\n", 1, "three positive numbers"),
