@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn.formats import COO, CSR, coo_to_csc, coo_to_csr, csr_to_csc, csr_to_ell
+from sparsenn.formats import COO, CSR, coo_to_csc, coo_to_csr, csr_to_csc
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def table(new_table):
     )
     yield table
     table.relate("speedup", lambda row, other: other["method"] == "SciPy" and other["conversion"] == row["conversion"])
-    table.notes = ["Results are compared before they are timed. SciPy has no ELL format. Spread: interquartile range."]
+    table.notes = ["Results are compared before they are timed. Spread: interquartile range."]
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,3 @@ def bench_csr_to_csc(benchmark, table, official_inputs, method):
     expected = scipy_csc(official_inputs.to_scipy())
     work = (scipy_csc, official_inputs.to_scipy()) if method == "SciPy" else (csr_to_csc, official_inputs)
     compare(benchmark, table, "CSR → CSC", work, method, equals(expected))
-
-
-def bench_csr_to_ell(benchmark, table, official_inputs):
-    def same(found: Any) -> bool:
-        return bool(np.array_equal(found.lengths, np.diff(official_inputs.indptr)))
-
-    compare(benchmark, table, "CSR → ELL", (csr_to_ell, official_inputs), "sparsenn", same)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparsenn.datasets import load, radixnet
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, execute, infer, plan
     from sparsenn.errors import SparseNNError
-    from sparsenn.formats import COO, CSC, CSR, ELL
+    from sparsenn.formats import COO, CSC, CSR
     from sparsenn.io import Dataset, Model, read_model, write_dataset, write_model
     from sparsenn.layers import (
         AvgPool2d,
@@ -46,7 +46,6 @@ __all__ = [
     "COO",
     "CSC",
     "CSR",
-    "ELL",
     "AvgPool2d",
     "Conv2d",
     "Dataset",
@@ -87,7 +86,7 @@ _HOMES = {
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
-    "sparsenn.formats": ("COO", "CSC", "CSR", "ELL"),
+    "sparsenn.formats": ("COO", "CSC", "CSR"),
     "sparsenn.io": ("Dataset", "Model", "read_model", "write_dataset", "write_model"),
     "sparsenn.layers": (
         *("AvgPool2d", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numba
 
-__all__ = ["compiled", "compiled_functions", "example", "inlined", "run_examples", "threaded"]
+__all__ = ["compiled", "compiled_functions", "example", "run_examples", "threaded"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,11 +24,6 @@ _examples: list[Callable[[], object]] = []
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` in nopython mode on first call; it runs without the GIL and is cached on disk."""
     return _compile(function)
-
-
-def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile `function` for use inside other compiled functions, its body copied into theirs."""
-    return _compile(function, inline="always")
 
 
 def threaded(function: Callable[P, R]) -> Callable[P, R]:

@@ -8,7 +8,7 @@ from sparsenn.backends import TrainingProblem, variants
 from sparsenn.engine.execute import infer
 from sparsenn.engine.kernels import CONV_OPERATION, OPERATION
 from sparsenn.engine.plan import DEPTH
-from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, csr_to_ell, from_dense
+from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
@@ -56,5 +56,4 @@ def compile_kernels(progress: Progress = silent) -> None:
 def _converted(matrix: COO) -> tuple[CSC, CSR]:
     """Take a matrix through every conversion, and return it by columns and by rows."""
     by_row = coo_to_csr(matrix).validate()
-    csr_to_ell(by_row)
     return coo_to_csc(matrix).validate(), csc_to_csr(csr_to_csc(by_row))

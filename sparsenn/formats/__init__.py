@@ -8,19 +8,15 @@ from sparsenn.formats.conversion import (
     csc_to_csr,
     csr_to_coo,
     csr_to_csc,
-    csr_to_ell,
-    ell_to_csr,
     from_dense,
 )
 from sparsenn.formats.coo import COO
-from sparsenn.formats.ell import ELL
 from sparsenn.formats.equality import equal_groups, equal_rows
 
 __all__ = [
     "COO",
     "CSC",
     "CSR",
-    "ELL",
     "INDEX16_LIMIT",
     "INDEX32_LIMIT",
     "Array",
@@ -29,8 +25,6 @@ __all__ = [
     "csc_to_csr",
     "csr_to_coo",
     "csr_to_csc",
-    "csr_to_ell",
-    "ell_to_csr",
     "equal_groups",
     "equal_rows",
     "from_dense",

@@ -16,7 +16,6 @@ from sparsenn.errors import MatrixError
 from sparsenn.formats.arrays import Array, as_floats, collapse_iso, index_dtype
 from sparsenn.formats.compressed import CSC, CSR, Compressed
 from sparsenn.formats.coo import COO
-from sparsenn.formats.ell import ELL
 from sparsenn.jit import compiled
 from sparsenn.workers import map_threads
 
@@ -27,8 +26,6 @@ __all__ = [
     "csc_to_csr",
     "csr_to_coo",
     "csr_to_csc",
-    "csr_to_ell",
-    "ell_to_csr",
     "from_dense",
     "histogram",
     "scan",
@@ -172,27 +169,6 @@ def _swap(matrix: Compressed, target: type[Target]) -> Target:
     offsets = scan(histogram(matrix.indices, matrix.width))
     indices, values = binning(matrix.indices, groups, matrix.values, offsets)
     return target(matrix.shape, offsets, indices, values)
-
-
-def csr_to_ell(matrix: CSR) -> ELL:
-    """Convert to ELL with as many slots as the longest row has entries."""
-    lengths = np.diff(matrix.indptr)
-    slots = int(lengths.max(initial=0))
-    used = np.arange(slots) < lengths[:, None]
-    indices = np.zeros(used.shape, matrix.indices.dtype)
-    indices[used] = matrix.indices
-    values = matrix.values
-    if not matrix.iso:
-        values = np.zeros(used.shape, values.dtype)
-        values[used] = matrix.values
-    return ELL(matrix.shape, lengths.astype(np.int32), indices, values.reshape(-1))
-
-
-def ell_to_csr(matrix: ELL) -> CSR:
-    """Convert to CSR, dropping the padding."""
-    used = np.arange(matrix.slots) < matrix.lengths[:, None]
-    values = matrix.values if matrix.iso else matrix.values.reshape(used.shape)[used]
-    return CSR(matrix.shape, scan(matrix.lengths.astype(np.int64)), matrix.indices[used], values)
 
 
 def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:

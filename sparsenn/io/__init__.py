@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparsenn.io.csv import read_csv
     from sparsenn.io.dataset import Dataset
     from sparsenn.io.fann import read_fann, write_fann
-    from sparsenn.io.hdf5 import read_dataset, read_result, write_dataset, write_result
+    from sparsenn.io.hdf5 import read_dataset, write_dataset, write_result
     from sparsenn.io.idx import read_idx, write_idx
     from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
@@ -51,7 +51,6 @@ __all__ = [
     "read_matrix_market",
     "read_model",
     "read_official",
-    "read_result",
     "read_triples",
     "write_categories",
     "write_checkpoint",
@@ -71,7 +70,7 @@ _HOMES = {
     "csv": ("read_csv",),
     "dataset": ("Dataset",),
     "fann": ("read_fann", "write_fann"),
-    "hdf5": ("read_dataset", "read_result", "write_dataset", "write_result"),
+    "hdf5": ("read_dataset", "write_dataset", "write_result"),
     "idx": ("read_idx", "write_idx"),
     "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
     "matrix_market": ("read_matrix_market", "write_matrix_market"),

@@ -33,7 +33,7 @@ import h5py
 import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, MatrixError, UsageError
-from sparsenn.formats import CSC, CSR, INDEX32_LIMIT, Array, index_dtype
+from sparsenn.formats import CSC, CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5_network import read_layers, write_network
@@ -45,7 +45,7 @@ from sparsenn.progress import Progress, silent
 from sparsenn.storage import replacing
 from sparsenn.workers import map_threads
 
-__all__ = ["read_categories", "read_dataset", "read_result", "write_dataset", "write_result"]
+__all__ = ["read_categories", "read_dataset", "write_dataset", "write_result"]
 
 _DATASET = "sparsenn dataset"
 _RESULT = "sparsenn result"
@@ -84,7 +84,7 @@ def read_dataset(
         description = _description(source, _DATASET)
         found, available = read_layers(source, layers)
         progress(task, 1, 3)
-        inputs = _read_rows(source, "inputs", found[0].inputs, limit_inputs)
+        inputs = _read_inputs(source, found[0].inputs, limit_inputs)
         truth = _read_truth(source, inputs.shape[0], limit_inputs) if len(found) == available else None
     progress(task, 2, 3)
     _validate(path, [layer.weights for layer in found], inputs)
@@ -128,16 +128,6 @@ def write_result(path: str | os.PathLike[str], outputs: CSR, categories: Array, 
     with _created(path, _RESULT, {"columns": outputs.shape[1], "attributes": attributes}) as file:
         _write_rows(file.create_group("outputs"), outputs)
         file["categories"] = np.sort(categories).astype("<i8") + 1
-
-
-def read_result(path: str | os.PathLike[str]) -> tuple[CSR, Array, dict[str, str]]:
-    """Read what `write_result` wrote: outputs, categories (counted from 0) and notes. Errors as `read_dataset`."""
-    with opened(path) as source:
-        description = _description(source, _RESULT)
-        outputs = _read_rows(source, "outputs", description["columns"], None)
-        categories = _read_categories(source)
-    _validate(path, [], outputs)
-    return outputs, categories, description["attributes"]
 
 
 def read_categories(path: str | os.PathLike[str]) -> Array:
@@ -186,21 +176,19 @@ def _write_rows(group: h5py.Group, rows: CSR) -> None:
         group[name] = array
 
 
-def _read_rows(source: Hdf5Source, group: str, width: int, limit: int | None) -> CSR:
-    """Read the first `limit` rows, or all; entries are not checked."""
-    if not 0 <= width <= INDEX32_LIMIT:
-        raise source.fault(f"{group} are {width:,} wide; at most {INDEX32_LIMIT:,} is possible")
-    rows = source.length(f"{group}/indptr") - 1
-    stored, values = source.length(f"{group}/indices"), source.length(f"{group}/values")
+def _read_inputs(source: Hdf5Source, width: int, limit: int | None) -> CSR:
+    """Read the first `limit` inputs, or all; entries are not checked."""
+    rows = source.length("inputs/indptr") - 1
+    stored, values = source.length("inputs/indices"), source.length("inputs/values")
     if rows < 0 or values not in (1, stored):
-        raise source.fault(f"{group} have {values:,} values for {stored:,} entries in {rows:,} rows")
+        raise source.fault(f"inputs have {values:,} values for {stored:,} entries in {rows:,} rows")
     kept = rows if limit is None else min(limit, rows)
-    indptr = source.vector(f"{group}/indptr", "<i8", count=kept + 1)
+    indptr = source.vector("inputs/indptr", "<i8", count=kept + 1)
     entries = int(indptr[-1])
     if not 0 <= entries <= stored or (kept == rows and entries != stored):
-        raise source.fault(f"{group}/indptr ends with {entries:,}; there are {stored:,} entries")
-    indices = source.vector(f"{group}/indices", index_dtype(width), count=entries)
-    weights = source.vector(f"{group}/values", "<f4", "<f8", count=1 if values == 1 else entries)
+        raise source.fault(f"inputs/indptr ends with {entries:,}; there are {stored:,} entries")
+    indices = source.vector("inputs/indices", index_dtype(width), count=entries)
+    weights = source.vector("inputs/values", "<f4", "<f8", count=1 if values == 1 else entries)
     return CSR((kept, width), indptr, indices, weights)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from result_files import result_in
 from typer.testing import Result
 
 from sparsenn.backends import Features, variants
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import infer
-from sparsenn.io import Dataset, read_result, write_dataset
+from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.tsv import read_categories
 from sparsenn.storage import replacing
 
@@ -102,7 +103,7 @@ def test_every_file_at_once(run: Run, problem: Path, dataset: Dataset, tmp_path:
     done = run("infer", problem, "--output", tmp_path / "r.h5", *(part for pair in targets.items() for part in pair))
     assert done.exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.h5", "r.json", "r.svg"]
-    outputs, categories, notes = read_result(tmp_path / "r.h5")
+    outputs, categories, notes = result_in(tmp_path / "r.h5")
     expected = infer(dataset.network, dataset.inputs).outputs
     assert np.array_equal(categories, dataset.truth)
     assert np.array_equal(outputs.indptr, expected.indptr)

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from result_files import result_in
 from scipy.sparse import csc_array
 from typer.testing import Result
 
@@ -19,7 +20,7 @@ from sparsenn.backends import Variant, reference
 from sparsenn.backends.base import register
 from sparsenn.engine.kernels import AUTO
 from sparsenn.formats import from_dense
-from sparsenn.io import Model, read_result, write_idx, write_model
+from sparsenn.io import Model, write_idx, write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
 from sparsenn.training import resize_bilinear
@@ -284,7 +285,7 @@ def test_rows_of_the_models_width(
 def test_files(infer: Run, folder: Path, outputs: np.ndarray) -> None:
     files = {option: folder / name for option, name in (("--json", "r.json"), ("--plot", "r.svg"))}
     assert infer("--output", folder / "r.h5", *(part for pair in files.items() for part in pair)).exit_code == 0
-    found, categories, notes = read_result(folder / "r.h5")
+    found, categories, notes = result_in(folder / "r.h5")
     np.testing.assert_allclose(found.to_scipy().toarray(), outputs, rtol=1e-4, atol=1e-7)
     assert categories.tolist() == list(range(ROWS))
     assert notes["model"] == "net.h5"

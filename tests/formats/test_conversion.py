@@ -19,8 +19,6 @@ from sparsenn.formats import (
     csc_to_csr,
     csr_to_coo,
     csr_to_csc,
-    csr_to_ell,
-    ell_to_csr,
     from_dense,
 )
 from sparsenn.formats.conversion import binning, histogram, scan, sort_rows
@@ -125,26 +123,9 @@ def test_csr_to_coo_and_back(matrix: CSR) -> None:
     assert_same(coo_to_csr(triples), matrix)
 
 
-@given(csr_matrices())
-def test_csr_to_ell_and_back(matrix: CSR) -> None:
-    ell = csr_to_ell(matrix).validate()
-    assert ell.nnz == matrix.nnz
-    assert ell.slots == int(np.diff(matrix.indptr).max(initial=0))
-    assert ell.iso or ell.indices.size == ell.values.size
-    assert_same(ell_to_csr(ell).validate(), matrix)
-
-
-def test_ell_of_a_hand_made_case() -> None:
-    ell = csr_to_ell(from_dense([[0, 5, 0, 6], [0, 0, 0, 0], [0, 0, 7, 0]]))
-    assert ell.lengths.tolist() == [2, 0, 1]
-    assert ell.indices.tolist() == [[1, 3], [0, 0], [2, 0]]
-    assert ell.values.tolist() == [5, 6, 0, 0, 7, 0]
-
-
 def test_stored_zeros_survive_every_format() -> None:
     source = CSR((2, 3), np.array([0, 2, 3]), np.array([0, 2, 1], np.uint16), np.array([0, 4, 0], np.float32))
     assert_same(csc_to_csr(csr_to_csc(source)), source)
-    assert_same(ell_to_csr(csr_to_ell(source)), source)
     assert_same(coo_to_csr(csr_to_coo(source)), source)
 
 
