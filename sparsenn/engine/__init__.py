@@ -6,6 +6,7 @@ from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.plan import Plan, plan
 from sparsenn.engine.predictor import Predictor
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
+from sparsenn.engine.rows import RowsResult, run_rows
 
 __all__ = [
     "LayerStatistics",
@@ -13,10 +14,12 @@ __all__ = [
     "Plan",
     "Predictor",
     "Result",
+    "RowsResult",
     "Seconds",
     "compile_kernels",
     "execute",
     "infer",
     "merge_equal_outputs",
     "plan",
+    "run_rows",
 ]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import LayerStatistics, Plan, Result, execute, plan
-from sparsenn.engine.result import Seconds
+from sparsenn.engine import RowsResult, run_rows
 from sparsenn.errors import NumericError, ShapeError
-from sparsenn.formats import Array, from_dense
+from sparsenn.formats import Array
 from sparsenn.io.model import Model
-from sparsenn.memory import check_memory
 from sparsenn.progress import Progress, silent
 from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import loss_of
@@ -24,40 +19,19 @@ from sparsenn.training.resize import resize_bilinear
 
 __all__ = ["ModelResult", "rows_for", "run_model"]
 
-_NUMBERS = 1 << 25
-"""Inputs brought to a model's size at a time: 128 MiB of float32."""
-
-_BYTES_A_NUMBER = 32
-"""What a number of a row may take while the row is made ready: itself, and as a non-zero its row, column and copy."""
-
 
 @dataclass(frozen=True, eq=False)
-class ModelResult:
-    """What a model gave for some rows, and how.
+class ModelResult(RowsResult):
+    """What a model gave for some rows, how, and how good that is.
 
     Parameters
     ----------
-    plan : how all rows were run.
-    outputs : (rows, outputs), the network's outputs.
     evaluation : loss and accuracy.
     enlarged : whether the rows' images were smaller than the model's, and were brought to its size.
-    statistics : one record a layer, over all rows.
-    seconds : where the time went; `read` is that for bringing the rows to the model's size and into the engine's form.
-    notes : sentences on what did not go as planned.
     """
 
-    plan: Plan
-    outputs: Array
     evaluation: Evaluation
     enlarged: bool
-    statistics: tuple[LayerStatistics, ...]
-    seconds: Seconds
-    notes: tuple[str, ...]
-
-    @cached_property
-    def predicted(self) -> Array:
-        """The class of each row, int64: the number of its largest output, the first where several are."""
-        return np.asarray(self.outputs.argmax(axis=1), np.int64)
 
 
 def run_model(
@@ -89,30 +63,16 @@ def run_model(
     enlarged = _must_enlarge(model, data)
     if data.targets.shape[1] != model.network.outputs:
         raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
-    width, together = model.network.inputs, min(data.rows, batch_size or 1)
-    check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
-    found: list[Result] = []
-    outputs: list[Array] = []
-    step, start = _rows_at_a_time(width, batch_size), time.perf_counter()
-    for first in range(0, data.rows, step):
-        rows = rows_for(model, data, first, first + step)
-        inputs = from_dense(rows)
-        prepared = time.perf_counter() - start
-        result = execute(plan(model.network, inputs, batch_size=batch_size, **options), inputs)
-        found.append(replace(result, seconds=replace(result.seconds, read=prepared)))
-        outputs.append(result.outputs.to_scipy().toarray())
-        progress("rows", first + len(rows), data.rows)
-        start = time.perf_counter()
-    given, by_part = np.concatenate(outputs), [result.statistics for result in found]
-    return ModelResult(
-        plan=_whole_plan(found, data.rows),
-        outputs=given,
-        evaluation=_evaluated(model, data, given),
-        enlarged=enlarged,
-        statistics=tuple(map(_added, zip(*by_part, strict=True), model.network.sizes[1:])),
-        seconds=Seconds(*(sum(getattr(result.seconds, part.name) for result in found) for part in fields(Seconds))),
-        notes=tuple(dict.fromkeys(note for result in found for note in result.notes)),
+    found = run_rows(
+        model.network,
+        data.rows,
+        lambda first, last: rows_for(model, data, first, last),
+        batch_size=batch_size,
+        progress=progress,
+        **options,
     )
+    evaluation = _evaluated(model, data, found.outputs)
+    return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, found.notes, evaluation, enlarged)
 
 
 def rows_for(model: Model, data: TrainingData, first: int = 0, last: int | None = None) -> Array:
@@ -150,42 +110,6 @@ def _must_enlarge(model: Model, data: TrainingData) -> bool:
 
 def _shown(image: tuple[int, ...]) -> str:
     return f"{image[0]} channel{'s' if image[0] > 1 else ''} of {image[1]} × {image[2]} pixels"
-
-
-def _rows_at_a_time(width: int, batch_size: int | None) -> int:
-    """Return how many rows are made ready together: whole batches where their size is given."""
-    most = max(1, _NUMBERS // width)
-    if batch_size is None or batch_size < 1:
-        return most
-    return max(1, most // batch_size) * batch_size
-
-
-def _whole_plan(found: Sequence[Result], rows: int) -> Plan:
-    """Return the plan of all rows, of those of the parts that they were run in."""
-    first = found[0].plan
-    density = sum(result.plan.density * result.inputs for result in found) / rows
-    return replace(first, inputs=rows, density=density, batch_size=min(first.batch_size, first.inputs))
-
-
-def _added(parts: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
-    """Add up what is known of one layer of so many outputs; what a part does not tell is not known of all rows."""
-
-    def total(name: str) -> int | None:
-        known = [getattr(part, name) for part in parts]
-        return None if None in known else sum(known)
-
-    active, nonzeros = total("active_rows"), total("nonzeros")
-    density = None if active is None or nonzeros is None else nonzeros / (active * outputs) if active else 0.0
-    return replace(
-        parts[0],
-        rows=sum(part.rows for part in parts),
-        active_rows=active,
-        distinct_rows=total("distinct_rows"),
-        nonzeros=nonzeros,
-        density=density,
-        performed_edges=sum(part.performed_edges for part in parts),
-        seconds=sum(part.seconds for part in parts),
-    )
 
 
 def _evaluated(model: Model, data: TrainingData, outputs: Array) -> Evaluation:
