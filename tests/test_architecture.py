@@ -27,6 +27,9 @@ ROWS = (
     ("__init__", "__main__"),
 )
 LEVEL = {part: level for level, row in enumerate(ROWS) for part in row}
+USERS = {"matplotlib": "draws", "pyarrow": "parses or writes"}
+"""What functions do that import a library which others need not wait for."""
+
 LONGEST_FILE = 450
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "misc"}
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -105,8 +108,8 @@ def faults(source: str, module: str) -> list[str]:
             found.append(f"{line}: {fault}")
         elif root in ("cupy", "cupyx") and not module.startswith("sparsenn.backends.cuda."):
             found.append(f"{line}: only sparsenn.backends.cuda imports {root}")
-        elif root == "matplotlib" and not in_function and not for_typing:
-            found.append(f"{line}: matplotlib is imported by the function that draws, not by the module")
+        elif root in USERS and not in_function and not for_typing:
+            found.append(f"{line}: {root} is imported by the function that {USERS[root]}, not by the module")
     return found
 
 
@@ -218,6 +221,7 @@ def test_every_part_of_the_package_has_its_row() -> None:
         ("report.plots", "import matplotlib.pyplot as plt", "matplotlib is imported by the function"),
         ("report.plots", "try:\n    from matplotlib import figure\nexcept ImportError:\n    pass", "matplotlib"),
         ("report.plots", "class A:\n    import matplotlib", "matplotlib is imported by the function"),
+        ("io.text", "from pyarrow import csv", "pyarrow is imported by the function that parses"),
     ],
 )
 def test_planted_import_is_found(module: str, source: str, why: str) -> None:
@@ -241,6 +245,7 @@ def test_planted_import_is_found(module: str, source: str, why: str) -> None:
         ("__init__", "from sparsenn.cli import main"),
         ("backends.cuda.loader", "import cupy\nfrom cupyx.scipy import sparse"),
         ("report.plots", "def draw():\n    import matplotlib\n    class A:\n        from matplotlib import figure"),
+        ("io.text", "def parse():\n    import pyarrow as pa"),
         ("report.plots", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
         ("engine.plan", "import sparsennlike, cupyish, matplotlibx"),
     ],

@@ -17,6 +17,12 @@ import sparsenn
 
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy"}
 
+NEEDED_BY_FEW = {
+    *("cupy", "matplotlib", "pyarrow", "scipy.fft", "scipy.ndimage", "scipy.special"),
+    *("http.client", "urllib.request", "sparsenn.datasets.fetch", "sparsenn.training"),
+}
+"""What is imported when a function that needs it is called."""
+
 
 def run_python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
@@ -53,17 +59,37 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
         _ = sparsenn.conjure
 
 
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that there are after running some code."""
+    return set(run_python(f"{code}; import sys; print(*sys.modules)").splitlines()[-1].split())
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    loaded = run_python("import sys, sparsenn; print(*{name.partition('.')[0] for name in sys.modules})")
-    assert not HEAVY & set(loaded.split())
+    loaded = loaded_by("import sparsenn")
+    assert not (HEAVY | NEEDED_BY_FEW) & loaded
+    assert {name for name in loaded if name.startswith("sparsenn")} == {"sparsenn"}
 
 
 def test_public_names_do_not_need_matplotlib_or_the_command_line() -> None:
-    loaded = run_python(
-        "import sys, sparsenn; [getattr(sparsenn, name) for name in sparsenn.__all__];"
-        "print(*{name.partition('.')[0] for name in sys.modules})"
-    )
-    assert not {"matplotlib", "typer", "rich", "cupy"} & set(loaded.split())
+    loaded = loaded_by("import sparsenn; [getattr(sparsenn, name) for name in sparsenn.__all__]")
+    assert not {"typer", "rich"} & loaded
+    assert not (NEEDED_BY_FEW - {"sparsenn.training"}) & loaded
+
+
+@pytest.mark.parametrize("package", ["sparsenn.datasets", "sparsenn.io", "sparsenn.report", "sparsenn.training"])
+def test_names_of_a_part_do_not_need_what_only_some_of_its_functions_use(package: str) -> None:
+    loaded = loaded_by(f"import {package} as part; [getattr(part, name) for name in part.__all__]")
+    assert not (NEEDED_BY_FEW - {package}) & loaded
+
+
+def test_a_small_inference_imports_only_what_it_uses(tmp_path: Path) -> None:
+    """Neither what generates, downloads, draws, trains and parses text nor a GPU's library."""
+    made = "--neurons 64 --kronecker 4 --radices 4,4 --layers 3 --images 20 --bias -0.1 --inputs digits"
+    program = "from sparsenn.cli.app import app; app({}, standalone_mode=False)"
+    run_python(program.format(["generate", str(tmp_path / "p.h5"), *made.split()]))
+    loaded = loaded_by(program.format(["infer", str(tmp_path / "p.h5"), "--device", "cpu"]))
+    assert {"numba", "h5py", "sparsenn.engine.execute", "sparsenn.io.hdf5"} <= loaded
+    assert not NEEDED_BY_FEW & loaded
 
 
 def test_import_is_quick() -> None:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sparsenn.datasets.fetch import fetch
 from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.progress import Progress, silent
@@ -129,6 +128,8 @@ def _kept(path: Path, entry: dict[str, Any] | None, progress: Progress) -> bool:
 
 def _fetched(url: str, path: Path, attempts: int, pause: float, progress: Progress) -> dict[str, Any]:
     """Fetch one file, check its beginning, give it its name; returns its entry in the record."""
+    from sparsenn.datasets.fetch import fetch  # brings the library for HTTP with it
+
     part = path.with_name(path.name + ".part")
     transfer = fetch(url, part, attempts=attempts, pause=pause, progress=progress)
     note = part.with_name(part.name + ".json")

@@ -17,9 +17,9 @@ one real inverse transform.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-import scipy.fft
 
 from sparsenn.datasets.bitmaps import bitmap_stack, stack_to_csr
 from sparsenn.errors import UsageError
@@ -138,7 +138,7 @@ class _Field:
         self.side, self.width, self.length = side, width, count * width
         self.spectra = np.empty((height, self.length // 2 + 1), np.complex128)
         for row in range(height):
-            self.spectra[row] = scipy.fft.rfft(images[:, row].reshape(-1).astype(np.float64))
+            self.spectra[row] = _fft().rfft(images[:, row].reshape(-1).astype(np.float64))
         self.interpolation = _interpolation(height, side)
         alternating = (1.0 - 2.0 * (np.arange(height) % 2)) / height
         nyquist = alternating @ self.spectra
@@ -164,17 +164,24 @@ class _Field:
         padded = np.zeros((len(spectra), new_length // 2 + 1), np.complex128)
         padded[:, : spectra.shape[1]] = spectra
         padded[:, spectra.shape[1] - 1] /= 2
-        enlarged: Array = scipy.fft.irfft(padded, new_length, overwrite_x=True, workers=ROWS_AT_ONCE)
+        enlarged: Array = _fft().irfft(padded, new_length, overwrite_x=True, workers=ROWS_AT_ONCE)
         enlarged *= new_length / self.length
         return enlarged
+
+
+def _fft() -> Any:
+    """Import SciPy's transforms on first use; they bring much with them."""
+    from scipy import fft
+
+    return fft
 
 
 def _interpolation(length: int, new_length: int) -> Array:
     """Return the matrix that interpolates `length` periodic samples, Nyquist coefficient split: (new, old) float64."""
     spectrum = np.zeros((new_length // 2 + 1, length), np.complex128)
-    spectrum[: length // 2 + 1] = scipy.fft.rfft(np.eye(length), axis=0)
+    spectrum[: length // 2 + 1] = _fft().rfft(np.eye(length), axis=0)
     spectrum[length // 2] /= 2
-    matrix: Array = scipy.fft.irfft(spectrum, new_length, axis=0) * (new_length / length)
+    matrix: Array = _fft().irfft(spectrum, new_length, axis=0) * (new_length / length)
     return matrix
 
 

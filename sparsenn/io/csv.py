@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import csv
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
@@ -43,7 +41,7 @@ def read_csv(path: str | os.PathLike[str]) -> Array:
     columns = first.count(b",") + 1
     try:
         table = _parse(body, columns)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
+    except ValueError:  # pyarrow's faults are such
         table = None
     if table is None or not np.isfinite(table).all() or b'"' in body:
         raise FileFormatError(path, *_fault(body, columns, line))
@@ -51,6 +49,9 @@ def read_csv(path: str | os.PathLike[str]) -> Array:
 
 
 def _parse(body: bytes, columns: int) -> Array:
+    import pyarrow as pa
+    from pyarrow import csv
+
     names = [str(number) for number in range(columns)]
     table = csv.read_csv(
         pa.BufferReader(body + b"\n"),

@@ -14,8 +14,6 @@ from itertools import islice
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import csv
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
@@ -153,7 +151,7 @@ def _checked(text: bytes, path: str | os.PathLike[str], columns: Columns, line: 
     parse = _parse_tabbed if columns.separator == "\t" else _parse_blanks
     try:
         arrays = parse(text, columns)
-    except pa.ArrowInvalid as error:
+    except ValueError as error:  # pyarrow's faults are such
         reason = str(error)
     else:
         if _in_range(arrays, columns):
@@ -169,7 +167,7 @@ def _checked(text: bytes, path: str | os.PathLike[str], columns: Columns, line: 
 def _parse_tabbed(text: bytes, columns: Columns) -> list[Array]:
     arrays = _parse(text, columns)
     if arrays[0].size != text.count(b"\n"):  # a carriage return within a line counts as a line end for pyarrow
-        raise pa.ArrowInvalid("stray carriage return")
+        raise ValueError("stray carriage return")
     return arrays
 
 
@@ -190,8 +188,11 @@ def _parse_blanks(text: bytes, columns: Columns) -> list[Array]:
 
 def _parse(text: bytes, columns: Columns) -> list[Array]:
     """Parse text of a regular form; values become float32, infinite where they are beyond it."""
+    import pyarrow as pa
+    from pyarrow import csv
+
     if b"x" in text or b"X" in text:  # pyarrow would take hexadecimal indices
-        raise pa.ArrowInvalid("hexadecimal number")
+        raise ValueError("hexadecimal number")
     names = [str(number) for number in range(columns.count)]
     types = {name: pa.int64() for name in names}
     if columns.value is not None:

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import csv
 
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, Array, coo_to_csc, coo_to_csr
@@ -213,6 +211,9 @@ def _formatted(matrix: Compressed) -> Iterator[tuple[int, bytes]]:
 
 
 def _format_groups(matrix: Compressed, start: int, stop: int) -> bytes:
+    import pyarrow as pa
+    from pyarrow import csv
+
     part = matrix.slice_groups(start, stop)
     major = np.repeat(np.arange(start + 1, stop + 1, dtype=np.int32), np.diff(part.indptr))
     minor = part.indices.astype(np.int32) + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import ndimage
 
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
@@ -42,6 +41,8 @@ def resize_bilinear(images: Array, height: int, width: int) -> Array:
     rows, columns = images.shape[-2:]
     if height < rows or width < columns:
         raise ShapeError(f"images of {rows} × {columns} pixels cannot be enlarged to {height} × {width}")
+    from scipy import ndimage
+
     pixels = images.reshape(-1, rows, columns)
     enlarged = np.empty((len(pixels), height, width), np.float32)
 
