@@ -1,4 +1,4 @@
-// CUDA C++ on the host, for kernels whose special instructions are those of gemm/instructions.cuh. The threads of a
+// CUDA C++ on the host, for kernels whose special instructions are those of kernels/ptx. The threads of a
 // block are coroutines; what a warp or a block does together happens once all of its threads have come there.
 //
 // It is stricter than a device. A copy that is not waited for is carried out at once or as late as can be, at random;
@@ -218,10 +218,36 @@ extern "C" void add_region(const void* first, int64_t size) {
     emulated::regions.emplace_back(start, start + size);
 }
 
-// Reads of shared memory, and how often they had to wait for another's banks.
+// ---- What stand-ins share ----------------------------------------------------------------------------------------
+
+inline void check_shared(unsigned place, unsigned size) {
+    if (place % size || place + size > emulated::SHARED) emulated::fail("a place outside of shared memory, or not aligned");
+}
+
+// Eight places of 16 bytes are read at a time, unless two of them that differ are in the same banks.
 inline long conflicts = 0, reads = 0;
 extern "C" long bank_conflicts() { return conflicts; }
 extern "C" long bank_reads() { return reads; }
+
+inline void count_conflicts(const unsigned* const* places) {
+    int most = 0;
+    for (unsigned bank = 0; bank < 8; ++bank) {
+        std::vector<unsigned> found;
+        for (int i = 0; i < 8; ++i)
+            if (*places[i] / 16 % 8 == bank && std::find(found.begin(), found.end(), *places[i]) == found.end())
+                found.push_back(*places[i]);
+        most = std::max(most, static_cast<int>(found.size()));
+    }
+    conflicts += most - 1;
+    ++reads;
+}
+
+// A sum toward zero, as tensor cores do.
+inline float cut(double value) {
+    if (!std::isfinite(value)) return static_cast<float>(value);
+    const float nearest = static_cast<float>(value);
+    return std::fabs(static_cast<double>(nearest)) > std::fabs(value) ? std::nextafterf(nearest, 0.0f) : nearest;
+}
 
 // ---- What CUDA C++ has built in -----------------------------------------------------------------------------------
 
@@ -233,6 +259,7 @@ To as(From value) {
     return found;
 }
 inline float __uint_as_float(unsigned bits) { return as<float>(bits); }
+inline float __int_as_float(int bits) { return as<float>(bits); }
 inline unsigned __float_as_uint(float value) { return as<unsigned>(value); }
 inline size_t __cvta_generic_to_shared(const void* place) { return static_cast<const unsigned char*>(place) - shared; }
 inline void __syncthreads() { emulated::pause(emulated::AT_BLOCK); }

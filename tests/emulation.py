@@ -28,10 +28,8 @@ OPTIONS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique")
 MOST_SECONDS = 120
 
 STAND_INS = {
-    "gemm/instructions.cuh": "emulation_instructions.h",
-    "barriers.cuh": "emulation_barriers.h",
-    "conv2d/warpgroup_instructions.cuh": "emulation_warpgroups.h",
-    "images/numbers.cuh": "emulation_numbers.h",
+    f"ptx/{name}.cuh": f"emulation_{name}.h"
+    for name in ("barriers", "copies", "matrix_products", "memory", "numbers", "opaque", "warpgroup_products")
 }
 """What is included in the place of a header's own lines."""
 

@@ -1,4 +1,5 @@
-// barriers.cuh, emulated: threads and copies that go on by themselves arrive; threads wait for a phase to end.
+// ptx/barriers.cuh, emulated: threads and copies that go on by themselves arrive; threads wait for a phase to end.
+#pragma once
 #include <map>
 
 struct Barrier {
@@ -32,32 +33,29 @@ inline void count_at_barrier(Barrier& barrier, int arrived, long bytes) {
         if (thread.state == emulated::AT_BARRIER) thread.state = emulated::READY;
 }
 
-// As in barriers.cuh.
-struct Turn {
-    int stage;
-    unsigned parity;
-
-    void next(int stages) {
-        if (++stage == stages) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-inline void barrier_init(uint64* place, int arrivals) {
+inline void barrier_init(unsigned long long* place, int arrivals) {
     if (reinterpret_cast<uintptr_t>(place) % 8) emulated::fail("a barrier is not aligned");
     barriers_of_block()[place] = {arrivals, arrivals};
 }
 
-inline void barrier_arrive(uint64* place) {
+inline void barrier_arrive(unsigned long long* place) {
     count_at_barrier(existing_barrier(place), 1, 0);
     while (emulated::chance() % 4) emulated::pause(emulated::READY);  // others may go on first
 }
 
-inline void barrier_wait(uint64* place, unsigned parity) {
+inline void barrier_wait(unsigned long long* place, unsigned parity) {
     while (existing_barrier(place).phase == parity) emulated::pause(emulated::AT_BARRIER);
 }
 
-inline uint64* barrier_at(unsigned place) { return reinterpret_cast<uint64*>(shared + place); }
+inline unsigned long long* barrier_at(unsigned place) { return reinterpret_cast<unsigned long long*>(shared + place); }
 inline void barrier_wait(unsigned place, unsigned parity) { barrier_wait(barrier_at(place), parity); }
+
+inline void barrier_expect(unsigned place, unsigned bytes) {
+    count_at_barrier(existing_barrier(barrier_at(place)), 1, bytes);
+}
+
+inline void barrier_arrive_if(unsigned place, bool wanted) {
+    if (wanted) barrier_arrive(barrier_at(place));
+}
+
+inline void show_to_engines() {}

@@ -1,11 +1,22 @@
-// What kernels that look at numbers take from images/numbers.cuh, emulated; a number out of place is a fault.
+// ptx/numbers.cuh, emulated.
+#pragma once
 
-#if HALF
-typedef unsigned short Number;
-inline float as_float(Number bits) { return static_cast<float>(as<_Float16>(bits)); }
-#else
-typedef float Number;
-inline float as_float(Number value) { return value; }
-#endif
+typedef unsigned short half_bits;
 
-inline float loaded(const Number& number) { return as_float(__ldg(&number)); }
+inline half_bits to_half(float value) { return as<half_bits>(static_cast<_Float16>(value)); }
+inline float to_float(half_bits half) { return static_cast<float>(as<_Float16>(half)); }
+inline unsigned to_halves(float left, float right) {
+    return to_half(left) | static_cast<unsigned>(to_half(right)) << 16;
+}
+
+inline unsigned lower_halves(unsigned left, unsigned right) { return (left & 0xffffu) | right << 16; }
+inline unsigned upper_halves(unsigned left, unsigned right) { return left >> 16 | (right & 0xffff0000u); }
+
+inline unsigned to_tf32(unsigned number) {
+    return static_cast<unsigned>(std::max(static_cast<int>(number + 0x1000u), static_cast<int>(number)));
+}
+inline unsigned cut_to_tf32(unsigned number) { return number & 0xffffe000u; }
+
+inline float larger_or_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
+inline float smaller_or_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b); }
+inline float clipped_or_nan(float z, float most) { return smaller_or_nan(larger_or_nan(z, 0.0f), most); }

@@ -82,7 +82,7 @@ def launch_half(layer: ConvLayer, images: Array) -> Array:
     cut = _cut(given, pointer.ptr % 4 == 0)
     planes = images.shape[0] * given.filters
     tiles = parts(parts(given.output_width, 2), cut["TILE_PAIRS"]) * parts(given.output_height, cut["TILE_HEIGHT"])
-    defines = {**cut, "OUTPUT": "float" if images.dtype == np.float32 else "Half"}
+    defines = {**cut, "OUTPUT": "float" if images.dtype == np.float32 else "half_bits"}
     grid = grid_of(parts(planes, cut["PLANES"]), tiles)
     launch_filters(layer, halves, outputs, SOURCE, defines, grid, THREADS, np.int64(planes), weights=doubled)
     return outputs
@@ -113,6 +113,6 @@ def _declare(geometry: Geometry, activation: int, aligned: bool, output: str) ->
 
 
 _declare(Geometry(1, 86, 86, 4, (7, 7)), 0, True, "float")
-_declare(Geometry(4, 40, 40, 16, (7, 7)), 4, True, "Half")
-_declare(Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1)), 0, True, "Half")
+_declare(Geometry(4, 40, 40, 16, (7, 7)), 4, True, "half_bits")
+_declare(Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1)), 0, True, "half_bits")
 _declare(Geometry(3, 6, 9, 2, (4, 2), padding=(0, 2)), 1, False, "float")

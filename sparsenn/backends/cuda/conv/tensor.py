@@ -76,7 +76,7 @@ def _kernel(source: str, defines: tuple[tuple[str, int | str], ...], device: int
 
 
 def _defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, activation: int) -> dict[str, int | str]:
-    input_type = {"INPUT": "Half" if kind is HALF_ROWS else "float"} if kind.source == HALF.source else {}
+    input_type = {"INPUT": "half_bits" if kind is HALF_ROWS else "float"} if kind.source == HALF.source else {}
     return {**made.defines(geometry), **input_type, "COPY": copied, "ACTIVATION": activation}
 
 

@@ -7,16 +7,9 @@
 //           round. total, one number: the sum of all integers read is added to it.
 // Needs     a grid of one dimension; blocks of whole warps.
 #include "common.cuh"
+#include "ptx/memory.cuh"
 
 constexpr int READS = 8;  // in flight at a time
-
-__device__ __forceinline__ uint4 read_past_l1(const uint4* place) {
-    uint4 found;
-    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
-                 : "l"(place));
-    return found;
-}
 
 extern "C" __global__ void l2_read(const uint4* buffer, int words, int rounds, uint64* total) {
     const unsigned threads = gridDim.x * blockDim.x, mask = words - 1;

@@ -6,31 +6,24 @@
 //           banks once; filled with `value`. total, one number: the sum of all integers read is added to it.
 // Needs     blocks of THREADS threads, a multiple of 32.
 #include "common.cuh"
+#include "ptx/memory.cuh"
 
 constexpr int ROWS = 2;
 constexpr int READS = 8;  // in flight at a time
 
 static_assert(THREADS % WARP == 0, "blocks are whole warps");
 
-__device__ __forceinline__ uint4 read_shared(unsigned place) {
-    uint4 found;
-    asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
-                 : "r"(place));
-    return found;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS) shared_read(unsigned value, int rounds, uint64* total) {
     __shared__ uint4 rows[ROWS][THREADS];
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) rows[row][threadIdx.x] = make_uint4(value, value, value, value);
     __syncthreads();
-    const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(&rows[0][threadIdx.x]));
+    const unsigned place = shared_address(&rows[0][threadIdx.x]);
     unsigned sum = 0;
     for (int round = 0; round < rounds; ++round) {
         uint4 found[READS];
 #pragma unroll
-        for (int i = 0; i < READS; ++i) found[i] = read_shared(place + i % ROWS * 16 * THREADS);
+        for (int i = 0; i < READS; ++i) found[i] = read_four_again(place + i % ROWS * 16 * THREADS);
 #pragma unroll
         for (int i = 0; i < READS; ++i) sum += (found[i].x + found[i].y) + (found[i].z + found[i].w);
     }

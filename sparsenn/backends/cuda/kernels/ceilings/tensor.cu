@@ -7,23 +7,16 @@
 // Needs     compute capability 8.0; a grid and blocks of one dimension, of whole warps. HALF is 1 for half precision, 0
 //           for TF32.
 #include "common.cuh"
+#include "ptx/matrix_products.cuh"
 
 constexpr int TILES = 8;
 
-// The asm is volatile: products of equal operands would otherwise be one to the compiler.
+// Products stay what they are: those of equal operands would otherwise be one to the compiler.
 __device__ __forceinline__ void multiply(float (&sums)[4], unsigned a, unsigned b) {
 #if HALF
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %5}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a), "r"(b));
+    multiply_half(sums, {a, a, a, a}, b, b);
 #else
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %5}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a), "r"(b));
+    multiply_tf32(sums, {a, a, a, a}, b, b);
 #endif
 }
 

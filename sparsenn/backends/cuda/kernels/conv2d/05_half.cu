@@ -37,7 +37,7 @@ __device__ __forceinline__ Half2 weight_at(const Half2* __restrict__ doubled, in
 }
 
 // WORDS pairs of a row of pixels from a column on; zeros outside the image. `first` is the pixel in that column.
-__device__ __forceinline__ void read_row(const Half* __restrict__ first, int column, Half2 (&words)[WORDS]) {
+__device__ __forceinline__ void read_row(const half_bits* __restrict__ first, int column, Half2 (&words)[WORDS]) {
     // whether a word can lie outside, on the left and on the right
     constexpr bool LEFT = PADDING_ACROSS > 0, RIGHT = LEFT || ONE_LEFT || KERNEL_WIDTH % 2 == 0;
 #pragma unroll
@@ -55,10 +55,10 @@ __device__ __forceinline__ void read_row(const Half* __restrict__ first, int col
 }
 
 __device__ __forceinline__ void put(float* to, float value) { *to = value; }
-__device__ __forceinline__ void put(Half* to, float value) { *to = to_half(value); }
+__device__ __forceinline__ void put(half_bits* to, float value) { *to = to_half(value); }
 
 extern "C" __global__ void __launch_bounds__(TILE_PAIRS * TILE_HEIGHT * PLANES)
-    conv2d(const Half* __restrict__ images, const Half2* __restrict__ doubled, const float* __restrict__ bias,
+    conv2d(const half_bits* __restrict__ images, const Half2* __restrict__ doubled, const float* __restrict__ bias,
            float clip, OUTPUT* __restrict__ outputs, int64 planes) {
     const int x = threadIdx.x % TILE_PAIRS, y = threadIdx.x / TILE_PAIRS % TILE_HEIGHT;
     const int64 plane = static_cast<int64>(blockIdx.x) * PLANES + threadIdx.x / (TILE_PAIRS * TILE_HEIGHT);
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(TILE_PAIRS * TILE_HEIGHT * PLANES)
     for (int tile = blockIdx.y; tile < TILES_ACROSS * parts(OUTPUT_HEIGHT, TILE_HEIGHT); tile += gridDim.y) {
         const int row = tile / TILES_ACROSS * TILE_HEIGHT + y, column = 2 * (tile % TILES_ACROSS * TILE_PAIRS + x);
         if (row >= OUTPUT_HEIGHT || column >= OUTPUT_WIDTH) continue;
-        const Half* window =
+        const half_bits* window =
             images + image * CHANNELS * AREA + input_row(row, 0) * WIDTH + input_column(column, 0);  // its first pixel
         int weight = filter * DEPTH;
         float first = 0.0f, second = 0.0f;
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(TILE_PAIRS * TILE_HEIGHT * PLANES)
 #pragma unroll
                 for (int j = 0; j < KERNEL_WIDTH; ++j) {
                     const Half2 pixels = j % 2 ? between(words[j / 2], words[j / 2 + 1]) : words[j / 2];
-                    chain = multiply_add(pixels, weight_at(doubled, weight + i * KERNEL_WIDTH + j), chain);
+                    chain = multiply_add_halves(pixels, weight_at(doubled, weight + i * KERNEL_WIDTH + j), chain);
                     if ((i * KERNEL_WIDTH + j) % CHAIN == CHAIN - 1 || i * KERNEL_WIDTH + j == WINDOW - 1) {
                         first += first_of(chain);
                         second += second_of(chain);

@@ -22,7 +22,7 @@
 //           10,000 images of 86 x 86 take 0.42 ms at 59 TFLOP/s, their 1.3 GB 0.31 ms at 4.2 TB/s: with both going on
 //           side by side, arithmetic bounds it.
 #include "conv2d/activated.cuh"
-#include "conv2d/staging.cuh"
+#include "ptx/copies.cuh"
 
 constexpr int parts(int total, int size) { return (total + size - 1) / size; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
@@ -63,14 +63,16 @@ static_assert(4 * SHARED_FLOATS == SHARED_BYTES, "a block gets as much shared me
 
 __device__ __forceinline__ void stage_weights(const float* __restrict__ arranged, float* weights) {
 #pragma unroll 2
-    for (int i = 4 * threadIdx.x; i < WEIGHTS; i += 4 * THREADS) copy_async<4>(weights + i, arranged + i);
+    for (int i = 4 * threadIdx.x; i < WEIGHTS; i += 4 * THREADS)
+        copy_later<16>(shared_address(weights + i), arranged + i);
 }
 
 // `images` begins with the first image of the block; `there` images are left.
 __device__ __forceinline__ void stage_whole(const float* __restrict__ images, int there, float* pixels) {
     const int end = (there < IMAGES ? there : IMAGES) * CHANNELS * AREA;
 #pragma unroll 4
-    for (int i = VECTOR * threadIdx.x; i < end; i += VECTOR * THREADS) copy_async<VECTOR>(pixels + i, images + i);
+    for (int i = VECTOR * threadIdx.x; i < end; i += VECTOR * THREADS)
+        copy_later<4 * VECTOR>(shared_address(pixels + i), images + i);
 }
 
 // Rows and columns from (top, left) on, which may be outside the image, of a slice's channels.
@@ -83,7 +85,8 @@ __device__ __forceinline__ void stage_rows(const float* __restrict__ images, int
         const int row = top + line % ROWS, column = left + i % VECTORS * VECTOR;
         const bool inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH && image < there;
         const int from = ((image * CHANNELS + slice * SLICE + channel) * HEIGHT + row) * WIDTH + column;
-        copy_async_or_zero<VECTOR>(pixels + i * VECTOR, images + (inside ? from : 0), inside);
+        copy_later<4 * VECTOR>(shared_address(pixels + i * VECTOR), images + (inside ? from : 0),
+                               inside ? 4 * VECTOR : 0);
     }
 }
 
@@ -211,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll 1
     for (int i = threadIdx.x; i < BUNDLES * EACH; i += THREADS)
         biases[i] = i < part.filters ? bias[first_filter + i] : 0.0f;
-    wait_for_copies();
+    await_all_copies();
     __syncthreads();
 
     float sums[EACH][PIXELS];
@@ -240,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             if (slice == SLICES - 1) break;
             __syncthreads();  // all have read what is overwritten now
             stage(slice + 1);
-            wait_for_copies();
+            await_all_copies();
             __syncthreads();
         }
         if (mine) store(tile, part, clip, sums);

@@ -38,8 +38,7 @@ struct Weights {
 #pragma unroll
         for (int term = 0; term < TERMS; term += AT_ONCE)
             if (QUADS >= THREADS || static_cast<int>(threadIdx.x) < QUADS)
-                copy_ahead<QUAD>(to + stage + term * ((ROWS + QUAD) * sizeof(float)), from + term * PADDED_FILTERS,
-                                 true);
+                copy_later<4 * QUAD>(to + stage + term * ((ROWS + QUAD) * sizeof(float)), from + term * PADDED_FILTERS);
         from += TERMS * PADDED_FILTERS;
     }
 };
@@ -78,7 +77,7 @@ struct Inputs {
         const float* from = image + (y * WIDTH + x);
 #pragma unroll
         for (int term = 0; term < SHARE; ++term)
-            copy_ahead<1>(to + term * (COLUMNS * sizeof(float)), from + term * AREA, within);
+            copy_later<4>(to + term * (COLUMNS * sizeof(float)), from + term * AREA, within ? 4 : 0);
         if (++across < KERNEL_WIDTH) return;
         across = 0;
         if (++down < KERNEL_HEIGHT) return;
@@ -93,7 +92,7 @@ struct Inputs {
             const int number = first + term, tap = number % WINDOW;
             const int y = top + tap / KERNEL_WIDTH * DILATION_DOWN, x = left + tap % KERNEL_WIDTH * DILATION_ACROSS;
             const float* from = image + (number / WINDOW * AREA + y * WIDTH + x);
-            copy_ahead<1>(to + term * (COLUMNS * sizeof(float)), from, number < DEPTH && inside(y, x));
+            copy_later<4>(to + term * (COLUMNS * sizeof(float)), from, number < DEPTH && inside(y, x) ? 4 : 0);
         }
     }
 };

@@ -35,8 +35,7 @@ struct Precision {
 #pragma unroll
                 for (int which = 0; which < 2; ++which) {
                     high[q][which] = __float_as_uint(raw.numbers[which][q]) + 0x1000u;
-                    low[q][which] = __float_as_uint(raw.numbers[which][q] -
-                                                   __uint_as_float(high[q][which] & 0xffffe000u));
+                    low[q][which] = __float_as_uint(raw.numbers[which][q] - __uint_as_float(cut_to_tf32(high[q][which])));
                 }
         }
     };
@@ -47,9 +46,9 @@ struct Precision {
         const auto& one = pass == 0 ? left.low : left.high;
         const auto& other = pass == 0 ? right.low : right.high;
         if (both)
-            multiply_tf32(sums, one[a][0], one[a][1], other[b][0], other[b][1], first, second);
+            multiply_tf32_any_order(sums, {one[a][0], one[a][1], other[b][0], other[b][1]}, first, second);
         else
-            multiply_tf32(sums, one[a][0], one[a][1], first);
+            multiply_tf32_any_order(sums, one[a], first);
     }
     __device__ __forceinline__ static float value(float number) { return number; }
     __device__ __forceinline__ static float rounded(float weight) { return weight; }

@@ -52,7 +52,7 @@ struct Precision {
                     if constexpr (Raw::WORDS == 1)
                         words[q][which] = read[0];
                     else
-                        words[q][which] = to_half2(__uint_as_float(read[0]), __uint_as_float(read[1]));
+                        words[q][which] = to_halves(__uint_as_float(read[0]), __uint_as_float(read[1]));
                 }
         }
     };
@@ -60,15 +60,16 @@ struct Precision {
     __device__ __forceinline__ static void multiply(int, float (&sums)[4], const Row& left, int a, const Row& right,
                                                     int b, bool both, const unsigned (&words)[2]) {
         if (both)
-            multiply_half(sums, left.words[a][0], left.words[a][1], right.words[b][0], right.words[b][1], words[0],
-                          words[1]);
+            multiply_half_any_order(sums,
+                                    {left.words[a][0], left.words[a][1], right.words[b][0], right.words[b][1]},
+                                    words[0], words[1]);
         else
-            multiply_half(sums, left.words[a][0], left.words[a][1], words[0]);
+            multiply_half_any_order(sums, left.words[a], words[0]);
     }
     __device__ __forceinline__ static float rounded(float weight) {
         return to_float(to_half(weight));
     }
-    __device__ __forceinline__ static float value(Half number) { return to_float(number); }
+    __device__ __forceinline__ static float value(half_bits number) { return to_float(number); }
     __device__ __forceinline__ static float value(float number) { return rounded(number); }
 };
 

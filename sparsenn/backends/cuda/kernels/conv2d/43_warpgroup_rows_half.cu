@@ -29,6 +29,13 @@
 // `enum Activation`.
 #include "conv2d/divisor.cuh"
 #include "conv2d/warpgroup_results.cuh"
+#include "ptx/barriers.cuh"
+#include "ptx/copies.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/numbers.cuh"
+#include "ptx/opaque.cuh"
+#include "ptx/warpgroup_products.cuh"
+#include "turn.cuh"
 
 constexpr int WORKERS = WARPGROUP * WARPGROUPS, BRINGERS = WARPGROUP, THREADS = WORKERS + BRINGERS;
 constexpr int BARRIER_BYTES = 8;
@@ -275,7 +282,7 @@ struct Quarter {
 #pragma unroll
             for (int i = 0; i < RUN; ++i) {
                 const int output = piece * RUN + i;
-                values[i] = finished<ACTIVATION>(sums[output % EIGHTH * 4 + 2 * half + output / EIGHTH] + bias, clip);
+                values[i] = finished(sums[output % EIGHTH * 4 + 2 * half + output / EIGHTH] + bias, clip);
             }
             pieces[piece] = Packed(values);
         }

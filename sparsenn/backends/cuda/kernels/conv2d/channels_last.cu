@@ -9,7 +9,10 @@
 //           PAIRED: two pixels lie within an aligned word of two; an even number of pixels.
 //
 // Channels past the last one are zeros. Numbers beyond half precision become infinite.
-#include "gemm/instructions.cuh"
+#include "common.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/numbers.cuh"
+#include "ptx/opaque.cuh"
 
 typedef INPUT Number;
 

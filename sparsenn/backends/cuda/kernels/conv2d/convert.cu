@@ -7,6 +7,7 @@
 //
 // To float16 rounds to the nearest number, ties to the even one. Numbers of 65,520 and above become infinite, those
 // below 2^-25 zero; NaN stays NaN.
+#include "common.cuh"
 #include "conv2d/half.cuh"
 
 // A thread's numbers: from the first of its eights to the last, then one of the remaining.
@@ -19,21 +20,21 @@ __device__ __forceinline__ void for_all(int64 size, const Eight& eight, const On
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    to_float16(int64 size, const float* __restrict__ from, Half* __restrict__ to) {
+    to_float16(int64 size, const float* __restrict__ from, half_bits* __restrict__ to) {
     const float4* given = reinterpret_cast<const float4*>(from);
     uint4* made = reinterpret_cast<uint4*>(to);
     for_all(
         size,
         [=](int64 i) {
             const float4 low = given[2 * i], high = given[2 * i + 1];
-            made[i] = make_uint4(to_half2(low.x, low.y), to_half2(low.z, low.w), to_half2(high.x, high.y),
-                                 to_half2(high.z, high.w));
+            made[i] = make_uint4(to_halves(low.x, low.y), to_halves(low.z, low.w), to_halves(high.x, high.y),
+                                 to_halves(high.z, high.w));
         },
         [=](int64 i) { to[i] = to_half(from[i]); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    to_float32(int64 size, const Half* __restrict__ from, float* __restrict__ to) {
+    to_float32(int64 size, const half_bits* __restrict__ from, float* __restrict__ to) {
     const uint4* given = reinterpret_cast<const uint4*>(from);
     float4* made = reinterpret_cast<float4*>(to);
     for_all(

@@ -8,6 +8,9 @@
 // stage), WARPS (of a block), COPY (bytes that may be copied at a time).
 #pragma once
 #include "conv2d/tensor_products.cuh"
+#include "ptx/barriers.cuh"
+#include "ptx/copies.cuh"
+#include "ptx/numbers.cuh"
 
 constexpr int THREADS = WARPS * WARP;
 constexpr int TILES = parts(parts(BAND, DOWN) * BESIDE, 16);  // of 16 items, of a band
@@ -25,7 +28,7 @@ static_assert(2 * 8 * STAGES <= BARRIER_BYTES && STAGES >= 2, "each stage has tw
 template <typename Number>
 __device__ __forceinline__ void copy_piece(Number* target, const Number* source, bool there) {
     if constexpr (COPY > 2)
-        begin_copy<COPY>(target, source, there);
+        copy_later<COPY>(shared_address(target), source, there ? COPY : 0);
     else
         *target = there ? *source : Number(0);
 }
@@ -64,12 +67,12 @@ __device__ __forceinline__ void copy_band(const Number* image, int band, Number*
 // ---- Outputs ----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void store(float* target, float value) { *target = value; }
-__device__ __forceinline__ void store(Half* target, float value) { *target = to_half(value); }
+__device__ __forceinline__ void store(half_bits* target, float value) { *target = to_half(value); }
 __device__ __forceinline__ void store_pair(float* target, float left, float right) {
-    store_two(target, left, right);
+    *reinterpret_cast<uint64*>(target) = bits_of_two(left, right);  // the compiler would store one after the other
 }
-__device__ __forceinline__ void store_pair(Half* target, float left, float right) {
-    *reinterpret_cast<unsigned*>(target) = to_half2(left, right);
+__device__ __forceinline__ void store_pair(half_bits* target, float left, float right) {
+    *reinterpret_cast<unsigned*>(target) = to_halves(left, right);
 }
 
 template <typename Number>
@@ -100,7 +103,7 @@ __device__ __forceinline__ void write_panel(const float (&sums)[DOWN][PANEL][4],
                 const float a = sums[v][n][2 * which], b = sums[v][n][2 * which + 1];
                 const float left = activated<ACTIVATION>(a + left_bias, clip);
                 const float right = activated<ACTIVATION>(b + right_bias, clip);
-                size = larger_size(larger_size(size, a), b);
+                size = larger_or_nan(larger_or_nan(size, fabsf(a)), fabsf(b));
                 if (!item.there || (OUTPUT_HEIGHT % DOWN && item.y + v >= OUTPUT_HEIGHT)) continue;
                 if (WIDER && filter >= FILTERS) continue;
                 typename Precision::Input* target =

@@ -15,7 +15,8 @@
 // HELD; BAND (output rows of an image in shared memory at a time), PITCH (numbers from one of its rows to the next).
 #pragma once
 #include "conv2d/sizes.cuh"
-#include "conv2d/tensor_instructions.cuh"
+#include "ptx/matrix_products.cuh"
+#include "ptx/numbers.cuh"
 
 // A grid is one block deep, but the compiler does not know. A loop of so many turns keeps it from beginning all
 // products of an item before it adds up the first: it would run out of registers.

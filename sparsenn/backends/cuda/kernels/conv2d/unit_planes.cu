@@ -7,7 +7,10 @@
 //           or 4 floats. A float that is split has two pieces, TF32's number and the rest; otherwise there is one. What
 //           place a pixel has is said in conv2d/warpgroup.cuh; all others are zeros.
 // Needs     blocks of 256 threads, one for UNITS units of 256 places. Numbers beyond half precision become infinite.
+#include "common.cuh"
 #include "gemm/kinds.cuh"
+#include "ptx/numbers.cuh"
+#include "ptx/opaque.cuh"
 
 typedef INPUT Number;
 
@@ -23,7 +26,7 @@ __device__ __forceinline__ unsigned bits_of(const float* from) { return __float_
 __device__ __forceinline__ unsigned rounded(unsigned number) {
     const unsigned size = number & 0x7fffffffu;
     if (size > 0x7f800000u) return number | 0x00400000u;
-    return (size < 0x7f7ff000u ? number + 0x1000u : number) & 0xffffe000u;
+    return cut_to_tf32(size < 0x7f7ff000u ? number + 0x1000u : number);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

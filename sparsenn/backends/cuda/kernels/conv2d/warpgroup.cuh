@@ -26,6 +26,11 @@
 #pragma once
 #include "conv2d/divisor.cuh"
 #include "conv2d/warpgroup_results.cuh"
+#include "ptx/barriers.cuh"
+#include "ptx/copies.cuh"
+#include "ptx/opaque.cuh"
+#include "ptx/warpgroup_products.cuh"
+#include "turn.cuh"
 #include "gemm/kinds.cuh"
 
 constexpr int BARRIER_BYTES = 8;
@@ -338,7 +343,7 @@ __device__ __forceinline__ void store(const Shape& shape, const Number* images, 
 #pragma unroll
             for (int j = 0; j < RUN; ++j) {
                 const float sum = sums[sum_of(i / RUNS, half, i % RUNS * RUN + j)];
-                values[j] = finished<ACTIVATION>(sum + finish.bias[half], clip);
+                values[j] = finished(sum + finish.bias[half], clip);
             }
             Packed(values).store_to(to, kept && finish.filter + 8 * half < shape.filters);
         }

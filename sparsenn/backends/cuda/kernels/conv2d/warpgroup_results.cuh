@@ -3,12 +3,19 @@
 //
 // RUN: of outputs that are stored at once. INPUT: float or half_bits, of the outputs. ACTIVATION: of `enum Activation`.
 #pragma once
-#include "conv2d/warpgroup_instructions.cuh"
+#include "common.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/numbers.cuh"
 
 typedef INPUT Number;
 
 constexpr int WARPGROUP = 4 * WARP, ROWS = 64;
 constexpr int SUMS = COLUMNS / 2;  // of a thread
+
+// The activation of a number; what is no number stays none.
+__device__ __forceinline__ float finished(float z, float clip) {
+    return ACTIVATION == RELU ? clipped_or_nan(z, clip) : activate(z, ACTIVATION, clip);
+}
 
 // What a thread needs to finish the sums of a tile: its filters, every eighth, and their bias.
 struct Finish {

@@ -10,6 +10,7 @@
 // Needs: two rows in shared memory; before compute capability 9.0 a row has one block. Defines: THREADS, GROUP (a power of two up to
 // 32), CLUSTER (1 to 8).
 // Came before: tile_layers, rows along the lanes. This one: edges along the lanes.
+#include "ptx/clusters.cuh"
 #include "resident.cuh"
 
 #ifndef THREADS
@@ -35,7 +36,7 @@ __device__ __forceinline__ int rank() { return CLUSTER > 1 ? blockIdx.x % CLUSTE
 
 __device__ __forceinline__ void wait_for_all() {
 #if CLUSTER > 1
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    cluster_wait();
 #else
     __syncthreads();
 #endif
@@ -43,11 +44,9 @@ __device__ __forceinline__ void wait_for_all() {
 
 // The address that `local`, in this block's shared memory, has in another block's.
 __device__ __forceinline__ unsigned address_in(int block, const void* local) {
-    const unsigned own = static_cast<unsigned>(__cvta_generic_to_shared(local));
+    const unsigned own = shared_address(local);
 #if CLUSTER > 1
-    unsigned other;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(own), "r"(block));
-    return other;
+    return cluster_address(own, block);
 #else
     return own;
 #endif
@@ -58,7 +57,7 @@ __device__ __forceinline__ void store_everywhere(float* local, float value) {
 #if CLUSTER > 1
 #pragma unroll
     for (int block = 0; block < CLUSTER; block++)
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in(block, local)), "f"(value) : "memory");
+        cluster_store(address_in(block, local), value);
 #else
     *local = value;
 #endif
@@ -68,7 +67,7 @@ __device__ __forceinline__ void add_everywhere(int* local, int value) {
 #if CLUSTER > 1
 #pragma unroll
     for (int block = 0; block < CLUSTER; block++)
-        asm volatile("red.shared::cluster.add.s32 [%0], %1;" ::"r"(address_in(block, local)), "r"(value) : "memory");
+        cluster_add(address_in(block, local), value);
 #else
     atomicAdd(local, value);
 #endif

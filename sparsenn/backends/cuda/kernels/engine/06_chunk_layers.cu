@@ -13,6 +13,7 @@
 // every edge from the L2 cache for each 32 rows or fewer. This one: edges in shared memory for up to 256 rows, sums in
 // registers, at the price of features that pass through the L2 cache between layers.
 #include "gather_chunks.cuh"
+#include "ptx/memory.cuh"
 #include "resident.cuh"
 
 // A layer as gather_chunks reads it.
@@ -79,14 +80,8 @@ struct Schedule {
 // Orders what this thread wrote, or has seen to be written, before what the copy engine reads afterwards.
 __device__ __forceinline__ void fence_copies() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async;" ::: "memory");
+    show_all_to_engines();
 #endif
-}
-
-__device__ __forceinline__ int read_acquire(const int* place) {
-    int value;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(place) : "memory");
-    return value;
 }
 
 __device__ __forceinline__ void produce(const Problem& problem, const Buffers& buffers, char* memory, uint64* full,

@@ -2,7 +2,9 @@
 // copies, and the product of one chunk. The layout is told in 04_gather_chunks.cu.
 #pragma once
 
-#include "barriers.cuh"
+#include "ptx/barriers.cuh"
+#include "ptx/copies.cuh"
+#include "turn.cuh"
 
 #ifndef VECTOR
 #define VECTOR 4
@@ -29,24 +31,15 @@ constexpr int MOST_STAGES = 8;
 constexpr int FULL_ARRIVALS = 1;
 
 // Makes the barriers known to the copy engine.
-__device__ __forceinline__ void barriers_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ __forceinline__ void bulk_copy(char* target, const char* source, unsigned bytes, uint64* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(target)),
-                 "l"(source), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
-}
+__device__ __forceinline__ void barriers_ready() { show_to_engines(); }
 
 // Brings two pieces in. One lane of the producing warp calls.
 __device__ __forceinline__ void fill(char* lines, const char* chunk, unsigned chunk_bytes, char* record,
                                      const char* edges, unsigned edge_bytes, uint64* full, int lane) {
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(
-                     shared_address(full)),
-                 "r"(chunk_bytes + edge_bytes)
-                 : "memory");
-    bulk_copy(lines, chunk, chunk_bytes, full);
-    bulk_copy(record, edges, edge_bytes, full);
+    const unsigned barrier = shared_address(full);
+    barrier_expect(barrier, chunk_bytes + edge_bytes);
+    copy_bulk(shared_address(lines), chunk, chunk_bytes, barrier);
+    copy_bulk(shared_address(record), edges, edge_bytes, barrier);
 }
 constexpr int PRODUCERS = 1;  // lanes that call `fill`
 #else
@@ -56,8 +49,7 @@ __device__ __forceinline__ void barriers_ready() {}
 
 __device__ __forceinline__ void lanes_copy(char* target, const char* source, unsigned bytes, int lane) {
     for (unsigned at = 16 * lane; at < bytes; at += 16 * WARP)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(target + at)), "l"(source + at)
-                     : "memory");
+        copy_later<16>(shared_address(target + at), source + at);
 }
 
 // Brings two pieces in. All lanes of the producing warp call.

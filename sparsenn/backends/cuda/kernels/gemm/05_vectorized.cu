@@ -45,13 +45,14 @@ struct Feed {
         const float* from = left;
 #pragma unroll
         for (int row = 0; row < ROWS; row += ROWS_AT_ONCE, from += left_step)
-            copy_ahead<1>(left_to + stage + row * sizeof(float), from, row < rows);
+            copy_later<4>(left_to + stage + row * sizeof(float), from, row < rows ? 4 : 0);
         left += TERMS;
         left_terms_there -= TERMS;
 #pragma unroll
         for (int term = 0; term < TERMS; term += TERMS_AT_ONCE, right += right_step)
             if (TERMS_AT_ONCE <= TERMS || static_cast<int>(threadIdx.x) < TERMS * COLUMN_THREADS)
-                copy_ahead<WIDE>(right_to + stage + term * (COLUMNS * sizeof(float)), right, term < right_terms_there);
+                copy_later<4 * WIDE>(right_to + stage + term * (COLUMNS * sizeof(float)), right,
+                                     term < right_terms_there ? 4 * WIDE : 0);
         right_terms_there -= TERMS;
     }
 };

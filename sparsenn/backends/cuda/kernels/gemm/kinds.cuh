@@ -1,6 +1,6 @@
 // The precisions that factors are multiplied in on tensor cores, and how sums are stored as numbers of the outputs' type.
 #pragma once
-#include "instructions.cuh"
+#include "ptx/numbers.cuh"
 
 enum Kind { TENSOR_FLOAT32, TENSOR_TF32, TENSOR_HALF };  // float32: every number split into two of TF32
 

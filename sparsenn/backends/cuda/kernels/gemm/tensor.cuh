@@ -17,7 +17,13 @@
 // KIND: of `enum Kind`; of TENSOR_FLOAT32 see split_product.
 // BLOCKS: blocks that share a multiprocessor.
 #pragma once
+#include "common.cuh"
 #include "kinds.cuh"
+#include "ptx/copies.cuh"
+#include "ptx/matrix_products.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/numbers.cuh"
+#include "ptx/opaque.cuh"
 
 constexpr int THREADS = WARP * WARPS_M * WARPS_N * SLICES;
 constexpr int LAYER_THREADS = THREADS / SLICES;  // of one slice
@@ -49,12 +55,8 @@ __device__ __forceinline__ int slice_of_thread() { return threadIdx.x / LAYER_TH
 // A number as one of TF32, and the rest, of which the instructions take as much as TF32 holds. An infinity leaves a rest
 // that is no number; see `strange`.
 __device__ __forceinline__ void split(unsigned number, unsigned& high, unsigned& low) {
-    high = (number + 0x1000u) & 0xffffe000u;
+    high = cut_to_tf32(number + 0x1000u);
     low = __float_as_uint(__uint_as_float(number) - __uint_as_float(high));
-}
-
-__device__ __forceinline__ void add_tf32(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    multiply_tf32(sums, a, b[0], b[1], sums[0], sums[1], sums[2], sums[3]);
 }
 
 template <int ACROSS>
@@ -107,11 +109,11 @@ __device__ __forceinline__ void split_product(Sums& sums, const Fragments& from)
 #pragma unroll
             for (int j = 0; j < ACROSS; ++j)
 #pragma unroll
-                for (int m = 0; m < MT; ++m) add_tf32(next[j][m], high[m], b_low[j]);
+                for (int m = 0; m < MT; ++m) multiply_tf32(next[j][m], high[m], b_low[j][0], b_low[j][1]);
 #pragma unroll
             for (int j = 0; j < ACROSS; ++j)
 #pragma unroll
-                for (int m = 0; m < MT; ++m) add_tf32(next[j][m], high[m], b_high[j]);
+                for (int m = 0; m < MT; ++m) multiply_tf32(next[j][m], high[m], b_high[j][0], b_high[j][1]);
             if (n > 0) add_up<ACROSS>(sums, last, n - ACROSS);
         }
     add_up<ACROSS>(sums, products[(NT / ACROSS + 1) % 2], NT - ACROSS);
@@ -142,7 +144,7 @@ __device__ __forceinline__ void multiply(Sums& sums, Fragments& from) {
                 if constexpr (KIND == TENSOR_HALF)
                     multiply_half(own, from.a[m], from.b[n][0], from.b[n][1]);
                 else
-                    add_tf32(own, from.a[m], from.b[n]);
+                    multiply_tf32(own, from.a[m], from.b[n][0], from.b[n][1]);
             }
     }
 }

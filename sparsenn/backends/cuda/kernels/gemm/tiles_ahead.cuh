@@ -12,6 +12,7 @@
 // WARPS_DOWN, WARPS_ACROSS: of a block. LANES_DOWN, LANES_ACROSS: of a warp, 4 and 8, or 16 and 2.
 #pragma once
 #include "common.cuh"
+#include "ptx/copies.cuh"
 
 constexpr int EACH = 8, QUAD = 4, TERMS = 8, STAGES = 4;
 constexpr int ROWS = WARPS_DOWN * LANES_DOWN * EACH;
@@ -29,25 +30,6 @@ struct Stage {
 };
 
 constexpr unsigned STAGE_BYTES = sizeof(Stage), RIGHT_BYTES = sizeof(Stage::left);  // the latter before `right`
-
-// ---- Load -------------------------------------------------------------------------------------------------------
-
-// Starts to copy COUNT floats, 1 or 4, to an address in shared memory; zeros where there is nothing to copy.
-template <int COUNT>
-__device__ __forceinline__ void copy_ahead(unsigned to, const float* from, bool there) {
-    if constexpr (COUNT == 1)
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0));
-    else
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0));
-}
-
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
-
-// Waits until no more than PENDING commits are under way.
-template <int PENDING>
-__device__ __forceinline__ void await_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
 
 // ---- Compute ----------------------------------------------------------------------------------------------------
 
@@ -112,7 +94,7 @@ __device__ __forceinline__ void add_tiles(float (&sums)[EACH][EACH], const Place
 #pragma unroll
     for (unsigned ahead = 0; ahead < STAGES - 1; ++ahead) {
         if (static_cast<int>(ahead) < tiles) feed.copy(ahead * STAGE_BYTES);
-        commit_copies();
+        close_copies();
     }
     unsigned reading = 0, filling = (STAGES - 1) * STAGE_BYTES;
     for (int left = tiles; left > 0; --left) {
@@ -122,7 +104,7 @@ __device__ __forceinline__ void add_tiles(float (&sums)[EACH][EACH], const Place
         Factors factors[2];
         factors[0].read(stage, 0, place);
         if (left >= STAGES) feed.copy(filling);
-        commit_copies();
+        close_copies();
         filling = reading;
         reading = reading == (STAGES - 1) * STAGE_BYTES ? 0 : reading + STAGE_BYTES;
 #pragma unroll

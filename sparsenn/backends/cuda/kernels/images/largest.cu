@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     unsigned largest = 0, spoilt = 0;
 #pragma unroll 8
     for (int step = 0; step < PIECE; step += THREADS) {
-        const float number = first + step < count ? loaded(numbers[first + step]) : 0.0f;
+        const float number = first + step < count ? loaded(__ldg(numbers + first + step)) : 0.0f;
         const unsigned size = __float_as_uint(number) & WITHOUT_SIGN;
         if (size < INFINITE)
             largest = max(largest, size);

@@ -1,19 +1,14 @@
 // What kernels on images read and write: float32, or float16 as its bits where HALF is 1. They compute in float32.
 #pragma once
 #include "common.cuh"
+#include "ptx/numbers.cuh"
 
 #if HALF
-typedef unsigned short Number;
+typedef half_bits Number;
 
-__device__ __forceinline__ float loaded(Number bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-}
+__device__ __forceinline__ float loaded(Number bits) { return to_float(bits); }
 
-__device__ __forceinline__ void store(Number* place, float value) {
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(*place) : "f"(value));
-}
+__device__ __forceinline__ void store(Number* place, float value) { *place = to_half(value); }
 #else
 typedef float Number;
 
@@ -23,10 +18,3 @@ __device__ __forceinline__ void store(Number* place, float value) { *place = val
 #endif
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
-
-// The larger one; NaN if either is.
-__device__ __forceinline__ float larger(float a, float b) {
-    float found;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
-    return found;
-}

@@ -27,7 +27,7 @@ extern "C" __global__ void pool(int64 planes, int height, int width, int output_
         for (int row = first_row; row < last_row; ++row) {
             for (int column = first_column; column < last_column; ++column) {
                 const float value = loaded(image[static_cast<int64>(row) * width + column]);
-                found = MEAN ? found + value : larger(found, value);
+                found = MEAN ? found + value : larger_or_nan(found, value);
             }
         }
         store(&outputs[plane * pixels + pixel], MEAN ? found / scale : found);

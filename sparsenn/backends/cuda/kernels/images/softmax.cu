@@ -14,7 +14,7 @@ struct Sum {
 };
 
 struct Largest {
-    __device__ __forceinline__ float operator()(float a, float b) const { return larger(a, b); }
+    __device__ __forceinline__ float operator()(float a, float b) const { return larger_or_nan(a, b); }
 };
 
 // What all threads of a team get of their values; all of them must call.
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int member = threadIdx.x % TEAM;
     const Number* numbers = given + row * width;
     float largest = -infinity(), sum = 0.0f;
-    for (int64 at = member; at < width; at += TEAM) largest = larger(largest, loaded(numbers[at]));
+    for (int64 at = member; at < width; at += TEAM) largest = larger_or_nan(largest, loaded(numbers[at]));
     largest = over_team(largest, Largest());
     for (int64 at = member; at < width; at += TEAM) sum += expf(loaded(numbers[at]) - largest);
     sum = over_team(sum, Sum());

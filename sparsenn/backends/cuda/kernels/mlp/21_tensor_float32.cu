@@ -51,7 +51,7 @@ struct Precision {
         for (int j = 0; j < COUNT; ++j)
 #pragma unroll
             for (int m = 0; m < ROW_TILES; ++m)
-                multiply_tf32(sums[j][m], inputs[m], high ? weights[j].x : weights[j].z,
+                multiply_tile(sums[j][m], inputs[m], high ? weights[j].x : weights[j].z,
                               high ? weights[j].y : weights[j].w);
     }
 
@@ -87,7 +87,7 @@ struct Precision {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 high[m][i] = rounded_to_tf32(share[i]);
-                low[m][i] = __float_as_uint(share[i] - __uint_as_float(high[m][i])) & 0xffffe000u;
+                low[m][i] = cut_to_tf32(__float_as_uint(share[i] - __uint_as_float(high[m][i])));
             }
         }
     }

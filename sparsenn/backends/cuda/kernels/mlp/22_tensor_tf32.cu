@@ -49,7 +49,7 @@ struct Precision {
             for (int j = 0; j < TILES; ++j) {
                 const uint2 weights = image.read<uint2>(here + 256 * j);
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) multiply_tf32(sums[j][m], inputs[m], weights.x, weights.y);
+                for (int m = 0; m < ROW_TILES; ++m) multiply_tile(sums[j][m], inputs[m], weights.x, weights.y);
             }
         }
     }

@@ -16,35 +16,6 @@
 //           no kernel can be faster than that.
 #include "fused.cuh"
 
-typedef unsigned short half_bits;
-
-__device__ __forceinline__ unsigned pack(float left, float right) {
-    unsigned both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(right), "f"(left));
-    return both;
-}
-
-// max(0, ·) of both, without a further instruction; NaN stays NaN.
-__device__ __forceinline__ unsigned pack_positive(float left, float right) {
-    unsigned both;
-    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(right), "f"(left));
-    return both;
-}
-
-__device__ __forceinline__ void multiply_half(float (&sums)[4], const unsigned (&left)[2], const unsigned (&right)[2],
-                                              uint2 weights) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(left[0]), "r"(left[1]), "r"(right[0]), "r"(right[1]), "r"(weights.x), "r"(weights.y));
-}
-
-__device__ __forceinline__ void multiply_half(float (&sums)[4], const unsigned (&inputs)[2], unsigned weights) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(inputs[0]), "r"(inputs[1]), "r"(weights));
-}
-
 // A lane's share of tiles of inputs, two halves a register: row g, then row g + 8.
 template <int TILES>
 struct HalfRegisters {
@@ -55,7 +26,7 @@ struct HalfRegisters {
         at[tile][m][1] = below;
     }
     __device__ __forceinline__ void put(int tile, int m, float a, float b, float c, float d) {
-        set(tile, m, pack(a, b), pack(c, d));
+        set(tile, m, to_halves(a, b), to_halves(c, d));
     }
     __device__ __forceinline__ void get(int tile, int m, unsigned (&share)[2]) const {
         share[0] = at[tile][m][0];
@@ -71,7 +42,7 @@ struct HalfShared {
         at[tile * WARP] = make_uint2(above, below);
     }
     __device__ __forceinline__ void put(int tile, int m, float a, float b, float c, float d) {
-        set(tile, m, pack(a, b), pack(c, d));
+        set(tile, m, to_halves(a, b), to_halves(c, d));
     }
     __device__ __forceinline__ void get(int tile, int, unsigned (&share)[2]) const {
         const uint2 found = at[tile * WARP];
@@ -167,7 +138,7 @@ struct HalfInputs : Either<WIDE, HalfShared, HalfRegisters<TILES>> {
     template <int KIND>
     __device__ __forceinline__ void take(int tile, int m, const float (&sums)[4], float clip) {
         if constexpr (KIND == RELU)
-            this->set(tile, m, pack_positive(sums[0], sums[1]), pack_positive(sums[2], sums[3]));
+            this->set(tile, m, to_positive_halves(sums[0], sums[1]), to_positive_halves(sums[2], sums[3]));
         else
             this->put(tile, m, activated<KIND>(sums[0], clip), activated<KIND>(sums[1], clip),
                       activated<KIND>(sums[2], clip), activated<KIND>(sums[3], clip));
@@ -198,12 +169,12 @@ struct Precision {
 
     static constexpr int weight_bytes(int input_tiles, int output_tiles) { return 128 * input_tiles * output_tiles; }
     __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
-    __device__ __forceinline__ static void store(half_bits* target, float value) { *target = pack(value, 0.0f); }
+    __device__ __forceinline__ static void store(half_bits* target, float value) { *target = to_half(value); }
     __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
         store_floats(target, left, right);
     }
     __device__ __forceinline__ static void store_pair(half_bits* target, float left, float right) {
-        *reinterpret_cast<unsigned*>(target) = pack(left, right);
+        *reinterpret_cast<unsigned*>(target) = to_halves(left, right);
     }
     template <int INPUTS, int OUTPUTS, int TILES, class In>
     __device__ __forceinline__ static void accumulate(const In& in, float (&sums)[TILES][ROW_TILES][4],
@@ -221,7 +192,7 @@ struct Precision {
             for (int j = 0; j < TILES; ++j) {
                 const uint2 weights = image.read<uint2>(place + 256 * (k * tiles_of(OUTPUTS) + first + j) + 8 * lane);
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) multiply_half(sums[j][m], left[m], right[m], weights);
+                for (int m = 0; m < ROW_TILES; ++m) multiply_half(sums[j][m], {left[m][0], left[m][1], right[m][0], right[m][1]}, weights.x, weights.y);
             }
         }
         if constexpr (tiles_of(INPUTS) % 2)

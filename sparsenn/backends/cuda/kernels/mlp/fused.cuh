@@ -15,6 +15,9 @@
 // lane keeps its own in shared memory. VECTOR: rows may be read 4 numbers at a time.
 #pragma once
 #include "activation.cuh"
+#include "ptx/copies.cuh"
+#include "ptx/matrix_products.cuh"
+#include "ptx/numbers.cuh"
 
 constexpr int WIDTH[] = {WIDTHS};
 constexpr int ACTIVATION[] = {ACTIVATIONS};
@@ -37,19 +40,10 @@ constexpr int widest() {
     return found;
 }
 
-__device__ __forceinline__ unsigned rounded_to_tf32(float value) {
-    unsigned bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-    return bits;
-}
-
 // sums += inputs * weights for a tile of 16 rows and 8 columns; 8 inputs. The inputs come in the order of sums.
-__device__ __forceinline__ void multiply_tf32(float (&sums)[4], const unsigned (&inputs)[4], unsigned first,
+__device__ __forceinline__ void multiply_tile(float (&sums)[4], const unsigned (&inputs)[4], unsigned first,
                                               unsigned second) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(inputs[0]), "r"(inputs[2]), "r"(inputs[1]), "r"(inputs[3]), "r"(first), "r"(second));
+    multiply_tf32(sums, {inputs[0], inputs[2], inputs[1], inputs[3]}, first, second);
 }
 
 // ---- The image of the weights -----------------------------------------------------------------------------------
@@ -87,10 +81,10 @@ struct Image {
     __device__ __forceinline__ static void copy(const unsigned char* __restrict__ source, unsigned char* target) {
         if constexpr (STAGED && LAYER < LAYERS) {
             constexpr int first = LAYER == 0 ? 0 : weight_place<Precision>(LAYER);
-            const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(target));
+            const unsigned to = shared_address(target);
             for (int at = first + 16 * threadIdx.x; at < weight_place<Precision>(LAYER + 1); at += 16 * blockDim.x)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(source + at) : "memory");
-            asm volatile("cp.async.commit_group;" ::: "memory");
+                copy_later<16>(to + at, source + at);
+            close_copies();
             copy<LAYER + 1>(source, target);
         }
     }
@@ -99,7 +93,7 @@ struct Image {
     template <int LAYER>
     __device__ __forceinline__ static void arrive() {
         if constexpr (STAGED) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(LAYERS - 1 - LAYER) : "memory");
+            await_copies<LAYERS - 1 - LAYER>();
             __syncthreads();
         }
     }

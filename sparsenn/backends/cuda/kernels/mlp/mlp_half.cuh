@@ -7,6 +7,7 @@
 // below 6e-8 are lost: inputs, weights and hidden values must not be of such sizes.
 #pragma once
 #include "mlp/mlp.cuh"
+#include "ptx/numbers.cuh"
 
 typedef unsigned Half2;
 
@@ -15,40 +16,11 @@ constexpr int DEPTH = 9;
 static_assert(PITCH >= INPUTS / 2 && PITCH >= HIDDEN / 2, "a row fits into its place");
 static_assert(PITCH % 8 == 4, "rows are 16-byte aligned, and 8 of them begin in banks that are 4 apart");
 
-// ---- Arithmetic on pairs, as PTX, so that no header of the toolkit is needed -------------------------------------
-
-__device__ __forceinline__ unsigned short to_half(float value) {
-    unsigned short half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    return half;
-}
-
-__device__ __forceinline__ Half2 to_half2(float first, float second) {
-    Half2 pair;
-    asm("mov.b32 %0, {%1, %2};" : "=r"(pair) : "h"(to_half(first)), "h"(to_half(second)));
-    return pair;
-}
-
-__device__ __forceinline__ Half2 multiply(Half2 a, Half2 b) {
-    Half2 product;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-    return product;
-}
-
-// a * b + c, rounded once.
-__device__ __forceinline__ Half2 multiply_add(Half2 a, Half2 b, Half2 c) {
-    Half2 sum;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-    return sum;
-}
+// ---- Arithmetic on pairs -----------------------------------------------------------------------------------------
 
 // The sum of a pair's two numbers, in float32.
 __device__ __forceinline__ float both(Half2 pair) {
-    float first, second;
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
-        : "=f"(first), "=f"(second)
-        : "r"(pair));
-    return first + second;
+    return to_float(static_cast<half_bits>(pair)) + to_float(static_cast<half_bits>(pair >> 16));
 }
 
 // The products go to as few sums as keep each within DEPTH steps.
@@ -58,9 +30,9 @@ __device__ __forceinline__ float dot(const Half2 (&row)[COUNT], const Half2 (&we
     float total = 0.0f;
 #pragma unroll
     for (int first = 0; first < SUMS; ++first) {
-        Half2 sum = multiply(row[first], weights[first]);
+        Half2 sum = multiply_halves(row[first], weights[first]);
 #pragma unroll
-        for (int i = first + SUMS; i < COUNT; i += SUMS) sum = multiply_add(row[i], weights[i], sum);
+        for (int i = first + SUMS; i < COUNT; i += SUMS) sum = multiply_add_halves(row[i], weights[i], sum);
         total += both(sum);
     }
     return total;
@@ -107,7 +79,7 @@ __device__ __forceinline__ void take_weights(const float* __restrict__ weights, 
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         const float* first = weights + 2 * pair_of<PARTS, WIDTH, COUNT>(part, i) * outputs + output;
-        taken[i] = to_half2(first[0], first[outputs]);
+        taken[i] = to_halves(first[0], first[outputs]);
     }
 }
 
@@ -133,13 +105,13 @@ __device__ __forceinline__ void load_tile(const float* __restrict__ features, in
     for (int i = thread; i < ROWS * QUADS; i += COUNT) {
         float4 read = {0.0f, 0.0f, 0.0f, 0.0f};
         if (i < there) read = source[i];
-        const Pairs<2> pairs = {{to_half2(read.x, read.y), to_half2(read.z, read.w)}};
+        const Pairs<2> pairs = {{to_halves(read.x, read.y), to_halves(read.z, read.w)}};
         *reinterpret_cast<Pairs<2>*>(tile + i / QUADS * PITCH + i % QUADS * 2) = pairs;
     }
 }
 
 __device__ __forceinline__ void put_hidden(Half2* tile, int row, int unit, float sum) {
-    reinterpret_cast<unsigned short*>(tile + row * PITCH)[unit] = to_half(relu(sum));
+    reinterpret_cast<half_bits*>(tile + row * PITCH)[unit] = to_half(relu(sum));
 }
 
 // A hidden layer from one tile to another, PARTS threads a unit; a thread takes ROWS rows, one after the other. If

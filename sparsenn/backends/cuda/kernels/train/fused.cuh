@@ -10,6 +10,7 @@
 // Needs   : THREADS threads in a block and SHARED_FLOATS of dynamic shared memory.
 #pragma once
 #include "layer.cuh"
+#include "ptx/copies.cuh"
 
 constexpr int THREADS = 256;
 constexpr int STAGES = 4;
@@ -34,23 +35,6 @@ struct Tile {
 
 // ---- Load -------------------------------------------------------------------------------------------------------
 
-// Starts to copy four floats into shared memory; zeros where there is nothing to copy.
-__device__ __forceinline__ void copy_quad(float* to, const float* from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void commit_copies() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until no more than PENDING commits are under way.
-template <int PENDING>
-__device__ __forceinline__ void await_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
 // A matrix in global memory, or rows of it by number.
 struct Matrix {
     const float* data;
@@ -68,7 +52,7 @@ __device__ __forceinline__ void copy_block(float* to, const Matrix& matrix, int 
         const bool there = row + at < matrix.rows && column + first < matrix.stride;
         const int64 from = there && matrix.order ? matrix.order[row + at] : static_cast<int64>(row + at);
         const float* source = there ? matrix.data + from * matrix.stride + column + first : matrix.data;
-        copy_quad(to + at * STRIDE + first, source, there);
+        copy_later<16>(shared_address(to + at * STRIDE + first), source, there ? 16 : 0);
     }
 }
 
@@ -212,7 +196,7 @@ __device__ __forceinline__ void multiply(const Product& product, int summands, f
 #pragma unroll 1
     for (int stage = 0; stage < STAGES; ++stage) {
         if (stage < chunks) product.load(shared + stage * STAGE_FLOATS, stage * T::CHUNK);
-        commit_copies();
+        close_copies();
     }
     const Place<SIZE> place;
     Sums sums = {};
@@ -226,7 +210,7 @@ __device__ __forceinline__ void multiply(const Product& product, int summands, f
             __syncthreads();
             product.load(stage, (chunk + STAGES) * T::CHUNK);
         }
-        commit_copies();
+        close_copies();
     }
     __syncthreads();
     float* slice = shared + place.slice * SIZE * SIZE;

@@ -1,52 +1,8 @@
-// conv2d/warpgroup_instructions.cuh, emulated. Products of a group are computed when it is closed, or as late as may be.
+// ptx/warpgroup_products.cuh, emulated. Products of a group are computed when it is closed, or as late as may be.
+#pragma once
+#include <map>
 
-inline void show_to_engines() {}
-
-// ---- Copies ---------------------------------------------------------------------------------------------------------
-
-inline void barrier_expect(unsigned place, unsigned bytes) {
-    count_at_barrier(existing_barrier(barrier_at(place)), 1, bytes);
-}
-
-inline void barrier_arrive_if(unsigned place, bool wanted) {
-    if (wanted) barrier_arrive(barrier_at(place));
-}
-
-inline void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-    if (bytes % 16 || to % 16 || to + bytes > emulated::SHARED) emulated::fail("a copy's size or place");
-    if (reinterpret_cast<uintptr_t>(from) % 16) emulated::fail("a copy's source is not aligned");
-    const unsigned char* source = emulated::readable(from, bytes);
-    emulated::flights.push_back([=] {
-        std::memcpy(shared + to, source, bytes);
-        count_at_barrier(existing_barrier(barrier_at(barrier)), 0, -static_cast<long>(bytes));
-    });
-}
-
-inline void write_four_if(unsigned to, const unsigned (&words)[4], bool wanted) {
-    if (wanted) write_four(to, words);
-}
-
-// ---- Numbers that a warp has in common ------------------------------------------------------------------------------
-
-inline int of_warp(int number) { return number; }
-inline unsigned computed_once(unsigned number) { return number; }
-
-// ---- Results --------------------------------------------------------------------------------------------------------
-
-template <int ACTIVATION_CODE>
-float finished(float z, float clip) {
-    return activate(z, ACTIVATION_CODE, clip);
-}
-
-template <class Numbers>
-void store_if(void* to, const Numbers& numbers, bool wanted) {
-    if (!wanted) return;
-    if (reinterpret_cast<uintptr_t>(to) % sizeof numbers) emulated::fail("a store that is not aligned");
-    emulated::readable(to, sizeof numbers);
-    std::memcpy(to, &numbers, sizeof numbers);
-}
-
-// ---- Matrices -------------------------------------------------------------------------------------------------------
+#include "emulation_numbers.h"
 
 inline unsigned matrix_at(unsigned place, unsigned unit_bytes) {
     if (place % 16 || unit_bytes % 16 || place / 16 >= 1 << 14 || unit_bytes / 16 >= 1 << 14)
@@ -61,8 +17,6 @@ inline const unsigned char* unit_of(unsigned matrix, int row, int unit) {
     check_shared(place, 16);
     return shared + place;
 }
-
-// ---- Products -------------------------------------------------------------------------------------------------------
 
 // By thread: groups of products that are not computed, the last of which is not closed.
 typedef std::vector<std::function<void()>> Group;
@@ -114,11 +68,11 @@ void warpgroup(float (&sums)[SUMS], unsigned left, unsigned right, int keep) {
         if constexpr (TERMS == 16) {
             half_bits bits;
             std::memcpy(&bits, unit + k % 8 * 2, 2);
-            return static_cast<double>(from_half(bits));
+            return static_cast<double>(to_float(bits));
         } else {
             unsigned bits;
             std::memcpy(&bits, unit + k % 4 * 4, 4);
-            return static_cast<double>(as<float>(bits & 0xffffe000u));
+            return static_cast<double>(as<float>(cut_to_tf32(bits)));
         }
     };
     float* own = sums;

@@ -1,0 +1,70 @@
+"""Instructions that CUDA C++ has no word for have one home, `kernels/ptx`, and one wrapper each."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import sparsenn
+from sparsenn.backends import cuda
+
+KERNELS = Path(cuda.__file__).parent / "kernels"
+STUDIES = Path(sparsenn.__file__).parent / "studies"
+HOME = KERNELS / "ptx"
+WRAPPERS = sorted(HOME.glob("*.cuh"))
+ELSEWHERE = sorted(
+    path
+    for folder in (KERNELS, STUDIES)
+    for path in folder.rglob("*")
+    if path.suffix in {".cu", ".cuh"} and path.parent != HOME
+)
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ASSEMBLY = re.compile(r"\b(?:__)?asm(?:__)?\b")
+_INSTRUCTIONS = re.compile(r'\b(?:__)?asm(?:__)?\b[\s\w]*\(((?:[\s\\]*(?:"[^"]*"|#?\w+))+)')
+
+
+def has_assembly(text):
+    return _ASSEMBLY.search(_COMMENT.sub("", text)) is not None
+
+
+def instructions(text):
+    """What each piece of inline assembly consists of, but for those that only keep something from the compiler."""
+    found = ("".join(re.findall(r'[^\s"\\]+', each)) for each in _INSTRUCTIONS.findall(_COMMENT.sub("", text)))
+    return [each for each in found if each]
+
+
+def named(path):
+    return str(path.relative_to(Path(sparsenn.__file__).parent))
+
+
+@pytest.mark.parametrize("path", ELSEWHERE, ids=named)
+def test_kernels_have_no_assembly_of_their_own(path):
+    assert not has_assembly(path.read_text(encoding="utf-8")), f"a wrapper belongs into {HOME}"
+
+
+@pytest.mark.parametrize("path", WRAPPERS, ids=lambda path: path.stem)
+def test_every_header_of_wrappers_has_some_and_no_kernel(path):
+    text = path.read_text(encoding="utf-8")
+    assert instructions(text)
+    assert "__global__" not in text
+
+
+def test_an_instruction_has_one_wrapper():
+    counts = Counter(each for path in WRAPPERS for each in instructions(path.read_text(encoding="utf-8")))
+    assert [each for each, count in counts.items() if count > 1] == []
+    assert len(counts) > 40
+
+
+@pytest.mark.parametrize("planted", ['asm("trap;");', 'asm volatile("" ::: "memory");', '__asm__("exit;");'])
+def test_planted_assembly_is_found(planted):
+    assert has_assembly(f"void fail() {{ {planted} }}")
+    assert not has_assembly(f"// {planted}\n/* {planted}\n{planted} */ void fail() {{ fails_asm(); }}")
+
+
+def test_planted_second_wrapper_is_found():
+    text = (HOME / "copies.cuh").read_text(encoding="utf-8")
+    again = '__device__ void wait() {\n    asm volatile("cp.async.wait_all;" ::: "memory");\n}\n'
+    assert Counter(instructions(text))["cp.async.wait_all;"] == 1
+    assert Counter(instructions(text + again))["cp.async.wait_all;"] == 2

@@ -1,0 +1,101 @@
+// ptx/memory.cuh, emulated.
+#pragma once
+#include "emulation_numbers.h"
+
+struct Tiles { unsigned word[4]; };
+
+template <bool TRANSPOSED>
+void tiles_of_warp(const unsigned* const* from, Tiles* const* to) {
+    for (int tile = 0; tile < 4; ++tile) {
+        const unsigned char* rows[8];
+        for (int row = 0; row < 8; ++row) {
+            const unsigned place = *from[8 * tile + row];
+            check_shared(place, 16);
+            rows[row] = shared + place;
+        }
+        count_conflicts(from + 8 * tile);
+        for (int lane = 0; lane < 32; ++lane) {
+            const int g = lane / 4, t = lane % 4;
+            unsigned& word = to[lane]->word[tile];
+            if (TRANSPOSED) {
+                half_bits pair[2];
+                for (int i = 0; i < 2; ++i) std::memcpy(pair + i, rows[2 * t + i] + 2 * g, 2);
+                word = pair[0] | static_cast<unsigned>(pair[1]) << 16;
+            } else {
+                std::memcpy(&word, rows[g] + 4 * t, 4);
+            }
+        }
+    }
+}
+
+inline void read_tiles(unsigned (&tiles)[4], unsigned from) {
+    Tiles found;
+    emulated::together<unsigned, Tiles>(2, from, found, tiles_of_warp<false>);
+    std::memcpy(tiles, found.word, sizeof tiles);
+}
+
+inline void read_tiles_transposed(unsigned (&tiles)[4], unsigned from) {
+    Tiles found;
+    emulated::together<unsigned, Tiles>(3, from, found, tiles_of_warp<true>);
+    std::memcpy(tiles, found.word, sizeof tiles);
+}
+
+// Sixteen bytes a lane go eight lanes at a time.
+inline void fours_of_warp(const unsigned* const* from, Tiles* const* to) {
+    for (int first = 0; first < 32; first += 8) {
+        for (int lane = first; lane < first + 8; ++lane) {
+            check_shared(*from[lane], 16);
+            std::memcpy(to[lane]->word, shared + *from[lane], 16);
+        }
+        count_conflicts(from + first);
+    }
+}
+
+inline void read_four(unsigned (&words)[4], unsigned from) {
+    Tiles found;
+    emulated::together<unsigned, Tiles>(4, from, found, fours_of_warp);
+    std::memcpy(words, found.word, sizeof words);
+}
+
+inline void write_four(unsigned to, const unsigned (&words)[4]) {
+    check_shared(to, 16);
+    if (emulated::chance() % 16 == 0) emulated::pause(emulated::READY);  // others may go on first
+    std::memcpy(shared + to, words, 16);
+}
+
+inline void write_four_if(unsigned to, const unsigned (&words)[4], bool wanted) {
+    if (wanted) write_four(to, words);
+}
+
+inline int2 read_pair(unsigned from) {
+    check_shared(from, 8);
+    int2 found;
+    std::memcpy(&found, shared + from, 8);
+    return found;
+}
+
+inline void write_pair(unsigned to, int first, int second) {
+    check_shared(to, 8);
+    std::memcpy(shared + to, &first, 4);
+    std::memcpy(shared + to + 4, &second, 4);
+}
+
+inline int read_word(unsigned from) {
+    check_shared(from, 4);
+    int found;
+    std::memcpy(&found, shared + from, 4);
+    return found;
+}
+
+inline void write_word(unsigned to, int word) {
+    check_shared(to, 4);
+    std::memcpy(shared + to, &word, 4);
+}
+
+template <class Numbers>
+void store_if(void* to, const Numbers& numbers, bool wanted) {
+    if (!wanted) return;
+    if (reinterpret_cast<uintptr_t>(to) % sizeof numbers) emulated::fail("a store that is not aligned");
+    emulated::readable(to, sizeof numbers);
+    std::memcpy(to, &numbers, sizeof numbers);
+}
