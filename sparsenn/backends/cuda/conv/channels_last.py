@@ -139,7 +139,7 @@ class _Prepared:
 
 
 def _defines(tile: Tile, half_rows: bool, activation: int) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((*implicit.kernel_defines(HALF, tile, False, half_rows, activation), ("CHANNELS_LAST", 1))))
+    return implicit.kernel_defines(HALF, tile, False, half_rows, activation)
 
 
 @cache

@@ -1,6 +1,6 @@
 """How a convolution is cut for the kernels that take it for a product of filters and pixels on tensor cores.
 
-The kernel is `kernels/conv2d/implicit.cuh`; what its numbers mean is said there.
+The kernel is `kernels/conv2d/implicit_kernel.cuh`; what its numbers mean is said in `implicit_band.cuh`.
 """
 
 from __future__ import annotations

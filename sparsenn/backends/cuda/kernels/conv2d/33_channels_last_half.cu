@@ -11,6 +11,6 @@
 // Changes   the layout, and with it the band's way: a copy that nobody waits for takes the place of eight reads, four
 //           instructions of turning and a write. A chunk's band comes while the one before is multiplied. The registers
 //           that this saves are those of more warps. Images are read and written once more.
-#include "implicit.cuh"
+#include "implicit_channels_last.cuh"
 
-static_assert(KIND == TENSOR_HALF && CHANNELS_LAST, "the precision that the rung is named for");
+static_assert(KIND == TENSOR_HALF, "the precision that the rung is named for");

@@ -1,10 +1,6 @@
-// The numbers of a convolution as conv2d/implicit.cuh takes them, and where a block, a pixel and a place of the band are.
+// The numbers of a convolution as conv2d/implicit_kernel.cuh takes them, and where a block, a pixel and a place of the band are.
 #pragma once
 #include "gemm/tensor.cuh"
-
-#ifndef CHANNELS_LAST
-#define CHANNELS_LAST 0
-#endif
 
 typedef INPUT Number;
 
@@ -24,9 +20,6 @@ struct Shape {
     __device__ __forceinline__ int band_bytes() const { return band_rows * pitch() * LINE; }
     __device__ __forceinline__ int taps() const { return kernel_height * kernel_width; }
     __device__ __forceinline__ int plane() const { return height * width; }
-    __device__ __forceinline__ int64 image() const {
-        return static_cast<int64>(CHANNELS_LAST ? chunks : channels) * plane();
-    }
 };
 
 // Which part of the depth, filters and pixels a block has.
