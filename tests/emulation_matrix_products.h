@@ -30,21 +30,21 @@ void products_of_warp(const Factors* const* given, Products* const* taken) {
         }
 }
 
-inline void multiply_tf32(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float c0, float c1,
-                          float c2, float c3) {
+inline void multiply_tf32(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1,
+                          float c0, float c1, float c2, float c3) {
     Products found;
-    const Factors given{{a[0], a[1], a[2], a[3]}, {b0, b1}, {c0, c1, c2, c3}};
+    const Factors given{{a0, a1, a2, a3}, {b0, b1}, {c0, c1, c2, c3}};
     emulated::together<Factors, Products>(5, given, found, products_of_warp<8>);
     std::memcpy(sums, found.sums, sizeof sums);
 }
 
-inline void multiply_tf32(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    multiply_tf32(sums, a, b0, b1, sums[0], sums[1], sums[2], sums[3]);
+inline void multiply_tf32(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    multiply_tf32(sums, a0, a1, a2, a3, b0, b1, sums[0], sums[1], sums[2], sums[3]);
 }
 
-inline void multiply_half(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+inline void multiply_half(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
     Products found;
-    const Factors given{{a[0], a[1], a[2], a[3]}, {b0, b1}, {sums[0], sums[1], sums[2], sums[3]}};
+    const Factors given{{a0, a1, a2, a3}, {b0, b1}, {sums[0], sums[1], sums[2], sums[3]}};
     emulated::together<Factors, Products>(6, given, found, products_of_warp<16>);
     std::memcpy(sums, found.sums, sizeof sums);
 }

@@ -14,9 +14,9 @@ constexpr int TILES = 8;
 // Products stay what they are: those of equal operands would otherwise be one to the compiler.
 __device__ __forceinline__ void multiply(float (&sums)[4], unsigned a, unsigned b) {
 #if HALF
-    multiply_half(sums, {a, a, a, a}, b, b);
+    multiply_half(sums, a, a, a, a, b, b);
 #else
-    multiply_tf32(sums, {a, a, a, a}, b, b);
+    multiply_tf32(sums, a, a, a, a, b, b);
 #endif
 }
 

@@ -46,7 +46,7 @@ struct Precision {
         const auto& one = pass == 0 ? left.low : left.high;
         const auto& other = pass == 0 ? right.low : right.high;
         if (both)
-            multiply_tf32_any_order(sums, {one[a][0], one[a][1], other[b][0], other[b][1]}, first, second);
+            multiply_tf32_any_order(sums, one[a][0], one[a][1], other[b][0], other[b][1], first, second);
         else
             multiply_tf32_any_order(sums, one[a], first);
     }

@@ -60,8 +60,7 @@ struct Precision {
     __device__ __forceinline__ static void multiply(int, float (&sums)[4], const Row& left, int a, const Row& right,
                                                     int b, bool both, const unsigned (&words)[2]) {
         if (both)
-            multiply_half_any_order(sums,
-                                    {left.words[a][0], left.words[a][1], right.words[b][0], right.words[b][1]},
+            multiply_half_any_order(sums, left.words[a][0], left.words[a][1], right.words[b][0], right.words[b][1],
                                     words[0], words[1]);
         else
             multiply_half_any_order(sums, left.words[a], words[0]);

@@ -59,6 +59,14 @@ __device__ __forceinline__ void split(unsigned number, unsigned& high, unsigned&
     low = __float_as_uint(__uint_as_float(number) - __uint_as_float(high));
 }
 
+__device__ __forceinline__ void add_tf32(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    multiply_tf32(sums, a[0], a[1], a[2], a[3], b[0], b[1], sums[0], sums[1], sums[2], sums[3]);
+}
+
+__device__ __forceinline__ void add_half(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    multiply_half(sums, a[0], a[1], a[2], a[3], b[0], b[1]);
+}
+
 template <int ACROSS>
 __device__ __forceinline__ void add_up(Sums& sums, const float (&products)[ACROSS][MT][4], int first) {
 #pragma unroll
@@ -105,15 +113,16 @@ __device__ __forceinline__ void split_product(Sums& sums, const Fragments& from)
             for (int j = 0; j < ACROSS; ++j)
 #pragma unroll
                 for (int m = 0; m < MT; ++m)
-                    multiply_tf32(next[j][m], low[m], b_high[j][0], b_high[j][1], 0.0f, 0.0f, 0.0f, 0.0f);
+                    multiply_tf32(next[j][m], low[m][0], low[m][1], low[m][2], low[m][3], b_high[j][0], b_high[j][1], 0.0f, 0.0f,
+                                  0.0f, 0.0f);
 #pragma unroll
             for (int j = 0; j < ACROSS; ++j)
 #pragma unroll
-                for (int m = 0; m < MT; ++m) multiply_tf32(next[j][m], high[m], b_low[j][0], b_low[j][1]);
+                for (int m = 0; m < MT; ++m) add_tf32(next[j][m], high[m], b_low[j]);
 #pragma unroll
             for (int j = 0; j < ACROSS; ++j)
 #pragma unroll
-                for (int m = 0; m < MT; ++m) multiply_tf32(next[j][m], high[m], b_high[j][0], b_high[j][1]);
+                for (int m = 0; m < MT; ++m) add_tf32(next[j][m], high[m], b_high[j]);
             if (n > 0) add_up<ACROSS>(sums, last, n - ACROSS);
         }
     add_up<ACROSS>(sums, products[(NT / ACROSS + 1) % 2], NT - ACROSS);
@@ -142,9 +151,9 @@ __device__ __forceinline__ void multiply(Sums& sums, Fragments& from) {
             for (int m = 0; m < MT; ++m) {
                 float(&own)[4] = sums[m][n];
                 if constexpr (KIND == TENSOR_HALF)
-                    multiply_half(own, from.a[m], from.b[n][0], from.b[n][1]);
+                    add_half(own, from.a[m], from.b[n]);
                 else
-                    multiply_tf32(own, from.a[m], from.b[n][0], from.b[n][1]);
+                    add_tf32(own, from.a[m], from.b[n]);
             }
     }
 }

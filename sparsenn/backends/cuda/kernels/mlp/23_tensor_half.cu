@@ -193,7 +193,7 @@ struct Precision {
                 const uint2 weights = image.read<uint2>(place + 256 * (k * tiles_of(OUTPUTS) + first + j) + 8 * lane);
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; ++m)
-                    multiply_half(sums[j][m], {left[m][0], left[m][1], right[m][0], right[m][1]}, weights.x, weights.y);
+                    multiply_half(sums[j][m], left[m][0], left[m][1], right[m][0], right[m][1], weights.x, weights.y);
             }
         }
         if constexpr (tiles_of(INPUTS) % 2)

@@ -43,7 +43,7 @@ constexpr int widest() {
 // sums += inputs * weights for a tile of 16 rows and 8 columns; 8 inputs. The inputs come in the order of sums.
 __device__ __forceinline__ void multiply_tile(float (&sums)[4], const unsigned (&inputs)[4], unsigned first,
                                               unsigned second) {
-    multiply_tf32(sums, {inputs[0], inputs[2], inputs[1], inputs[3]}, first, second);
+    multiply_tf32(sums, inputs[0], inputs[2], inputs[1], inputs[3], first, second);
 }
 
 // ---- The image of the weights -----------------------------------------------------------------------------------
