@@ -1,4 +1,4 @@
-"""One sparse layer at a time: every CPU variant on the same rows, sparse ones and dense ones."""
+"""One sparse layer at a time: every CPU kernel on the same rows, sparse ones and dense ones."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import pytest
 
 from sparsenn import backends
 from sparsenn.backends import StepInput
+from sparsenn.backends.oracle import forward
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.studies.ladder import rungs_of
 from sparsenn.workers import thread_count
 
 ROWS = 4096
 WIDTH = 1024
 DEGREE = 32
 DENSITIES = (0.01, 0.03, 0.1, 0.3, 1.0)
-VARIANTS = backends.variants("spmspm", "cpu")
+KERNELS = rungs_of("spmspm", "cpu")
 TOO_SLOW = {("sequential", 0.3), ("sequential", 1.0)}
 """Seconds a run: the ratio is clear from the sparser rows."""
 
@@ -56,7 +58,7 @@ def table(new_table):
 
 
 @pytest.mark.parametrize("density", DENSITIES)
-@pytest.mark.parametrize("entry", VARIANTS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)
 def bench_layer(benchmark, table, layer, entry, density):
     if (entry.name, density) in TOO_SLOW:
         pytest.skip("takes seconds a run")
@@ -72,6 +74,6 @@ def bench_layer(benchmark, table, layer, entry, density):
 
 
 def check(output, layer: SparseLinear, rows: CSR) -> None:
-    expected = backends.reference.forward(layer, rows.to_scipy().astype(np.float64)).toarray()
+    expected = forward(layer, rows.to_scipy().astype(np.float64)).toarray()
     found = output.features.to_scipy().toarray() if isinstance(output.features, CSR) else output.features
     np.testing.assert_allclose(found, expected[output.kept], rtol=1e-4, atol=1e-4)

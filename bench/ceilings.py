@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from sparsenn.backends.meter import Ceilings, HostMeter
 from sparsenn.formats import CSR
 from sparsenn.network import Network
+from sparsenn.studies.measure.meter import Ceilings, HostMeter
 
 __all__ = ["bytes_moved", "ceilings"]
 

@@ -29,10 +29,13 @@ from results_file import Column, results_path, write_results
 from rung_plots import draw_rungs
 from rung_timing import ALLOWED, floor_seconds, inputs_in_turn, timed_in_turn
 
-from sparsenn.backends import Variant, variants
+from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.conv import ConvLayer, upload_conv
+from sparsenn.backends.cuda.device import current_machine
 from sparsenn.errors import SparseNNError
 from sparsenn.layers import Conv2d, ReLU
+from sparsenn.studies.conv2d import LADDER
+from sparsenn.studies.conv2d.products.float32 import LIBRARY
 
 try:
     import torch
@@ -44,8 +47,6 @@ SAMPLE = 64
 
 THREADS = 8
 """That compile kernels at the same time."""
-
-LIBRARY = "library"
 
 WAYS = {
     "float32": {"NCHW": (False, False), "channels last": (False, True)},
@@ -161,16 +162,15 @@ class Case:
         """The float64 outputs of those."""
         return exact(self.layer, self.given[0][self.places])
 
-    def error(self, rung: Variant) -> float:
+    def error(self, rung: Kernel) -> float:
         """Return how far a rung's outputs are from float64's, in parts of the largest; NaN stays NaN."""
         return difference(rung.launch(self.uploaded, self.given[0])[self.places], self.right)
 
     @cached_property
     def plain_error(self) -> float:
         """The same for the library's product in float32 of the same images."""
-        (library,) = (rung for rung in variants("conv2d", "cuda") if rung.name == LIBRARY)
         sample = self.given[0][self.places].astype(np.float32)
-        return difference(library.launch(self.uploaded, sample), self.right)
+        return difference(LIBRARY.launch(self.uploaded, sample), self.right)
 
     def peers(self, precision: str) -> dict[str, float]:
         """Return the milliseconds of PyTorch's convolution, by layout; and without bias, which another kernel adds."""
@@ -199,10 +199,10 @@ class Case:
         return found.median
 
 
-def rungs_for(case: Case, names: Sequence[str]) -> list[Variant]:
+def rungs_for(case: Case, names: Sequence[str]) -> list[Kernel]:
     """Return the rungs that take a case, compiled, in the ladder's order."""
-    asked = [rung for rung in variants("conv2d", "cuda") if not names or rung.name in names]
-    able = [rung for rung in asked if rung.why_not(case.layer, case.shape.image) is None]
+    asked = [rung for rung in LADDER.rungs["cuda"] if not names or rung.name in names]
+    able = [rung for rung in asked if rung.why_not(current_machine(), case.layer, case.shape.image) is None]
     able = [rung for rung in able if case.kind == np.float32 or rung.half_rows]
     with ThreadPoolExecutor(THREADS) as pool:
         failures = list(pool.map(lambda rung: _failure(case, rung), able))
@@ -212,7 +212,7 @@ def rungs_for(case: Case, names: Sequence[str]) -> list[Variant]:
     return [rung for rung, failure in zip(able, failures, strict=True) if not failure]
 
 
-def _failure(case: Case, rung: Variant) -> str:
+def _failure(case: Case, rung: Kernel) -> str:
     try:
         rung.launch(case.uploaded, case.given[0])
     except SparseNNError as error:
@@ -220,7 +220,7 @@ def _failure(case: Case, rung: Variant) -> str:
     return ""
 
 
-def measure(case: Case, rung: Variant, top: Peaks, peers: dict[str, dict[str, float]]) -> dict[str, Any]:
+def measure(case: Case, rung: Kernel, top: Peaks, peers: dict[str, dict[str, float]]) -> dict[str, Any]:
     """Return one row of the table."""
     error = case.error(rung)
     found = timed_in_turn(lambda images: rung.launch(case.uploaded, images), case.given)

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from results_file import results_path, write_results
 
-from sparsenn.backends.cuda.conv import ConvLayer, streamed, upload_conv
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.conv import ConvLayer, upload_conv
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.layers import Conv2d
+from sparsenn.studies.conv2d.direct import streamed
 
 LAYERS = {"1 × 86 × 86, 4 filters": ((1, 86, 86), 4), "4 × 40 × 40, 16 filters": ((4, 40, 40), 16)}
 KERNEL = 7

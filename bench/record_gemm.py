@@ -26,8 +26,10 @@ from results_file import Column, results_path, write_results
 from rung_plots import draw_rungs
 from rung_timing import ALLOWED, floor_seconds, inputs_in_turn, timed_in_turn
 
-from sparsenn.backends import Variant, variants
+from sparsenn.backends import Kernel
+from sparsenn.backends.cuda.device import current_machine
 from sparsenn.errors import SparseNNError
+from sparsenn.studies.ladder import ladder_for
 
 SAMPLE = 64
 """Rows checked, the first and the last among them."""
@@ -126,16 +128,16 @@ class Case:
             return 1e3 * timed_in_turn(lambda pair: cp.matmul(*pair, out=out), given).median
 
 
-def rungs_for(case: Case, names: Sequence[str]) -> Iterator[Variant]:
+def rungs_for(case: Case, names: Sequence[str]) -> Iterator[Kernel]:
     """Yield the rungs that take a case, in the ladder's order; cuBLAS itself is none of them."""
-    for rung in variants("gemm", "cuda"):
+    for rung in ladder_for("gemm").rungs["cuda"]:
         if rung.name == LIBRARY or (names and rung.name not in names):
             continue
-        if rung.why_not(*case.given[0]) is None and (case.kind == np.float32 or rung.half_rows):
+        if rung.why_not(current_machine(), *case.given[0]) is None and (case.kind == np.float32 or rung.half_rows):
             yield rung
 
 
-def measure(case: Case, rung: Variant, top: Peaks, peers: dict[str, float]) -> dict[str, Any]:
+def measure(case: Case, rung: Kernel, top: Peaks, peers: dict[str, float]) -> dict[str, Any]:
     """Return one row of the table.
 
     Raises
@@ -212,7 +214,7 @@ def _rows(options: argparse.Namespace, top: Peaks) -> Iterator[dict[str, Any]]:
             cp.get_default_memory_pool().free_all_blocks()
 
 
-def _measured(call: Any, rung: Variant) -> Iterator[dict[str, Any]]:
+def _measured(call: Any, rung: Kernel) -> Iterator[dict[str, Any]]:
     try:
         row = call()
     except SparseNNError as error:

@@ -16,38 +16,26 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import cupy as cp
-import cupyx.scipy.sparse
 import numpy as np
-from cupy_backends.cuda.libs import cusparse as library
-from cupyx import cusparse
+from event_timing import FEW_RUNS, LONG_SECONDS, RUNS, Timing, timed
+from product_libraries import time_cublas, time_cusparse
 from results_file import Column, results_path, write_results
 
-from sparsenn.backends.cuda.sparse.chunks import chunk_weights, from_tiles, gather_chunks, to_tiles
-from sparsenn.backends.cuda.sparse.tiling import Limits, Tiling, device_limits, estimated_clocks, tiling_for, tilings
+from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
+from sparsenn.backends.cuda.sparse.chunks import from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.sparse.tiling import Tiling, estimated_clocks, tiling_for, tilings
+from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSC, index_dtype
-
-RUNS = 20
-FEW_RUNS = 5
-LONG_SECONDS = 0.25
-"""Above this, FEW_RUNS: seconds-long runs of cuSPARSE would take most of an hour otherwise."""
-
-SAMPLE_SECONDS = 1e-4
-"""Short calls are timed several at a time, so that events cost nothing beside them."""
-
-TRIAL_ROWS = 2048
-"""Rows on which cuSPARSE's ways are compared; the fastest is timed on all."""
 
 CHECKED_ROWS = 4096
 """Rows checked at a time."""
-
-FLOAT32 = 0
-"""CUDA_R_32F"""
 
 RELU = np.int32(0)
 NO_CLIP = np.float32(np.inf)
@@ -72,13 +60,6 @@ COLUMNS = (
 
 TOOLS = cp.RawModule(
     code=r"""
-// Keeps the device busy while the host queues up what is to be timed.
-extern "C" __global__ void spin(long long nanoseconds) {
-    long long start, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - start < nanoseconds);
-}
-
 // Reads 16 bytes a thread from shared memory, 16 * rounds times.
 extern "C" __global__ void __launch_bounds__(1024) read_shared(int rounds, unsigned* out) {
     __shared__ uint4 memory[2048];
@@ -102,47 +83,7 @@ extern "C" __global__ void __launch_bounds__(1024) read_shared(int rounds, unsig
 )
 
 
-# ---- Timing -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of one call: median and interquartile range of `runs` samples."""
-
-    median: float
-    spread: float
-    runs: int
-
-
-def timed(call: Callable[[], object], runs: int = RUNS) -> Timing:
-    """Time a call by events. Everything is queued while the device is kept busy, so that the host does not count."""
-    host, device = _once(call)
-    if device > LONG_SECONDS:
-        runs = min(runs, FEW_RUNS)
-    else:
-        host, device = _once(call)
-    calls = max(1, min(10, int(SAMPLE_SECONDS / device)))
-    events = [(cp.cuda.Event(), cp.cuda.Event()) for _ in range(runs)]
-    TOOLS.get_function("spin")((1,), (1,), (np.int64(min(0.2, 1e-3 + 1.5 * host * calls * runs) * 1e9),))
-    for start, stop in events:
-        start.record()
-        for _ in range(calls):
-            call()
-        stop.record()
-    cp.cuda.get_current_stream().synchronize()
-    seconds = [cp.cuda.get_elapsed_time(*pair) / 1e3 / calls for pair in events]
-    low, middle, high = statistics.quantiles(seconds, n=4)
-    return Timing(middle, high - low, runs)
-
-
-def _once(call: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds that the host takes to queue a call, and that the device takes to be done with it."""
-    cp.cuda.get_current_stream().synchronize()
-    start = time.perf_counter()
-    call()
-    queued = time.perf_counter()
-    cp.cuda.get_current_stream().synchronize()
-    return queued - start, max(1e-6, time.perf_counter() - start)
+# ---- The device -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -158,12 +99,12 @@ class Ceilings:
         return max(moved / self.copied, 4 * edges * case.rows / self.shared)
 
 
-def ceilings(limits: Limits) -> Ceilings:
+def ceilings(machine: Machine) -> Ceilings:
     """Measure this device."""
     source = cp.ones(1 << 29, np.float32)
     target = cp.empty_like(source)
     copy = timed(lambda: cp.copyto(target, source)).median
-    blocks, rounds = 2 * limits.multiprocessors, 2000
+    blocks, rounds = 2 * machine.multiprocessors, 2000
     arguments = (np.int32(rounds), cp.zeros(1, np.uint32))
     read = timed(lambda: TOOLS.get_function("read_shared")((blocks,), (1024,), arguments)).median
     return Ceilings(2 * source.nbytes / copy, blocks * 1024 * rounds * 16 * 16 / read)
@@ -229,90 +170,6 @@ def worst_error(found: Any, features: Any, weights: Weights) -> float:
     return worst
 
 
-# ---- The libraries ----------------------------------------------------------------------------------------------
-
-
-class CuSparse:
-    """Y · W by cusparseSpMM as Wᵀ · Yᵀ, in every way that the layouts of Y and of W allow."""
-
-    WAYS = ("rows", "transposed", "neurons", "neurons, CSR_ALG2", "W by row")
-
-    def __init__(self, weights: Weights, features: Any) -> None:
-        sparse = weights.sparse
-        width = sparse.shape[0]
-        arrays = (sparse.values, sparse.indices.astype(np.int32), sparse.indptr.astype(np.int32))
-        self.transposed = cupyx.scipy.sparse.csr_matrix(arrays, shape=(width, width))
-        self.by_row = None
-        self.features = features  # (rows, inputs), row-major
-        self.neurons = cp.ascontiguousarray(features.T)  # (inputs, rows), row-major
-        self.out = cp.empty((features.shape[0], width), np.float32)
-        self.out_neurons = cp.empty((width, features.shape[0]), np.float32)
-
-    def call(self, way: str) -> Callable[[], Any]:
-        """Return a call that computes the product, as (rows, outputs)."""
-        if way == "rows":
-            return lambda: cusparse.spmm(self.transposed, self.features.T, c=self.out.T).T
-        if way == "transposed":
-            return lambda: cusparse.spmm(self.transposed, self.neurons.T, c=self.out.T, transb=True).T
-        if way == "W by row":
-            if self.by_row is None:
-                self.by_row = self.transposed.T.tocsr()
-            return lambda: cusparse.spmm(self.by_row, self.features.T, c=self.out.T, transa=True).T
-        return self._row_order(0 if way == "neurons" else 6)  # CUSPARSE_SPMM_ALG_DEFAULT, CUSPARSE_SPMM_CSR_ALG2
-
-    def _row_order(self, algorithm: int) -> Callable[[], Any]:
-        """Both dense matrices neuron-major, which CuPy's own function does not offer."""
-        weights = cusparse.SpMatDescriptor.create(self.transposed)
-        given, product = _row_major(self.neurons), _row_major(self.out_neurons)
-        one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
-        handle = cp.cuda.device.get_cusparse_handle()
-        scales = one.ctypes.data, zero.ctypes.data
-        common = (0, 0, scales[0], weights.desc, given.desc, scales[1], product.desc, FLOAT32, algorithm)
-        buffer = cp.empty(max(1, library.spMM_bufferSize(handle, *common)), np.int8)
-
-        def run(kept: object = (weights, given, product, one, zero)) -> Any:
-            library.spMM(handle, *common, buffer.data.ptr)
-            return self.out_neurons.T
-
-        return run
-
-
-def _row_major(matrix: Any) -> Any:
-    rows, columns = matrix.shape
-    order = library.CUSPARSE_ORDER_ROW
-    descriptor = library.createDnMat(rows, columns, columns, matrix.data.ptr, FLOAT32, order)
-    return cusparse.DnMatDescriptor(descriptor, library.dnMatGet, library.destroyDnMat)
-
-
-def usable_ways(weights: Weights, features: Any) -> list[str]:
-    """Return cuSPARSE's ways, the fastest on a part of the rows first; those that fail or are wrong are left out."""
-    rows = features[:TRIAL_ROWS]
-    right = rows @ weights.dense
-    peer = CuSparse(weights, rows)
-    found = []
-    for way in CuSparse.WAYS:
-        try:
-            call = peer.call(way)
-            if not bool(cp.allclose(call(), right, rtol=1e-3, atol=1e-2)):
-                raise ArithmeticError("wrong product")
-            found.append((timed(call, 5).median, way))
-        except Exception as error:
-            print(f"cuSPARSE, {way}: left out: {error}", file=sys.stderr)
-    return [way for _, way in sorted(found)]
-
-
-def time_cusparse(weights: Weights, features: Any, runs: int) -> tuple[Timing, str]:
-    """Return the time of the fastest way, and which it is."""
-    way = usable_ways(weights, features)[0]
-    return timed(CuSparse(weights, features).call(way), runs), way
-
-
-def time_cublas(weights: Weights, features: Any, runs: int) -> Timing:
-    """Time the dense float32 product; CuPy leaves TF32 off unless the environment asks for it."""
-    out = cp.empty((features.shape[0], weights.dense.shape[1]), np.float32)
-    return timed(lambda: cp.matmul(features, weights.dense, out=out), runs)
-
-
 # ---- Ours -------------------------------------------------------------------------------------------------------
 
 
@@ -322,9 +179,9 @@ def describe(tiling: Tiling, stages: int) -> str:
     return f"{block.rows}x{block.slots}/{block.warps}w{block.blocks} g{tiling.groups} c{tiling.chunk}x{stages}"
 
 
-def time_ours(weights: Weights, features: Any, tiling: Tiling, limits: Limits, runs: int) -> tuple[Timing, str, Any]:
+def time_ours(weights: Weights, features: Any, tiling: Tiling, machine: Machine, runs: int) -> tuple[Timing, str, Any]:
     """Return time, tiling in words, and the outputs row-major."""
-    chunked = chunk_weights(weights.sparse, weights.bias, tiling, limits)
+    chunked = chunk_weights(weights.sparse, weights.bias, tiling, machine)
     tiles = to_tiles(features, tiling.block)
     alive = cp.zeros(tiles.shape[0] * tiles.shape[2], np.uint8)
     timing = timed(lambda: gather_chunks(chunked, RELU, NO_CLIP, tiles, alive), runs)
@@ -340,15 +197,15 @@ def time_layout(features: Any, tiling: Tiling) -> float:
     return there + timed(lambda: from_tiles(tiles, features.shape[0], tiling.block)).median
 
 
-def measure(case: Case, weights: Weights, cublas: dict[Any, Timing], limits: Limits, top: Ceilings) -> dict[str, Any]:
+def measure(case: Case, weights: Weights, cublas: dict[Any, Timing], machine: Machine, top: Ceilings) -> dict[str, Any]:
     """Return one row of the table."""
     features = random_rows(case)
     edges = weights.sparse.nnz
-    tiling = tiling_for(case.rows, case.width, case.width, edges, limits)
-    ours, shape, outputs = time_ours(weights, features, tiling, limits, RUNS)
+    tiling = tiling_for(case.rows, case.width, case.width, edges, machine)
+    ours, shape, outputs = time_ours(weights, features, tiling, machine, RUNS)
     error = worst_error(outputs, features, weights)
     del outputs
-    peer, way = time_cusparse(weights, features, RUNS)
+    peer, way = time_cusparse(weights.sparse, weights.dense, features, RUNS)
     dense = _dense_time(case, weights, features, cublas, RUNS)
     return {
         **vars(case),
@@ -374,36 +231,36 @@ def _dense_time(case: Case, weights: Weights, features: Any, known: dict[Any, Ti
     """The dense product takes the same time whatever the density."""
     key = (case.width, case.rows)
     if key not in known:
-        known[key] = time_cublas(weights, features, runs)
+        known[key] = time_cublas(weights.dense, features, runs)
     return known[key]
 
 
 # ---- The sweep --------------------------------------------------------------------------------------------------
 
 
-def sweep(case: Case, weights: Weights, cublas: dict[Any, Timing], limits: Limits, top: Ceilings) -> dict[str, Any]:
+def sweep(case: Case, weights: Weights, cublas: dict[Any, Timing], machine: Machine, top: Ceilings) -> dict[str, Any]:
     """Time every tiling on one case; print the best five, the chosen one and the libraries."""
     features = random_rows(case)
     size = (case.rows, case.width, case.width, weights.sparse.nnz)
-    chosen = tiling_for(*size, limits)
+    chosen = tiling_for(*size, machine)
     found: dict[Tiling, tuple[float, str]] = {}
 
     def add(tiling: Tiling) -> None:
         if tiling not in found:
-            timing, shape, outputs = time_ours(weights, features, tiling, limits, 5)
+            timing, shape, outputs = time_ours(weights, features, tiling, machine, 5)
             found[tiling] = timing.median, shape
             if len(found) == 1 and not worst_error(outputs, features, weights) <= 1:
                 raise SystemExit(f"{case}: {shape} is wrong")
 
     add(chosen)
-    for tiling in candidates(size, limits):
+    for tiling in candidates(size, machine):
         add(tiling)
     for block in [tiling.block for tiling in sorted(found, key=lambda tiling: found[tiling])[:2]]:
-        for tiling in tilings(*size, limits, (2, 4)):
+        for tiling in tilings(*size, machine, (2, 4)):
             if tiling.block == block:
                 add(tiling)
     best = sorted(found.values())[:4]
-    peer, way = time_cusparse(weights, features, 5)
+    peer, way = time_cusparse(weights.sparse, weights.dense, features, 5)
     dense = _dense_time(case, weights, features, cublas, 5)
     floor = top.floor(case, weights.sparse.nnz)
     better = min(peer.median, dense.median)
@@ -418,9 +275,9 @@ def sweep(case: Case, weights: Weights, cublas: dict[Any, Timing], limits: Limit
     return {"over_better": better / best[0][0], "over_cusparse": peer.median / best[0][0], "error": 0.0}
 
 
-def candidates(size: tuple[int, int, int, int], limits: Limits) -> Iterator[Tiling]:
+def candidates(size: tuple[int, int, int, int], machine: Machine) -> Iterator[Tiling]:
     """Yield tilings with three stages, but not those that are estimated to take far longer than the best."""
-    every = {tiling: estimated_clocks(tiling, *size, limits) for tiling in tilings(*size, limits)}
+    every = {tiling: estimated_clocks(tiling, *size, machine) for tiling in tilings(*size, machine)}
     yield from (tiling for tiling in sorted(every, key=every.__getitem__) if every[tiling] < 2.5 * min(every.values()))
 
 
@@ -437,10 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sweep", action="store_true", help="compare tilings; write nothing")
     parser.add_argument("--seconds", type=float, default=230, help="start no further case after this time")
     options = parser.parse_args(arguments)
-    limits = device_limits(cp.cuda.runtime.getDevice())
-    top = ceilings(limits)
-    print(f"copy {top.copied / 1e12:.2f} TB/s, shared memory {top.shared / 1e12:.1f} TB/s, {limits}", flush=True)
-    rows = list(_cases(options, limits, top))
+    machine = current_machine()
+    top = ceilings(machine)
+    print(f"copy {top.copied / 1e12:.2f} TB/s, shared memory {top.shared / 1e12:.1f} TB/s, {machine}", flush=True)
+    rows = list(_cases(options, machine, top))
     ratios = [row["over_cusparse"] for row in rows]
     print(
         f"{len(rows)} cases; x cuSPARSE: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}; "
@@ -452,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(row["error"] <= 1 and row["over_better"] >= 1 for row in rows) else 1
 
 
-def _cases(options: argparse.Namespace, limits: Limits, top: Ceilings) -> Iterator[dict[str, Any]]:
+def _cases(options: argparse.Namespace, machine: Machine, top: Ceilings) -> Iterator[dict[str, Any]]:
     start = time.perf_counter()
     cublas: dict[Any, Timing] = {}
     work = sweep if options.sweep else measure
@@ -464,7 +321,7 @@ def _cases(options: argparse.Namespace, limits: Limits, top: Ceilings) -> Iterat
             if time.perf_counter() - start > options.seconds:
                 print(f"out of time before {width}, {density:.0%}, {rows}", flush=True)
                 return
-            row = work(Case(width, density, rows), weights, cublas, limits, top)
+            row = work(Case(width, density, rows), weights, cublas, machine, top)
             if not options.sweep:
                 print(
                     "  ".join(column.show(row[column.key]) for column in COLUMNS),

@@ -18,9 +18,9 @@ from typing import Any
 
 from results_file import Column, results_path, write_results
 
-from sparsenn.engine.ladder import LadderResult, run_ladder
 from sparsenn.io import read_official
-from sparsenn.report import draw_ladder
+from sparsenn.report.ladder import draw_ladder
+from sparsenn.studies.run import LadderResult, run_ladder
 
 COLUMNS = (
     Column("kernel", "kernel"),

@@ -31,8 +31,8 @@ from sparsenn.engine import Predictor, execute, plan
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, read_model
-from sparsenn.layers import Conv2d
-from sparsenn.network import Network, kind_of
+from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
+from sparsenn.network import Network
 from sparsenn.report.architecture import layer_title
 from sparsenn.training import read_data
 from sparsenn.training.inference import rows_for
@@ -85,11 +85,11 @@ def steps_of(network: Network, name: str, precision: str) -> list[Step]:
     """
     found = []
     for first, last in network.runs():
-        ends = range(first + 1, last + 1) if kind_of(network[first]) == "image" else [last]
+        ends = range(first + 1, last + 1) if network[first].family is ImageLayer else [last]
         start = first
         for end in ends:
             shape = network.shapes[start]
-            image = None if kind_of(network[start]) != "image" else shape if len(shape) == 3 else (1, 1, *shape)
+            image = None if network[start].family is not ImageLayer else shape if len(shape) == 3 else (1, 1, *shape)
             part = Network(network.layers[start:end], image)
             multiplies = part.edges > 0  # pools, and what else has no weights, have no precision
             predict = Predictor(part, device=name, precision=precision if multiplies else "float32")
@@ -127,7 +127,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return "pruned" if any(kind_of(layer) == "sparse" for layer in self.model.network) else "whole"
+        return "pruned" if any(layer.family is SparseLinear for layer in self.model.network) else "whole"
 
 
 def summary(seconds: Sequence[float]) -> tuple[float, float]:

@@ -24,12 +24,14 @@ from typing import Any
 import cupy as cp
 import numpy as np
 from cupy._core import _routines_linalg as products
-from record_general import timed as queued
+from event_timing import timed as queued
 from results_file import Column, results_path, write_results
 
-from sparsenn.backends import Variant, variants
+from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.dense.stack import DenseStack, upload_dense
+from sparsenn.backends.cuda.device import current_machine
 from sparsenn.layers import Identity, Linear, ReLU
+from sparsenn.studies.ladder import ladder_for
 
 try:
     import torch
@@ -314,15 +316,15 @@ def torch_seconds(call: Callable[[], object], calls: int) -> float:
 class Case:
     """One of our rungs on so many rows of a type."""
 
-    rung: Variant
+    rung: Kernel
     kind: Any
     rows: int
 
 
 def cases(layers: Sequence[Linear], rows: int) -> Iterator[Case]:
     """Yield every rung that takes the network, with each type of rows that it takes."""
-    for rung in variants("mlp", "cuda"):
-        if rung.name != LIBRARY and rung.why_not(layers, None) is None:
+    for rung in ladder_for("mlp").rungs["cuda"]:
+        if rung.name != LIBRARY and rung.why_not(current_machine(), layers) is None:
             yield Case(rung, np.float32, rows)
             if rung.half_rows:
                 yield Case(rung, np.float16, rows)

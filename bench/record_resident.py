@@ -22,6 +22,7 @@ from packed_images import unpack_images
 from results_file import results_path, write_results
 
 from sparsenn.backends.cuda import CUDABackend
+from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.sparse.packed import pack_network
 from sparsenn.backends.cuda.sparse.resident import ResidentRun, why_not
 from sparsenn.datasets import radixnet
@@ -141,7 +142,9 @@ def switched_off(network: Network, merged: Merged, inputs: CSR, expected: Any) -
         ("no_merging", plain, 0, True),
     ):
         value = None
-        if why_not(form.network, inputs) is None and (form is merged or len(network) <= MOST_PLAIN_LAYERS):
+        if why_not(current_machine(), form.network, inputs) is None and (
+            form is merged or len(network) <= MOST_PLAIN_LAYERS
+        ):
             run, _ = prepare(form, inputs, droppable, deduplicate)
             value = statistics.median(timed(run, expected, 3))
             del run

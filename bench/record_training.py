@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from results_file import Column, results_path, write_results
 
-from sparsenn.backends import TrainingProblem, backend_for, variants
+from sparsenn.backends import TrainingProblem, backend_for
 from sparsenn.errors import DeviceError, UsageError
 from sparsenn.layers import Identity, ReLU
+from sparsenn.studies.ladder import ladder_for
 from sparsenn.training import Evaluation, TrainingData, evaluate, read_data, train
 from sparsenn.training.initial import initial_layers
 
@@ -139,7 +140,7 @@ def abalone(folder: Path, epochs: int, device: str, notes: list[str]) -> list[Ro
     name = "abalone, 10-500-500-500-1"
     rows = [
         ours(name, data, held_out, epochs, device, **ABALONE, kernel=entry.name)
-        for entry in variants("train", backend_for(device).device)
+        for entry in ladder_for("train").rungs[backend_for(device).device]
     ]
     for add in (scikit_learn, fann):
         found = add(name, folder, data, held_out, epochs)
@@ -235,7 +236,7 @@ def single_epochs(runs: int, notes: list[str]) -> list[Row]:
         return []
     problem, name, rows = random_problem(), "2,000 random rows, 10-500-500-500-1", []
     order = np.random.default_rng(1).permutation(RANDOM_ROWS)
-    for entry in variants("train", "cuda"):
+    for entry in ladder_for("train").rungs["cuda"]:
         try:
             trainer = entry.launch(problem, index)
         except UsageError as error:

@@ -17,8 +17,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sparsenn.plugins import add_plugin
+
 if TYPE_CHECKING:
-    from sparsenn.backends import Variant, variants
+    from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, execute, infer, plan
     from sparsenn.errors import SparseNNError
@@ -51,6 +53,7 @@ __all__ = [
     "Dataset",
     "Flatten",
     "Identity",
+    "Kernel",
     "LayerStatistics",
     "Linear",
     "MaxPool2d",
@@ -66,23 +69,22 @@ __all__ = [
     "SparseNNError",
     "Tanh",
     "TrainingData",
-    "Variant",
     "evaluate",
     "execute",
     "infer",
+    "kernels",
     "load",
     "plan",
     "radixnet",
     "read_data",
     "read_model",
     "train",
-    "variants",
     "write_dataset",
     "write_model",
 ]
 
 _HOMES = {
-    "sparsenn.backends": ("Variant", "variants"),
+    "sparsenn.backends": ("Kernel", "kernels"),
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
@@ -96,6 +98,9 @@ _HOMES = {
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+add_plugin("sparsenn.studies")
 
 
 def __getattr__(name: str) -> Any:

@@ -13,12 +13,15 @@ from sparsenn.formats import Array
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.layers.images import integers
 
-__all__ = ["Image", "Layer", "Network", "kind_of", "multiply_adds"]
+__all__ = ["Image", "Layer", "Network"]
 
 Layer: TypeAlias = SparseLinear | Linear | ImageLayer
 """Any layer that a network can hold."""
 
-Kind = TypeVar("Kind", SparseLinear, Linear, ImageLayer)
+Family = TypeVar("Family", SparseLinear, Linear, ImageLayer)
+
+FAMILIES: dict[type[Layer], str] = {SparseLinear: "sparse", Linear: "dense", ImageLayer: "image"}
+"""What layers are run together with others as, in words."""
 
 Image: TypeAlias = tuple[int, int, int]
 """Channels, height and width."""
@@ -108,6 +111,11 @@ class Network:
         return sum(layer.edges for layer in self.layers)
 
     @property
+    def parameters(self) -> int:
+        """Weights and biases of all layers."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
     def widest(self) -> int:
         """The largest of `sizes`."""
         return max(self.sizes)
@@ -115,16 +123,16 @@ class Network:
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds of one input through all layers, none left out."""
-        return sum(multiply_adds(layer, shape) for layer, shape in zip(self.layers, self.shapes, strict=False))
+        return sum(layer.multiply_adds((1, *shape)) for layer, shape in zip(self.layers, self.shapes, strict=False))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return the (first, last) ranges of consecutive layers of one kind, counted from 0, `last` excluded.
+        """Return the (first, last) ranges of consecutive layers of one family, counted from 0, `last` excluded.
 
-        The kinds are sparse, dense, and layers of images.
+        The families are sparse and dense layers, and layers of images.
         """
-        kinds = list(map(kind_of, self.layers))
-        starts = [0, *(number for number in range(1, len(kinds)) if kinds[number] != kinds[number - 1])]
-        return tuple(pairwise((*starts, len(kinds))))
+        families = [layer.family for layer in self.layers]
+        starts = [0, *(number for number in range(1, len(families)) if families[number] != families[number - 1])]
+        return tuple(pairwise((*starts, len(families))))
 
     def sparse_layers(self, first: int = 0, last: int | None = None) -> tuple[SparseLinear, ...]:
         """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be sparse.
@@ -134,7 +142,7 @@ class Network:
         UsageError
             A layer is dense; the message names it (1-based).
         """
-        return self._all_of(SparseLinear, "sparse", first, last)
+        return self._all_of(SparseLinear, first, last)
 
     def dense_layers(self, first: int = 0, last: int | None = None) -> tuple[Linear, ...]:
         """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be dense.
@@ -144,7 +152,7 @@ class Network:
         UsageError
             A layer is sparse; the message names it (1-based).
         """
-        return self._all_of(Linear, "dense", first, last)
+        return self._all_of(Linear, first, last)
 
     def image_layers(self, first: int = 0, last: int | None = None) -> tuple[ImageLayer, ...]:
         """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be of images.
@@ -154,14 +162,14 @@ class Network:
         UsageError
             A layer is sparse or dense; the message names it (1-based).
         """
-        return self._all_of(ImageLayer, "image", first, last)  # type: ignore[type-abstract]
+        return self._all_of(ImageLayer, first, last)  # type: ignore[type-abstract]
 
-    def _all_of(self, kind: type[Kind], name: str, first: int, last: int | None) -> tuple[Kind, ...]:
-        """Return layers that must all be of one kind."""
+    def _all_of(self, family: type[Family], first: int, last: int | None) -> tuple[Family, ...]:
+        """Return layers that must all be of one family."""
         found = []
         for number, layer in enumerate(self.layers[first:last], start=first + 1):
-            if not isinstance(layer, kind):
-                raise UsageError(f"layer {number} is {_called(layer)}; this takes {name} layers only")
+            if not isinstance(layer, family):
+                raise UsageError(f"layer {number} is {_called(layer)}; this takes {FAMILIES[family]} layers only")
             found.append(layer)
         return tuple(found)
 
@@ -250,16 +258,6 @@ def _shape_after(layer: Layer, shape: tuple[int, ...], number: int) -> tuple[int
         raise ShapeError(f"layer {number}: {error}") from error
 
 
-def kind_of(layer: Layer) -> str:
-    """Return what a layer is run together with others as: `sparse`, `dense` or `image`."""
-    return "image" if isinstance(layer, ImageLayer) else "dense" if isinstance(layer, Linear) else "sparse"
-
-
 def _called(layer: Layer) -> str:
     """Return what a layer is called in messages."""
-    return f"a {type(layer).__name__}" if isinstance(layer, ImageLayer) else kind_of(layer)
-
-
-def multiply_adds(layer: Layer, shape: tuple[int, ...]) -> int:
-    """Return the multiply-adds of one input of `shape`, without its batch, through a layer."""
-    return layer.multiply_adds((1, *shape)) if isinstance(layer, ImageLayer) else layer.edges
+    return f"a {type(layer).__name__}" if layer.family is ImageLayer else FAMILIES[layer.family]

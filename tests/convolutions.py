@@ -9,15 +9,17 @@ import numpy as np
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, upload_conv
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.layers import Conv2d
 
 __all__ = [
     "absolute_sums",
     "assert_near_conv2d",
     "drawn_numbers",
+    "few_channels",
     "geometries",
     "launched",
+    "plain_geometries",
     "reference_conv2d",
     "steps_of",
     "uploaded",
@@ -177,3 +179,23 @@ def geometries(
     extents = [draw(st.integers(max(1, span - 2 * more), extent)) for span, more in zip(spans, added, strict=True)]
     steps = tuple(draw(st.integers(1, stride)) for _ in range(2))
     return Geometry(draw(st.integers(1, channels)), *extents, draw(st.integers(1, 300)), kernel, steps, added, apart)
+
+
+@st.composite
+def plain_geometries(draw: Callable[[Any], Any]) -> Geometry:
+    """Draw sizes of small convolutions of stride 1, dilation 1 and one group."""
+    kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    least = (max(1, size - 2 * added) for size, added in zip(kernel, padding, strict=True))
+    height, width = (draw(st.integers(size, size + 12)) for size in least)
+    channels, filters = draw(st.integers(1, 6)), draw(st.integers(1, 9))
+    return Geometry(channels, height, width, filters, kernel, padding=padding)
+
+
+@st.composite
+def few_channels(draw: Callable[[Any], Any]) -> Geometry:
+    """Draw plain convolutions of few channels, windows larger than the image but for its padding among them."""
+    kernel = draw(st.integers(1, 7)), draw(st.integers(1, 9))
+    padding = draw(st.sampled_from([0, 0, 1, 3])), draw(st.sampled_from([0, 0, 1, 2]))
+    size = [draw(st.integers(max(1, taps - 2 * added), 40)) for taps, added in zip(kernel, padding, strict=True)]
+    return Geometry(draw(st.integers(1, 6)), *size, draw(st.integers(1, 40)), kernel, padding=padding)

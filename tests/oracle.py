@@ -28,7 +28,7 @@ def expected(network: Network, inputs: CSR) -> tuple[np.ndarray, np.ndarray]:
         size = np.abs(values) @ np.abs(weights) + np.abs(layer.bias_vector())
         error = error @ np.abs(weights) + (layer.inputs + 2) * EPSILON * (size + error @ np.abs(weights)) + 4 * EPSILON
         values = layer.activation(values @ weights + layer.bias_vector().astype(np.float64))
-    return backends.reference.run(network, inputs).toarray(), error
+    return backends.oracle.run(network, inputs).toarray(), error
 
 
 def assert_close(outputs: CSR, network: Network, inputs: CSR, slack: float = 1.0) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from sparsenn.backends import StepOutput, Variant
+from sparsenn.backends import Kernel, StepOutput
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import memory
 from sparsenn.engine import Plan
@@ -231,7 +231,7 @@ class StandInBackend(CPUBackend):
         finally:
             self._pool.give_back(block)
 
-    def taking(self, kernel: Variant, widest: int) -> Variant:
+    def taking(self, kernel: Kernel, widest: int) -> Kernel:
         """Return a kernel that takes two buffers of rows `widest` wide while it runs, then what its outputs need."""
 
         def launch(*given: Any) -> Any:
@@ -250,7 +250,7 @@ def on_stand_in(plan: Plan, cupy: StandIn) -> Plan:
     """Return a plan for the CPU as one for a stand-in for a GPU."""
     backend, widest = StandInBackend(cupy), plan.network.widest
 
-    def taking(kernels: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    def taking(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         return tuple(backend.taking(kernel, widest) for kernel in kernels)
 
     return replace(

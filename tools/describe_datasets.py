@@ -24,8 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from sparsenn.errors import SparseNNError  # noqa: E402
 from sparsenn.io import Model, read_model  # noqa: E402
-from sparsenn.network import multiply_adds  # noqa: E402
-from sparsenn.report.architecture import layer_title, parameters, shape_text  # noqa: E402
+from sparsenn.report.architecture import layer_title, shape_text  # noqa: E402
 from sparsenn.storage import replacing  # noqa: E402
 
 START = re.compile(r"<!-- model:([\w.-]+) -->")
@@ -97,14 +96,14 @@ def describe(path: Path) -> list[str]:
         "size": f"{len(content):,} bytes",
         "SHA-256": f"`{hashlib.sha256(content).hexdigest()}`",
         **({"images": _images(model)} if network.image is not None else {}),
-        "parameters": f"{sum(map(parameters, network)):,}",
+        "parameters": f"{network.parameters:,}",
         "multiply-adds of an input": f"{network.multiply_adds:,}",
         **model.provenance,
     }
     rows = [["", "inputs", shape_text(network.shapes[0]), "", ""]]
     for number, layer in enumerate(network, start=1):
-        work = multiply_adds(layer, network.shapes[number - 1])
-        counts = [f"{count:,}" if count else "–" for count in (parameters(layer), work)]
+        work = layer.multiply_adds((1, *network.shapes[number - 1]))
+        counts = [f"{count:,}" if count else "–" for count in (layer.parameters, work)]
         rows.append([str(number), layer_title(layer), shape_text(network.shapes[number]), *counts])
     return [
         *_table(["", path.name], ["---", "---"], [[key, fact] for key, fact in facts.items()]),

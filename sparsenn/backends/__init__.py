@@ -1,64 +1,51 @@
 """Backends: what computes a layer, behind one protocol."""
 
-from sparsenn.backends import (
-    conv_ladder,
-    cpu,
-    dense,
-    gemm,
-    gemm_ladder,
-    layer_ladder,
-    mlp_ladder,
-    reference,
-    reference_images,
-    reference_training,
-    train_ladder,
-)
-from sparsenn.backends.base import (
+from sparsenn.backends.contract import (
     Backend,
+    ConvolutionKernel,
+    DenseKernel,
     Features,
     ImageStack,
+    Kernel,
     LayerCounts,
+    SparseKernel,
     StepInput,
     StepOutput,
-    Variant,
-    launch_dense,
-    operations,
-    variant,
-    variants,
+    TrainingKernel,
+    Tunable,
 )
-from sparsenn.backends.cpu import training
-from sparsenn.backends.images import image_kernel, launch_images, run_images
-from sparsenn.backends.selection import backend_for
+from sparsenn.backends.machine import MACHINES, Machine, machine_named
+from sparsenn.backends.registry import automatic, kernel_named, kernels, operations
+from sparsenn.backends.selection import backend_elsewhere, backend_for
+from sparsenn.backends.steps import image_kernel, launch_dense, launch_images, run_images
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 
 __all__ = [
+    "MACHINES",
     "Backend",
+    "ConvolutionKernel",
+    "DenseKernel",
     "Features",
     "ImageStack",
+    "Kernel",
     "LayerCounts",
+    "Machine",
+    "SparseKernel",
     "StepInput",
     "StepOutput",
     "Trainer",
+    "TrainingKernel",
     "TrainingProblem",
-    "Variant",
+    "Tunable",
+    "automatic",
+    "backend_elsewhere",
     "backend_for",
-    "conv_ladder",
-    "cpu",
-    "dense",
-    "gemm",
-    "gemm_ladder",
     "image_kernel",
+    "kernel_named",
+    "kernels",
     "launch_dense",
     "launch_images",
-    "layer_ladder",
-    "mlp_ladder",
+    "machine_named",
     "operations",
-    "reference",
-    "reference_images",
-    "reference_training",
     "run_images",
-    "train_ladder",
-    "training",
-    "variant",
-    "variants",
 ]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from sparsenn.backends.base import Backend
+from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.meter import CUDAMeter
-from sparsenn.backends.meter import HostMeter, Meter
-from sparsenn.backends.reference import ReferenceBackend
-from sparsenn.errors import DeviceError, unknown_name
+from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.oracle import ReferenceBackend
+from sparsenn.errors import DeviceError, UsageError, unknown_name
 
-__all__ = ["backend_for", "meter_for"]
+__all__ = ["backend_elsewhere", "backend_for"]
 
 
 def backend_for(device: str) -> Backend:
@@ -39,9 +38,24 @@ def backend_for(device: str) -> Backend:
     raise unknown_name("device", device, ("auto", "cpu", "cuda", "reference"))
 
 
-def meter_for(backend: Backend) -> Meter:
-    """Return what measures on a backend's device."""
-    return CUDAMeter(backend.index) if isinstance(backend, CUDABackend) else HostMeter()
+def backend_elsewhere(device: str, machine: Machine) -> Backend:
+    """Return a backend for plans that are made for a GPU, whether it is here or not, and are not run.
+
+    Parameters
+    ----------
+    device : `cuda` or `auto`.
+    machine : the GPU.
+
+    Raises
+    ------
+    UsageError
+        The machine is no GPU, or the device another one.
+    """
+    if machine.device != "cuda":
+        raise UsageError(f"{machine.name} is no GPU: plans for another machine are for GPUs")
+    if device not in ("auto", "cuda"):
+        raise UsageError(f"device {device} is not {machine.name}: leave out the device, or the machine")
+    return AbsentCUDABackend(machine)
 
 
 def _fastest() -> Backend:

@@ -1,11 +1,8 @@
 """What every trainer of MLPs is given, and what it does: the protocol behind the operation `train`.
 
-A variant of `train` has as `launch` a factory `(problem, device_index) -> Trainer`. The arithmetic is fixed here, so
+The `launch` of such a kernel makes a trainer, `(problem, device_index) -> Trainer`. The arithmetic is fixed here, so
 that trainers differ only in speed and in the order of their sums: plain mini-batch gradient descent with momentum,
 v = momentum·v - rate·gradient, w = w + v, by backpropagation.
-
-Variants are registered from plain to best. The name of one that multiplies matrices in another precision than float32
-ends in that precision, as in `fused_tf32`.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ __all__ = [
     "TrainingProblem",
     "TrainingResult",
     "Velocities",
-    "precision_of",
 ]
 
 TRAIN = "train"
@@ -137,11 +133,6 @@ class Trainer(Protocol):
     def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
         """Replace parameters and velocities by those of an earlier run."""
         ...
-
-
-def precision_of(name: str) -> str:
-    """Return the precision, one of `PRECISIONS`, of the variant of that name."""
-    return next((precision for precision in PRECISIONS[1:] if name.endswith(f"_{precision}")), PRECISIONS[0])
 
 
 @dataclass(frozen=True)

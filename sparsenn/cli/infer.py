@@ -158,7 +158,7 @@ def _run(
 
 
 def _check_kernel(device: str, kernel: str) -> None:
-    from sparsenn.engine.plan import choices
+    from sparsenn.engine.kernels import choices
 
     choices(device, kernel)
 

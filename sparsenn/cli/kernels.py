@@ -25,7 +25,7 @@ def kernels(
     ] = False,
     progress: ProgressFlag = None,
 ) -> None:
-    """List the kernels of every operation, with what they need.
+    """List the kernels of every operation, with what they need, and whether auto may take them.
 
     Those of spmspm, conv2d and mlp are what infer --kernel takes.
 
@@ -36,14 +36,14 @@ def kernels(
       sparsenn kernels --compile
     """
     from sparsenn import datasets  # noqa: F401  its kernels, and those that it imports, bring examples
-    from sparsenn.backends import variants
     from sparsenn.engine import compile_kernels
     from sparsenn.jit import run_examples
-    from sparsenn.report import variant_table
+    from sparsenn.report import kernel_table
+    from sparsenn.studies.ladder import listing
 
-    listed = variants(operation)
+    listed = listing(operation)
     if compile_all:
         with reporting(progress) as report:
             compile_kernels(report)
         run_examples()
-    console().print(variant_table(listed))
+    console().print(kernel_table(listed))

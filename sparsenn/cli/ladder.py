@@ -62,9 +62,10 @@ def ladder(
       sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
     """
     from sparsenn.backends import backend_for
-    from sparsenn.backends.ladder import ladder_for, rungs_of
-    from sparsenn.engine.ladder import run_ladder
-    from sparsenn.report import PLOT_SUFFIXES, ladder_table
+    from sparsenn.report import PLOT_SUFFIXES
+    from sparsenn.report.ladder import ladder_table
+    from sparsenn.studies.ladder import ladder_for, rungs_of
+    from sparsenn.studies.run import run_ladder
 
     check_target("--json", None if json == STDOUT else json)
     check_target("--plot", plot, PLOT_SUFFIXES)
@@ -84,7 +85,8 @@ def ladder(
 
 def _deliver(result: Any, origin: dict[str, Any], json: Path | None, plot: Path | None) -> None:
     from sparsenn.cli.targets import write_json
-    from sparsenn.report import draw_ladder, ladder_record, to_json
+    from sparsenn.report import to_json
+    from sparsenn.report.ladder import draw_ladder, ladder_record
 
     if json is not None:
         write_json(json, to_json(origin | ladder_record(result)))

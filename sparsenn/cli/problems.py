@@ -12,8 +12,8 @@ from sparsenn.cli.given import given_options
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
-    from sparsenn.backends.ladder import Ladder
     from sparsenn.progress import Progress
+    from sparsenn.studies.ladder import Ladder
 
 __all__ = ["OF_DATASETS", "OF_RANDOM_PROBLEMS", "ProblemOptions", "refuse_given", "refuse_sizes"]
 

@@ -18,9 +18,9 @@ from sparsenn.errors import SparseNNError, UsageError
 
 if TYPE_CHECKING:
     from sparsenn.backends import Backend
-    from sparsenn.backends.ladder import Ladder
-    from sparsenn.engine.roofline import RooflineResult
-    from sparsenn.engine.roofs import MeasuredRoofs
+    from sparsenn.studies.ladder import Ladder
+    from sparsenn.studies.measure import MeasuredRoofs
+    from sparsenn.studies.roofline import RooflineResult
 
 __all__ = ["roofline"]
 
@@ -71,11 +71,11 @@ def roofline(
       sparsenn roofline --measure
     """
     from sparsenn.backends import backend_for
-    from sparsenn.backends.selection import meter_for
-    from sparsenn.engine.ladder import run_ladder
-    from sparsenn.engine.roofline import roofline as beside_roofs
-    from sparsenn.engine.roofs import roofs_of
-    from sparsenn.report import PLOT_SUFFIXES, roofline_table, roofs_table
+    from sparsenn.report import PLOT_SUFFIXES
+    from sparsenn.report.roofline import roofline_table, roofs_table
+    from sparsenn.studies.measure import meter_for, roofs_of
+    from sparsenn.studies.roofline import roofline as beside_roofs
+    from sparsenn.studies.run import run_ladder
 
     check_target("--json", None if json == STDOUT else json)
     check_target("--plot", plot, PLOT_SUFFIXES)
@@ -104,7 +104,7 @@ def roofline(
                 failed[ladder.operation] = str(error)
                 print(f"error: {ladder.operation}: {error}", file=sys.stderr, flush=True)
                 continue
-            results.append(beside_roofs(timed, problem, measured.roofs))
+            results.append(beside_roofs(timed, problem, backend.device, measured.roofs))
             origins.append(origin)
             screen.print()
             screen.print(roofline_table(results[-1]))
@@ -117,7 +117,7 @@ def roofline(
 
 def _ladders(operation: str | None, backend: Backend) -> list[Ladder]:
     """Return the ladder of an operation, or all that the device has rungs for."""
-    from sparsenn.backends.ladder import ladder_for, ladders, rungs_of
+    from sparsenn.studies.ladder import ladder_for, ladders, rungs_of
 
     if operation is not None:
         rungs_of(operation, backend.device)
@@ -140,7 +140,8 @@ def _deliver(
     json: Path | None,
     plot: Path | None,
 ) -> None:
-    from sparsenn.report import draw_roofline, roofline_record, roofs_record, to_json
+    from sparsenn.report import to_json
+    from sparsenn.report.roofline import draw_roofline, roofline_record, roofs_record
 
     if json is not None:
         records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]

@@ -110,17 +110,17 @@ def _tune(
     progress: bool | None,
 ) -> None:
     from sparsenn.backends import backend_for
-    from sparsenn.backends.ladder import ladder_for
-    from sparsenn.backends.tunables import tunable_named, tunables
-    from sparsenn.engine.tuning import tune as run
-    from sparsenn.engine.tuning_table import keep
-    from sparsenn.report import to_json, tuned_table, tuning_record, tuning_tables
+    from sparsenn.report import to_json
+    from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
+    from sparsenn.studies.ladder import ladder_for
+    from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
+    from sparsenn.studies.tuning import tune as run
 
     kind = backend_for(device).device
     if rung is None:
-        known = ", ".join(f"{entry.rung} ({entry.operation})" for entry in tunables() if entry.device == kind)
+        known = ", ".join(f"{found.name} ({found.operation})" for found in tunables(kind))
         raise UsageError(f"which kernel? Those with numbers to tune on {kind}: {known or 'none'}; or give --show")
-    chosen = tunable_named(rung, kind, operation).limited(limits)
+    chosen = limited(tunable_named(rung, kind, operation), limits)
     ladder = ladder_for(chosen.operation)
     refuse_given(context, ladder)
     with reporting(progress) as report:
@@ -140,7 +140,8 @@ def _tune(
 
 def _show(rung: str | None, operation: str | None, json: Path | None) -> None:
     from sparsenn.engine.tuning_table import readable_table
-    from sparsenn.report import to_json, tuned_record, tuned_table
+    from sparsenn.report import to_json
+    from sparsenn.report.tuning import tuned_record, tuned_table
 
     entries = [
         entry for entry in readable_table() if rung in (None, entry.rung) and operation in (None, entry.operation)

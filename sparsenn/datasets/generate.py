@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparsenn import __version__
-from sparsenn.backends import reference
+from sparsenn.backends import oracle as reference
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE, find_training_images, mnist_inputs
 from sparsenn.datasets.radixnet import radixnet

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends import TrainingProblem, variants
+from sparsenn.backends import TrainingProblem, kernels
 from sparsenn.engine.execute import infer
 from sparsenn.engine.kernels import CONV_OPERATION, OPERATION
-from sparsenn.engine.plan import DEPTH
+from sparsenn.engine.sections import DEPTH
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
@@ -32,23 +32,22 @@ def compile_kernels(progress: Progress = silent) -> None:
     rows, columns = np.nonzero(weights)
     entries = COO.from_arrays((WIDTH, WIDTH), rows, columns, np.ones(rows.size, np.float32))
     valued = COO(entries.shape, entries.rows, entries.columns, np.linspace(0.5, 1, rows.size, dtype=np.float32))
-    kernels, trainers = variants(OPERATION, "cpu"), variants("train", "cpu")
-    convolutions = variants(CONV_OPERATION, "cpu")
-    total = len(kernels) + len(convolutions) + len(trainers)
-    for done, kernel in enumerate(kernels, start=1):
+    sparse, convolutions, trainers = (kernels(operation, "cpu") for operation in (OPERATION, CONV_OPERATION, "train"))
+    total = len(sparse) + len(convolutions) + len(trainers)
+    for done, kernel in enumerate(sparse, start=1):
         for matrix in (entries, valued):
             weights_by_column, inputs = _converted(matrix)
             network = Network((SparseLinear(weights_by_column, -0.1, ReLU(32.0)),) * (DEPTH + 2))
-            infer(network, inputs, kernel=kernel.name if kernel.name != "panel" else "auto")
+            infer(network, inputs, kernel=kernel.name if not kernel.auto else "auto", device="cpu")
         progress("kernels", done, total)
     pixels = from_dense(np.ones((1, WIDTH)))
-    for done, kernel in enumerate(convolutions, start=len(kernels) + 1):
+    for done, kernel in enumerate(convolutions, start=len(sparse) + 1):
         layers = Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(1), AvgPool2d(1), Softmax()
-        infer(Network(layers, image=(1, 1, WIDTH)), pixels, kernel=kernel.name)
+        infer(Network(layers, image=(1, 1, WIDTH)), pixels, kernel=kernel.name, device="cpu")
         progress("kernels", done, total)
     data = np.ones((WIDTH, 1), np.float32)
     problem = TrainingProblem((Linear(np.ones((1, 1)), np.zeros(1)),), data, data, "mse", WIDTH, 0.1)
-    for done, trainer in enumerate(trainers, start=len(kernels) + len(convolutions) + 1):
+    for done, trainer in enumerate(trainers, start=len(sparse) + len(convolutions) + 1):
         trainer.launch(problem, 0).epoch(np.arange(WIDTH))
         progress("kernels", done, total)
 

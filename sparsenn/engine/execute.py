@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, StepInput, Variant
+from sparsenn.backends import Features, Kernel, LayerCounts, StepInput
 from sparsenn.engine.clock import Clock
 from sparsenn.engine.finite import HalfRange, RangeWatch, check_inputs
 from sparsenn.engine.plan import Plan, plan
 from sparsenn.engine.result import BatchOutput, LayerStatistics, Result
+from sparsenn.engine.sections import Pace, Section
 from sparsenn.engine.segments import PreparedSegments
 from sparsenn.errors import OutOfMemoryError, ShapeError
 from sparsenn.formats import CSR, Array
@@ -109,9 +110,9 @@ class _Run:
 class _Batch:
     """Inputs `first` to `last` on their way through the layers.
 
-    depth, removed : sparse layers of the last launch that took some, and the share of rows that it removed.
     totals : what has been counted, by layer.
     watch : of numbers that half precision cannot hold.
+    pace : how often rows are looked at.
     """
 
     first: int
@@ -119,8 +120,7 @@ class _Batch:
     rows: _Rows
     totals: Sequence[_LayerTotal]
     watch: RangeWatch
-    depth: int = 1
-    removed: float = 1.0
+    pace: Pace = field(default_factory=Pace)
 
 
 def execute(plan: Plan, inputs: CSR, progress: Progress = silent) -> Result:
@@ -186,8 +186,8 @@ def _run_batch(run: _Run, inputs: CSR, first: int, totals: Sequence[_LayerTotal]
     rows = _Rows(features, np.ones(count, np.int64), np.arange(count))
     del features  # `rows` alone holds them, so that a launch's inputs go once its outputs are there
     batch = _Batch(first, first + count, rows, totals, run.half_range.watch())
-    for number, (start, stop) in enumerate(plan.segments):
-        if not _finished(run, batch, start, stop):
+    for number, section in enumerate(plan.sections):
+        if not _finished(run, batch, section, section.first):
             _run_segment(run, batch, number)
     with run.clock.part("transfer"):
         return BatchOutput(plan.backend.fetch(rows.features), rows.owner)
@@ -195,35 +195,30 @@ def _run_batch(run: _Run, inputs: CSR, first: int, totals: Sequence[_LayerTotal]
 
 def _run_segment(run: _Run, batch: _Batch, number: int) -> None:
     """Take a batch through the layers of one segment; its weights are let go of on return."""
-    plan, rows = run.plan, batch.rows
-    layer, last = first, _ = plan.segments[number]
+    plan, rows, section = run.plan, batch.rows, run.plan.sections[number]
+    layer, last = section.first, section.last
     following = number + 1 if number + 1 < len(plan.segments) else 0 if batch.last < plan.inputs else None
     with run.clock.part("prepare"):
         stack = run.weights.get(number, following)
     while layer < last:
-        if _finished(run, batch, layer, last):
+        if _finished(run, batch, section, layer):
             return
-        kernel, before, stop = plan.kernel_for(layer, last, rows.count), rows.count, last
-        if plan.kind(layer) == "sparse":
-            batch.depth = plan.depth(kernel, layer, batch.depth, batch.removed)
-            stop = min(layer + batch.depth, last)
-        elif plan.kind(layer) == "image":
-            stop = layer + 1
+        kernel, before = section.kernel_for(layer, rows.count), rows.count
+        stop = section.end(kernel, layer, batch.pace, plan.compaction or plan.deduplication)
         stop = batch.watch.before(kernel, rows.features, layer, stop)
         launched = stack
-        if plan.kind(layer) == "dense" and (layer, stop) != (first, last):
+        if section.is_whole and (layer, stop) != (section.first, last):
             with run.clock.part("prepare"):
-                launched = run.weights.part(layer, stop)
-        _run_layers(run, batch, kernel, launched, first, layer, stop)
-        if plan.kind(layer) == "sparse":
-            batch.removed = 1 - rows.count / max(1, before)
+                launched = run.weights.part(section.part(layer, stop))
+        _run_layers(run, batch, section, kernel, launched, layer, stop)
+        section.keep_pace(batch.pace, before, rows.count)
         layer = stop
         run.steps.report(batch.first, batch.last, layer)
 
 
-def _run_layers(run: _Run, batch: _Batch, kernel: Variant, stack: Any, origin: int, layer: int, stop: int) -> None:
+def _run_layers(run: _Run, batch: _Batch, section: Section, kernel: Kernel, stack: Any, layer: int, stop: int) -> None:
     """One launch: Y' = act(Y·W + b) for layers `layer` to `stop`; then dead rows go, and equal rows become one."""
-    plan, rows, totals = run.plan, batch.rows, batch.totals
+    plan, rows, totals, origin = run.plan, batch.rows, batch.totals, section.first
     start = run.clock.now()
     step = StepInput(
         stack=stack,
@@ -232,13 +227,13 @@ def _run_layers(run: _Run, batch: _Batch, kernel: Variant, stack: Any, origin: i
         features=rows.features,
         multiplicity=rows.multiplicity,
         droppable_from=(plan.droppable_from if plan.compaction else len(plan.network)) - origin,
-        scatter=plan.scatters(layer, rows.features),
+        scatter=plan.adaptive and section.scatters(layer, rows.features),
         deduplicate=plan.deduplication,
     )
-    output = plan.launch(kernel, step, layer, stop)
+    output = section.launch(kernel, step, layer, stop)
     batch.watch.after(kernel, output.features, layer, stop)
     rows.replace(output.features, output.owners(rows.count))
-    if plan.groups_after(kernel, stop):
+    if plan.deduplication and section.groups_after(kernel, stop):
         _deduplicate(plan, rows)
         totals[stop - 1].add_distinct(rows.count)
     seconds = run.clock.now() - start
@@ -261,18 +256,16 @@ def _deduplicate(plan: Plan, rows: _Rows) -> None:
     rows.replace(plan.backend.take_rows(rows.features, representatives), group)
 
 
-def _finished(run: _Run, batch: _Batch, first: int, last: int) -> bool:
-    """Whether no row is left to compute in layers `first` to `last`, nor will be revived there; then count that."""
+def _finished(run: _Run, batch: _Batch, section: Section, layer: int) -> bool:
+    """Whether no row is left to compute from `layer` on in its section, nor will be revived there; then count that."""
     plan, rows = run.plan, batch.rows
-    if rows.count or first < plan.droppable_from:
+    if rows.count or layer < plan.droppable_from:
         return False
-    kind, kernel = plan.kind(first), plan.kernel_for(first, last, 0)
-    distinct = 0 if plan.deduplication and kind == "sparse" else None
-    for number in range(first, last):
-        name = plan.kernel_for(number, last, 0).name if kind == "image" else kernel.name
-        batch.totals[number].add(LayerCounts(name, 0, 0, 0, 0, distinct), 0.0)
-    rows.features = np.zeros((0, plan.merged.network.sizes[last]), np.float32)
-    run.steps.report(batch.first, batch.last, last)
+    distinct = 0 if plan.deduplication and section.finds_equal_rows else None
+    for number, chosen in section.chosen(layer, rows=0).items():
+        batch.totals[number].add(LayerCounts(chosen.kernel.name, 0, 0, 0, 0, distinct), 0.0)
+    rows.features = np.zeros((0, plan.merged.network.sizes[section.last]), np.float32)
+    run.steps.report(batch.first, batch.last, section.last)
     return True
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Variant
+from sparsenn.backends import Backend, Features, Kernel
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
@@ -29,7 +29,7 @@ _SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
 `MOST_HALF_SUMS` products rounded to half precision each time; float32 sums of up to 256 products stay far below."""
 
 MOST_HALF_SUMS = 16
-"""What `_SLACK` covers of `Variant.half_sums`."""
+"""What `_SLACK` covers of `Kernel.half_sums`."""
 
 
 def check_inputs(inputs: CSR) -> None:
@@ -145,7 +145,7 @@ class RangeWatch:
     def __init__(self, within: HalfRange, largest: float | None) -> None:
         self._within, self._largest = within, largest
 
-    def before(self, kernel: Variant, features: Features, first: int, last: int) -> int:
+    def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         """Look at what a launch in half precision is given; waits for the device where that is not known yet.
 
         Numbers that are infinite or NaN are passed over: if they matter, outputs are so, too.
@@ -179,7 +179,7 @@ class RangeWatch:
             return last
         return self._end(first, last, self._largest)
 
-    def after(self, kernel: Variant, features: Features, first: int, last: int) -> None:
+    def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
         """Look at what a launch in half precision gave; waits for the device.
 
         Parameters
@@ -217,7 +217,7 @@ class RangeWatch:
                 return number + 1
         return last
 
-    def _refuse_sums(self, kernel: Variant, first: int, last: int, size: float) -> None:
+    def _refuse_sums(self, kernel: Kernel, first: int, last: int, size: float) -> None:
         """Refuse layers for a kernel that adds in half precision, unless all its sums surely stay within the range."""
         for number in range(first, last):
             reach = self._within.reach(number)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import singledispatch
+from typing import Any, TypeVar
 
 import numpy as np
 
-from sparsenn.backends import Backend, Variant, backend_for, variants
-from sparsenn.backends import variant as variant_named
+from sparsenn.backends import (
+    Backend,
+    ConvolutionKernel,
+    DenseKernel,
+    Kernel,
+    Machine,
+    SparseKernel,
+    automatic,
+    backend_elsewhere,
+    backend_for,
+    kernel_named,
+    kernels,
+)
+from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.tuning_table import with_tuned_numbers
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Conv2d, Linear
-from sparsenn.network import Network, kind_of
+from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.network import Image, Network
 
 __all__ = [
-    "AUTO",
     "CONV_OPERATION",
     "DENSE_OPERATION",
     "OPERATION",
@@ -28,53 +40,28 @@ __all__ = [
     "choose_convolution",
     "choose_kernels",
     "fastest_dense",
+    "operation_of",
     "sparse_kernels",
-    "those_that_can",
 ]
 
 OPERATION, DENSE_OPERATION, CONV_OPERATION = "spmspm", "mlp", "conv2d"
 """What sparse layers are, dense ones, and convolutions."""
-
-AUTO = {
-    OPERATION: {"cpu": ("panel",), "cuda": ("resident", "chunks"), "reference": ("reference",)},
-    DENSE_OPERATION: {
-        "cpu": ("blas",),
-        "cuda": ("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half", "cublas"),
-        "reference": ("reference",),
-    },
-    CONV_OPERATION: {
-        "cpu": ("direct", "im2col_blas"),
-        "cuda": (
-            "tensor_float32",
-            "implicit_float32",
-            "warpgroup_float32",
-            "register_tiled",
-            "unrolled",
-            "tensor_tf32",
-            "implicit_tf32",
-            "warpgroup_tf32",
-            "tensor_half",
-            "implicit_half",
-            "channels_last_half",
-            "warpgroup_half",
-            "warpgroup_rows_half",
-        ),
-        "reference": ("reference",),
-    },
-}
-"""The kernels that `auto` takes by operation and device, of those that can run the problem: the first to begin with;
-of dense layers' and convolutions', those of the precision that is asked for, and of these the one with the least
-estimate of time, where they give one. Where none of these can, kernels of float32 do, which keeps any precision."""
 
 PRECISIONS = ("float32", "tf32", "fp16")
 """What dense layers and convolutions may be multiplied in; sums are float32. Sparse layers know the first only."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 
+AnyKernel = TypeVar("AnyKernel", bound=Kernel)
+
 
 @dataclass(frozen=True)
 class Kernels:
-    """The variants that may run a network's layers on a backend, by kind of layer.
+    """The kernels that may run a network's layers on a backend, by kind of layer.
+
+    Of those that `auto` takes, and that can run the problem, the first runs sparse layers to begin with. Of dense
+    layers' and convolutions' it is those of the precision that is asked for, and of these the one with the least
+    estimate of time, where they give one. Where none of these can, kernels of float32 do, which keeps any precision.
 
     Parameters
     ----------
@@ -83,25 +70,53 @@ class Kernels:
     convolutions : for convolutions; `choose_convolution` says which runs one.
     """
 
-    sparse: tuple[Variant, ...] = ()
-    dense: tuple[Variant, ...] = ()
-    convolutions: tuple[Variant, ...] = ()
+    sparse: tuple[SparseKernel, ...] = ()
+    dense: tuple[DenseKernel, ...] = ()
+    convolutions: tuple[ConvolutionKernel, ...] = ()
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The kernel of one convolution, and why it is that one, in words; none where there was nothing to choose from."""
+    """The kernel that a layer's launch begins with, and why it is that one, in words; none where nothing speaks."""
 
-    kernel: Variant
+    kernel: Kernel
     reason: str = ""
 
 
-def choose_kernels(network: Network, device: str, kernel: str, precision: str) -> tuple[Backend, Kernels]:
+@singledispatch
+def operation_of(layer: Any) -> str:
+    """Return the operation whose kernels run a layer."""
+    raise UsageError(f"nothing runs the layer {type(layer).__name__}")
+
+
+@operation_of.register
+def _(layer: SparseLinear) -> str:
+    return OPERATION
+
+
+@operation_of.register
+def _(layer: Linear) -> str:
+    return DENSE_OPERATION
+
+
+@operation_of.register
+def _(layer: Conv2d) -> str:
+    return CONV_OPERATION
+
+
+@operation_of.register
+def _(layer: ImageLayer) -> str:
+    return IMAGE_OPERATION
+
+
+def choose_kernels(
+    network: Network, device: str, kernel: str, precision: str, machine: Machine | None = None
+) -> tuple[Backend, Kernels]:
     """Return the backend, and the kernels that may run a network on it, with the numbers that were tuned for them.
 
     Parameters
     ----------
-    device, kernel, precision : as `plan` takes them.
+    device, kernel, precision, machine : as `plan` takes them.
 
     Raises
     ------
@@ -116,32 +131,38 @@ def choose_kernels(network: Network, device: str, kernel: str, precision: str) -
     if not there:
         if kernel != "auto":
             raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
-        return backend_for(device), Kernels()
-    backend, named = choices(device, kernel, there[0], PRECISIONS[0] if there[0] == OPERATION else precision)
-    found = {operation: tuple(_named(operation, backend.device, "auto", precision)) for operation in there[1:]}
-    found[there[0]] = tuple(named)
-    ordered = (found.get(operation, ()) for operation in (OPERATION, DENSE_OPERATION, CONV_OPERATION))
-    return backend, Kernels(*(with_tuned_numbers(kernels, backend) for kernels in ordered))
+        return _backend(device, machine), Kernels()
+    first_precision = PRECISIONS[0] if there[0] == OPERATION else precision
+    backend, named = choices(device, kernel, there[0], first_precision, machine)
+    others = (found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision))
+    every = with_tuned_numbers((*named, *others), backend)
+    return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every))
+
+
+def _of(kind: type[AnyKernel], found: Iterable[Kernel]) -> tuple[AnyKernel, ...]:
+    return tuple(kernel for kernel in found if isinstance(kernel, kind))
 
 
 def _operations(network: Network) -> list[str]:
-    """Return the operations that a network has layers of; a kernel's name is one of the first."""
-    kinds = set(map(kind_of, network))
-    convolves = any(isinstance(layer, Conv2d) for layer in network)
-    present = {OPERATION: "sparse" in kinds, CONV_OPERATION: convolves, DENSE_OPERATION: "dense" in kinds}
-    return [operation for operation, there in present.items() if there]
+    """Return the operations with kernels that a network has layers of; a kernel's name is one of the first."""
+    present = set(map(operation_of, network))
+    return [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
 
 
 def choices(
-    device: str, kernel: str, operation: str = OPERATION, precision: str = "float32"
-) -> tuple[Backend, list[Variant]]:
+    device: str,
+    kernel: str,
+    operation: str = OPERATION,
+    precision: str = "float32",
+    machine: Machine | None = None,
+) -> tuple[Backend, list[Kernel]]:
     """Return the backend, and the kernels that may run on it, for a device and a kernel as given to `plan`.
 
     A kernel that only the CPU has takes `auto` to the CPU.
 
     Parameters
     ----------
-    device, kernel, precision : as `plan` takes them.
+    device, kernel, precision, machine : as `plan` takes them.
     operation : `spmspm`, `mlp` or `conv2d`.
 
     Raises
@@ -151,24 +172,27 @@ def choices(
     DeviceError
         The device is not there.
     """
-    only_cpu = device == "auto" and kernel in {entry.name for entry in variants(operation, "cpu")}
-    backend = backend_for("cpu" if only_cpu else device)
+    free = device == "auto" and kernel != "auto" and machine is None
+    only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
+    backend = _backend("cpu" if only_cpu else device, machine)
     return backend, _named(operation, backend.device, kernel, precision)
 
 
-def _named(operation: str, device: str, kernel: str, precision: str) -> list[Variant]:
-    """Return the variants of a device that `kernel` names, `auto` or one, in the order in which they are preferred."""
+def _backend(device: str, machine: Machine | None) -> Backend:
+    return backend_for(device) if machine is None else backend_elsewhere(device, machine)
+
+
+def _named(operation: str, device: str, kernel: str, precision: str) -> list[Kernel]:
+    """Return the kernels of a device that `kernel` names, `auto` or one, in the order in which they are preferred."""
     if kernel != "auto":
-        chosen = variant_named(operation, kernel, device)
+        chosen = kernel_named(operation, kernel, device)
         if chosen.precision != precision:
             raise UsageError(
                 f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
                 f"precision {chosen.precision}, or for another kernel"
             )
         return [chosen]
-    order = AUTO[operation][device]
-    registered = {entry.name: entry for entry in variants(operation, device)}
-    there = [registered[name] for name in order if name in registered]
+    there = automatic(operation, device)
     found = [entry for entry in there if entry.precision == precision]
     if not found:
         known = dict.fromkeys(entry.precision for entry in there)
@@ -185,7 +209,7 @@ def _check_precision(precision: str, network: Network) -> None:
         raise unknown_name("precision", precision, PRECISIONS)
     there = _operations(network)
     if there == [OPERATION]:
-        first = list(map(kind_of, network)).index("sparse") + 1
+        first = list(map(operation_of, network)).index(OPERATION) + 1
         raise UsageError(
             f"layer {first} is sparse, and sparse layers are multiplied in float32 only; leave out precision "
             f"{precision}, which networks that have dense layers or convolutions take"
@@ -194,8 +218,10 @@ def _check_precision(precision: str, network: Network) -> None:
         raise UsageError(f"no layer of this network multiplies anything; leave out precision {precision}")
 
 
-def sparse_kernels(candidates: Sequence[Variant], network: Network, inputs: CSR) -> tuple[Variant, ...]:
-    """Return the variants that can run all sparse layers of a network.
+def sparse_kernels(
+    candidates: Sequence[SparseKernel], machine: Machine, network: Network, inputs: CSR
+) -> tuple[SparseKernel, ...]:
+    """Return the kernels that can run all sparse layers of a network.
 
     Raises
     ------
@@ -204,9 +230,10 @@ def sparse_kernels(candidates: Sequence[Variant], network: Network, inputs: CSR)
     """
     able = tuple(candidates)
     for first, last in network.runs():
-        if kind_of(network[first]) == "sparse":
+        if network[first].family is SparseLinear:
             layers = network.sparse_layers(first, last)
-            able = those_that_can(able, Network(layers), inputs if first == 0 else _any_rows(layers[0].inputs), first)
+            rows = inputs if first == 0 else _any_rows(layers[0].inputs)
+            able = _able(_reasons(able, machine, Network(layers), rows), _layers(first, len(layers)))
     return able
 
 
@@ -215,24 +242,10 @@ def _any_rows(width: int) -> CSR:
     return from_dense(np.repeat([[1], [2]], width, axis=1))
 
 
-def those_that_can(candidates: Sequence[Variant], problem: Any, inputs: CSR | None, first: int) -> tuple[Variant, ...]:
-    """Return the variants that can run consecutive layers, the first of them number `first`, counted from 0.
-
-    Parameters
-    ----------
-    problem, inputs : what `Variant.why_not` takes.
-
-    Raises
-    ------
-    UsageError
-        None can; the message says why.
-    """
-    what = f"layers {first + 1} to {first + len(problem)}" if first else "this"
-    return _able([(candidate, candidate.why_not(problem, inputs)) for candidate in candidates], what)
-
-
-def fastest_dense(candidates: Sequence[Variant], layers: Sequence[Linear], rows: int, first: int = 0) -> Variant:
-    """Return the variant of `mlp` that runs consecutive dense layers, the first of them number `first`.
+def fastest_dense(
+    candidates: Sequence[DenseKernel], machine: Machine, layers: Sequence[Linear], rows: int, first: int = 0
+) -> DenseKernel:
+    """Return the kernel of `mlp` that runs consecutive dense layers, the first of them number `first`.
 
     Of those that can, and are of the first one's precision, it is the one whose estimate for so many rows is least;
     without estimates, the first.
@@ -242,13 +255,15 @@ def fastest_dense(candidates: Sequence[Variant], layers: Sequence[Linear], rows:
     UsageError
         None of them can.
     """
-    able = those_that_can(candidates, layers, None, first)
+    able = _able(_reasons(candidates, machine, layers), _layers(first, len(layers)))
     alike = [kernel for kernel in able if kernel.precision == able[0].precision]
-    return min(alike, key=lambda kernel: kernel.seconds(layers, rows) if kernel.seconds else math.inf)
+    return min(alike, key=lambda kernel: kernel.seconds(machine, layers, rows) if kernel.seconds else math.inf)
 
 
-def choose_convolution(candidates: Sequence[Variant], layer: Conv2d, image: tuple[int, ...], number: int) -> Chosen:
-    """Return the variant that runs a convolution: the first that can, or the fastest by their own estimates.
+def choose_convolution(
+    candidates: Sequence[ConvolutionKernel], machine: Machine, layer: Conv2d, image: Image, number: int
+) -> Chosen:
+    """Return the kernel that runs a convolution: the first that can, or the fastest by their own estimates.
 
     Parameters
     ----------
@@ -260,10 +275,10 @@ def choose_convolution(candidates: Sequence[Variant], layer: Conv2d, image: tupl
     UsageError
         None can; the message says why.
     """
-    reasons = [(candidate, candidate.why_not(layer, image)) for candidate in candidates]
+    reasons = _reasons(candidates, machine, layer, image)
     able = _able(reasons, f"layer {number + 1}")
     refused = [f"{candidate.name} cannot, because {reason}" for candidate, reason in reasons if reason is not None]
-    estimates = [candidate.seconds(layer, image) for candidate in able if candidate.seconds is not None]
+    estimates = [candidate.seconds(machine, layer, image) for candidate in able if candidate.seconds is not None]
     if 1 < len(able) == len(estimates):
         chosen = able[int(np.argmin(estimates))]
         others = " and ".join(candidate.name for candidate in able if candidate is not chosen)
@@ -272,8 +287,18 @@ def choose_convolution(candidates: Sequence[Variant], layer: Conv2d, image: tupl
     return Chosen(able[0], "; ".join(refused[: len(preferred)]))
 
 
-def _able(reasons: Sequence[tuple[Variant, str | None]], what: str) -> tuple[Variant, ...]:
-    """Return the variants that nothing speaks against, or say what speaks against each."""
+def _layers(first: int, count: int) -> str:
+    """Return consecutive layers, the first of them counted from 0, as messages speak of them."""
+    return f"layers {first + 1} to {first + count}" if first else "this"
+
+
+def _reasons(candidates: Sequence[AnyKernel], machine: Machine, *problem: Any) -> list[tuple[AnyKernel, str | None]]:
+    """Return the kernels with what speaks against each; None where nothing does."""
+    return [(candidate, candidate.why_not(machine, *problem)) for candidate in candidates]
+
+
+def _able(reasons: Sequence[tuple[AnyKernel, str | None]], what: str) -> tuple[AnyKernel, ...]:
+    """Return the kernels that nothing speaks against, or say what speaks against each."""
     able = tuple(candidate for candidate, reason in reasons if reason is None)
     if not able:
         texts = (f"the kernel {candidate.name!r} cannot run {what}: {reason}" for candidate, reason in reasons)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
-from sparsenn.backends import Variant, image_kernel, run_images
+from sparsenn.backends import Kernel
+from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.finite import HalfRange
 from sparsenn.engine.inputs import check_network
-from sparsenn.engine.kernels import Kernels, choose_convolution, choose_kernels, fastest_dense
+from sparsenn.engine.kernels import Kernels, choose_kernels
+from sparsenn.engine.sections import Call, DenseSection, ImageSection, section_of
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Conv2d
-from sparsenn.network import Network, kind_of
+from sparsenn.layers import ImageLayer, SparseLinear
+from sparsenn.network import Network
 
 __all__ = ["Predictor"]
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Layers `first` to `last`, counted from 0, and what runs them; `chosen` if there were kernels to choose from."""
-
-    first: int
-    last: int
-    kernel: Variant
-    run: Callable[[Array], Array]
-    chosen: bool = True
 
 
 class Predictor:
@@ -41,7 +30,7 @@ class Predictor:
     ----------
     network : without sparse layers.
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
-    kernel : `auto`, or a variant by name: of `conv2d` where there are convolutions, else of `mlp`.
+    kernel : `auto`, or a kernel by name: of `conv2d` where there are convolutions, else of `mlp`.
     precision : `float32`, `tf32` or `fp16`, as `plan` takes it.
 
     Raises
@@ -60,38 +49,27 @@ class Predictor:
     ) -> None:
         check_network(network)
         for number, layer in enumerate(network, start=1):
-            if kind_of(layer) == "sparse":
+            if layer.family is SparseLinear:
                 raise UsageError(
                     f"layer {number} is sparse; a Predictor runs dense layers and layers of images: use infer"
                 )
         self.network = network
         self.backend, kernels = choose_kernels(network, device, kernel, precision)
-        self._steps = tuple(self._prepared(kernels))
-        self._images = any(kind_of(layer) == "image" for layer in network)
+        self._steps = tuple(self._calls(kernels))
+        self._images = any(layer.family is ImageLayer for layer in network)
         self._half_range = HalfRange(network, self.backend)
         self._parts: dict[tuple[int, int], Any] = {}
 
-    def _prepared(self, kernels: Kernels) -> Iterator[_Step]:
+    def _calls(self, kernels: Kernels) -> Iterator[Call]:
         """Yield the steps, their weights on the device; consecutive dense layers are one."""
-        network, backend = self.network, self.backend
-        for first, last in network.runs():
-            if kind_of(network[first]) == "dense":
-                dense = network.dense_layers(first, last)
-                kernel = fastest_dense(kernels.dense, dense, rows=1, first=first)
-                yield _Step(first, last, kernel, partial(kernel.launch, backend.prepare_dense(dense)))
-                continue
-            stack = backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
-            for place, layer in enumerate(stack.layers):
-                convolves, number = isinstance(layer, Conv2d), first + place
-                if isinstance(layer, Conv2d):
-                    kernel = choose_convolution(kernels.convolutions, layer, stack.shapes[place], number).kernel
-                else:
-                    kernel = image_kernel(backend, layer)
-                yield _Step(number, number + 1, kernel, partial(run_images, kernel, stack, place), convolves)
+        for first, last in self.network.runs():
+            section = section_of(self.backend, self.network, (), kernels, first, last)
+            assert isinstance(section, DenseSection | ImageSection), "sparse layers were refused"
+            yield from section.calls()
 
     @property
-    def kernel(self) -> Variant:
-        """The variant that runs the first layers."""
+    def kernel(self) -> Kernel:
+        """The kernel that runs the first layers."""
         return self._steps[0].kernel
 
     def __call__(self, rows: Any) -> Any:
@@ -162,6 +140,6 @@ class Predictor:
 
     def __str__(self) -> str:
         sizes = " - ".join(" × ".join(map(str, shape)) for shape in self.network.shapes)
-        kernels = {step.kernel.name: step.kernel for step in self._steps if step.chosen}
+        kernels = {step.kernel.name: step.kernel for step in self._steps if step.kernel.operation != IMAGE_OPERATION}
         told = ", ".join(f"kernel {name}: {kernel.summary}" for name, kernel in kernels.items())
         return f"{sizes} on {self.backend.description}{f', {told}' if told else ''}"

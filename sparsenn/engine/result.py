@@ -60,7 +60,7 @@ class LayerStatistics:
     Parameters
     ----------
     layer : 1-based number.
-    kernel : the variant that computed it.
+    kernel : the one that computed it.
     rows : rows computed. Where several threads share them this may differ from run to run, as may `performed_edges`:
         they meet in another order each time. The outputs do not differ.
     active_rows : inputs with a non-zero after this layer; None where the kernel does not tell, as those of dense layers

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from sparsenn.engine.plan import Plan
+from sparsenn.engine.sections import Section
 
 __all__ = ["PreparedSegments"]
 
@@ -19,7 +20,7 @@ class PreparedSegments:
 
     Parameters
     ----------
-    plan : its segments and its backend.
+    plan : its sections and its backend.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -49,32 +50,32 @@ class PreparedSegments:
         Raises
         ------
         SparseNNError
-            As the backend's `prepare`, for segment `number`.
+            As the section's `prepare`.
         """
         if number not in self._held:
             if self._streams:
                 self._let_go()
             self._held[number] = self._taken(number)
         if self._worker is not None and self._ahead is None and following is not None and following != number:
-            self._ahead = following, self._worker.submit(self._plan.prepare, following)
+            self._ahead = following, self._worker.submit(self._plan.sections[following].prepare)
         return self._held[number]
 
-    def part(self, first: int, last: int) -> Any:
-        """Return a stack of the dense layers `first` to `last` alone, which are part of the segment in use.
+    def part(self, section: Section) -> Any:
+        """Return a stack of some layers alone, which are part of the segment in use.
 
         It is prepared on first use and kept as long as that segment is, beside it: its weights take memory twice.
 
         Raises
         ------
         SparseNNError
-            As the backend's `prepare_dense`.
+            As the section's `prepare`.
         """
-        if (first, last) not in self._parts:
+        key = section.first, section.last
+        if key not in self._parts:
             if self._ahead is not None:
                 wait([self._ahead[1]])  # one thread prepares at a time
-            layers = self._plan.merged.network.dense_layers(first, last)
-            self._parts[first, last] = self._plan.backend.prepare_dense(layers)
-        return self._parts[first, last]
+            self._parts[key] = section.prepare()
+        return self._parts[key]
 
     def drop(self) -> None:
         """Let go of all stacks, the one that is being prepared too, unless memory holds them all; of parts anyway."""
@@ -96,7 +97,7 @@ class PreparedSegments:
             finally:
                 del future  # it holds the error, whose traceback holds this frame
         self._forget_ahead()
-        return self._plan.prepare(number)
+        return self._plan.sections[number].prepare()
 
     def _forget_ahead(self) -> None:
         """Wait for the segment made ahead, and drop it; it raises again when it is asked for."""

@@ -1,9 +1,9 @@
 """The table of tuned numbers: kept in the cache folder for this device, and used by plans.
 
-`keep` writes what `tune` found into the file `tuning.json` of the cache folder, `table` reads it, and `forget` takes
-entries out. Who uses the table: `choose_kernels`, for `plan` and `Predictor`, and nobody else, through
+`keep` writes what was found by tuning into the file `tuning.json` of the cache folder, `table` reads it, and `forget`
+takes entries out. Who uses the table: `choose_kernels`, for `plan` and `Predictor`, and nobody else, through
 `with_tuned_numbers`, which is the one place where kept numbers enter launches. A ladder, a benchmark or a launch by
-hand runs a rung as it comes.
+hand runs a kernel as it comes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sparsenn.backends import Backend, Variant
-from sparsenn.backends.selection import meter_for
-from sparsenn.backends.tunables import Tunable, tunables
-from sparsenn.engine.tuning import TuningResult
+from sparsenn.backends import Backend, Kernel, Tunable
 from sparsenn.errors import FileFormatError, ResourceError
-from sparsenn.storage import cache_folder, package_version, read_record, write_record
+from sparsenn.storage import cache_folder, read_record, write_record
 
 __all__ = ["FILE", "Tuned", "TuningWarning", "forget", "keep", "readable_table", "table", "tuned", "with_tuned_numbers"]
 
@@ -27,7 +24,7 @@ FILE, VERSION = "tuning.json", 1
 
 
 class TuningWarning(UserWarning):
-    """The table of tuned numbers cannot be used; rungs run as they come."""
+    """The table of tuned numbers cannot be used; kernels run as they come."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,9 @@ class Tuned:
     Parameters
     ----------
     device : the hardware's own name.
-    operation, rung, sizes : what the numbers are for; `sizes` in the words of the rung's `Tunable`.
-    parameters : the numbers by name; none where the rung is fastest as it comes.
+    operation, rung, sizes : what the numbers are for, `rung` being the kernel's name; `sizes` in the words of its
+        `Tunable`.
+    parameters : the numbers by name; none where the kernel is fastest as it comes.
     seconds, untuned_seconds : medians with them, and without.
     runs : that the medians are of.
     package : version of this package that measured them.
@@ -109,8 +107,8 @@ def _is_time(number: Any) -> bool:
     return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < math.inf
 
 
-def keep(result: TuningResult) -> tuple[Tuned, ...]:
-    """Write the best of each sizes into the table, in place of what it had for them, and return these entries.
+def keep(entries: Sequence[Tuned]) -> None:
+    """Write entries into the table, in place of what it had for the same kernels and sizes.
 
     A table that cannot be read is a `TuningWarning`, and begun anew.
 
@@ -119,28 +117,12 @@ def keep(result: TuningResult) -> tuple[Tuned, ...]:
     ResourceError
         It cannot be written.
     """
-    found = tuple(
-        Tuned(
-            result.device,
-            result.operation,
-            result.rung,
-            sizes.sizes,
-            dict(sizes.best.parameters),
-            sizes.best.seconds,
-            sizes.untuned.seconds,
-            result.runs,
-            package_version(),
-        )
-        for sizes in result.found
-        if sizes.best is not None and sizes.best.seconds and sizes.untuned.seconds
-    )
-    replaced = {_key(entry) for entry in found}
-    _write([*(entry for entry in readable_table() if _key(entry) not in replaced), *found])
-    return found
+    replaced = set(map(_key, entries))
+    _write([*(entry for entry in readable_table() if _key(entry) not in replaced), *entries])
 
 
 def forget(rung: str | None = None, operation: str | None = None) -> int:
-    """Take the entries of a rung, of an operation or all of them out of the table; returns how many they were.
+    """Take the entries of a kernel, of an operation or all of them out of the table; returns how many they were.
 
     A damaged table is emptied where all is to be forgotten.
 
@@ -174,15 +156,15 @@ def _write(entries: Iterable[Tuned]) -> None:
 
 
 def tuned(operation: str, rung: str, device: str, sizes: str) -> dict[str, int] | None:
-    """Return the numbers that the table has for a rung; None if it has none, or says that it is best as it comes.
+    """Return the numbers that the table has for a kernel; None if it has none, or says that it is best as it comes.
 
     A table that cannot be read is a `TuningWarning`, and counts as empty.
 
     Parameters
     ----------
-    operation, rung : of the variant.
-    device : the hardware's own name, as `Identity.device` of the device's meter.
-    sizes : in the words of the rung's `Tunable`.
+    operation, rung : of the kernel.
+    device : the hardware's own name, as `Machine.name` of the backend's machine.
+    sizes : in the words of the kernel's `Tunable`.
     """
     for entry in readable_table():
         if _key(entry) == (device, operation, rung, sizes) and entry.parameters:
@@ -191,7 +173,7 @@ def tuned(operation: str, rung: str, device: str, sizes: str) -> dict[str, int] 
 
 
 class _TunedLaunch:
-    """A rung's launch that takes the numbers kept for the sizes at hand if they fit, and none for other sizes."""
+    """A kernel's launch that takes the numbers kept for the sizes at hand if they fit, and none for other sizes."""
 
     def __init__(self, tunable: Tunable, untuned: Callable[..., Any], numbers: Mapping[str, Mapping[str, int]]) -> None:
         self._tunable = tunable
@@ -205,36 +187,32 @@ class _TunedLaunch:
         return launch(*arguments)
 
 
-def with_tuned_numbers(kernels: Iterable[Variant], backend: Backend) -> tuple[Variant, ...]:
-    """Return kernels whose launches take the numbers that the table has for them on a backend's device.
+def with_tuned_numbers(kernels: Iterable[Kernel], backend: Backend) -> tuple[Kernel, ...]:
+    """Return kernels whose launches take the numbers that the table has for them on a backend's machine.
 
     This is where kept numbers come into force, and `choose_kernels` is what calls it: for all kernels that a plan or a
     `Predictor` may use, once each. Their summaries say so. Kernels without an entry are returned as they are. Numbers
-    that a rung no longer takes are passed over.
+    that a kernel no longer takes are passed over.
     """
     chosen = tuple(kernels)
-    entries = readable_table() if chosen else ()
+    entries = readable_table() if any(kernel.tunable is not None for kernel in chosen) else ()
     if not entries:
         return chosen
-    device = meter_for(backend).identity().device
-    rungs = {(entry.operation, entry.rung): entry for entry in tunables() if entry.device == backend.device}
-    return tuple(_tuned_variant(kernel, rungs, entries, device) for kernel in chosen)
+    device = backend.machine.name
+    return tuple(_with_numbers(kernel, [entry for entry in entries if entry.device == device]) for kernel in chosen)
 
 
-def _tuned_variant(
-    kernel: Variant, rungs: Mapping[tuple[str, str], Tunable], entries: Sequence[Tuned], device: str
-) -> Variant:
-    tunable = rungs.get((kernel.operation, kernel.name))
-    if tunable is None:
+def _with_numbers(kernel: Kernel, entries: Sequence[Tuned]) -> Kernel:
+    """Return a kernel that takes what the entries for the device have for it."""
+    if kernel.tunable is None:
         return kernel
     numbers = {
         entry.sizes: entry.parameters
         for entry in entries
-        if (entry.device, entry.operation, entry.rung) == (device, kernel.operation, kernel.name)
-        and tunable.takes(entry.parameters)
+        if (entry.operation, entry.rung) == (kernel.operation, kernel.name) and kernel.tunable.takes(entry.parameters)
     }
     if not numbers:
         return kernel
     which = next(iter(numbers)) if len(numbers) == 1 else f"{len(numbers):,} sizes"
     summary = f"{kernel.summary}, with numbers tuned for {which}"
-    return replace(kernel, summary=summary, launch=_TunedLaunch(tunable, kernel.launch, numbers))
+    return replace(kernel, summary=summary, launch=_TunedLaunch(kernel.tunable, kernel.launch, numbers))

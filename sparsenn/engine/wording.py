@@ -2,22 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from sparsenn.engine.plan import Plan
+from sparsenn.backends import Backend, Kernel
+from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.engine.kernels import OPERATION, Chosen
+from sparsenn.engine.merging import Merged
+from sparsenn.network import Network
 
 __all__ = ["describe"]
 
 
-def describe(plan: Plan) -> str:
+class _Plan(Protocol):
+    """What `Plan` has that is told in words; it says there what each is."""
+
+    @property
+    def network(self) -> Network: ...
+    @property
+    def merged(self) -> Merged: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def density(self) -> float: ...
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def kernels(self) -> Sequence[Kernel]: ...
+    @property
+    def chosen(self) -> Mapping[int, Chosen]: ...
+    @property
+    def convolutions(self) -> Mapping[int, Chosen]: ...
+    @property
+    def dense_segments(self) -> Mapping[Kernel, Sequence[tuple[int, int]]]: ...
+    @property
+    def segments(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def batches(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def rechosen_from(self) -> int | None: ...
+    @property
+    def is_mixed(self) -> bool: ...
+    @property
+    def has_image_layers(self) -> bool: ...
+    @property
+    def streams(self) -> bool: ...
+    @property
+    def compaction(self) -> bool: ...
+    @property
+    def deduplication(self) -> bool: ...
+    @property
+    def merging(self) -> bool: ...
+    @property
+    def droppable_from(self) -> int: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def precisions(self) -> Sequence[str | None]: ...
+
+
+def describe(plan: _Plan) -> str:
     """Return a plan as a few sentences."""
     parts = (_problem(plan), _kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
     return " ".join(part for part in parts if part)
 
 
-def _problem(plan: Plan) -> str:
+def _problem(plan: _Plan) -> str:
     count = len(plan.batches)
     batches = "in one batch" if count == 1 else f"in {count} batches of up to {plan.batch_size:,}"
     network = plan.network
@@ -31,11 +87,10 @@ def _problem(plan: Plan) -> str:
     )
 
 
-def _kernels(plan: Plan) -> str:
+def _kernels(plan: _Plan) -> str:
     if not plan.is_mixed:
         return f"Kernel {_sparse_kernels(plan)}."
-    runs = plan.network.runs()
-    sparse = [run for run in runs if plan.kind(run[0]) == "sparse"]
+    sparse = [run for run in plan.network.runs() if plan.chosen[run[0]].kernel.operation == OPERATION]
     dense = (
         f"Dense layers ({_spans(segments)}): kernel {kernel.name}: {kernel.summary}{_rounding(kernel.precision)}."
         for kernel, segments in plan.dense_segments.items()
@@ -49,7 +104,7 @@ def _kernels(plan: Plan) -> str:
     return " ".join(parts)
 
 
-def _convolutions(plan: Plan) -> list[str]:
+def _convolutions(plan: _Plan) -> list[str]:
     """Say which kernel each convolution gets, and why; those that share both are told of together."""
     shared: dict[tuple[str, str], list[int]] = {}
     for number, chosen in plan.convolutions.items():
@@ -61,14 +116,12 @@ def _convolutions(plan: Plan) -> list[str]:
     ]
 
 
-def _other_image_layers(plan: Plan) -> list[str]:
+def _other_image_layers(plan: _Plan) -> list[str]:
     """Say which layers of images have but one way to be run."""
     named: dict[str, list[int]] = {}
-    for first, last in plan.network.runs():
-        if plan.kind(first) == "image":
-            for number, layer in enumerate(plan.network.image_layers(first, last), start=first):
-                if number not in plan.convolutions:
-                    named.setdefault(layer.name, []).append(number)
+    for number, chosen in plan.chosen.items():
+        if chosen.kernel.operation == IMAGE_OPERATION:
+            named.setdefault(chosen.kernel.name, []).append(number)
     if not named:
         return []
     told = ", ".join(f"{name} ({_numbers(numbers)})" for name, numbers in named.items())
@@ -79,7 +132,7 @@ def _rounding(precision: str) -> str:
     return "" if precision == "float32" else f"; factors are rounded to {precision}"
 
 
-def _sparse_kernels(plan: Plan) -> str:
+def _sparse_kernels(plan: _Plan) -> str:
     first = f"{plan.kernels[0].name}: {plan.kernels[0].summary}"
     if plan.adaptive:
         return (
@@ -92,7 +145,7 @@ def _sparse_kernels(plan: Plan) -> str:
     return f"{first}; {start} that or {others}, whichever is faster for the rows left"
 
 
-def _merging(plan: Plan) -> str:
+def _merging(plan: _Plan) -> str:
     if not plan.kernels:
         return ""
     if not plan.merging:
@@ -111,14 +164,14 @@ def _merging(plan: Plan) -> str:
     )
 
 
-def _weights(plan: Plan) -> str:
+def _weights(plan: _Plan) -> str:
     if not plan.streams or len(plan.segments) == 1:
         return ""
     how = "the next while one is computed" if plan.backend.prepares_ahead else "one after the other"
     return f"Weights are prepared in {len(plan.segments):,} parts, {how}."
 
 
-def _rows(plan: Plan) -> str:
+def _rows(plan: _Plan) -> str:
     if not plan.compaction:
         dead = "Rows of zeros are kept"
     elif not plan.network[-1].keeps_zero_rows:
@@ -133,7 +186,7 @@ def _rows(plan: Plan) -> str:
     return f"{dead}; equal rows are computed once{where}."
 
 
-def _precisions(plan: Plan) -> str:
+def _precisions(plan: _Plan) -> str:
     """Say which layers are multiplied in what, unless float32 is what was asked for."""
     if plan.precision == "float32":
         return ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
 import h5py
@@ -29,8 +30,10 @@ from sparsenn.layers import (
     AvgPool2d,
     Conv2d,
     Flatten,
+    FullyConnected,
     Linear,
     MaxPool2d,
+    Pool2d,
     Softmax,
     SparseLinear,
     activation_named,
@@ -56,6 +59,9 @@ LAYER = np.dtype(
 )
 """What the table holds of each layer."""
 
+_NONE, _ONE = (0, 0), (1, 1)
+"""What the table holds of windows and paddings where there are none, and of steps where they are not told."""
+
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
 
 
@@ -70,7 +76,7 @@ def write_model_layers(group: h5py.Group, layers: tuple[Layer, ...]) -> None:
     group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
     for number, layer in enumerate(layers, start=1):
         for name, array in _arrays(layer).items():
-            group[f"layer{number}/{name}"] = array
+            group[f"layer{number}/{name}"] = array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def read_model_layers(source: Hdf5Source) -> tuple[Layer, ...]:
@@ -119,37 +125,61 @@ def read_activation(record: Any) -> Activation:
 
 
 def _record(number: int, layer: Layer) -> tuple[object, ...]:
-    kind, none, one = _KIND_OF.get(type(layer)), (0, 0), (1, 1)
+    """Return a layer's line of the table."""
+    kind = _KIND_OF.get(type(layer))
     if kind is None:
         raise UsageError(f"layer {number} is a {type(layer).__name__}, which HDF5 files have no name for")
-    sizes: tuple[object, ...] = (0, 0, 0)
-    steps: tuple[object, ...] = (none, one, none, one, 1)
-    activation: tuple[object, ...] = (b"", math.nan)
-    if isinstance(layer, (Conv2d, Linear, SparseLinear)):
-        activation = activation_fields(number, layer.activation)
-    if isinstance(layer, (Linear, SparseLinear)):
-        sizes = (layer.inputs, layer.outputs, layer.edges)
-    elif isinstance(layer, Conv2d):
-        sizes = (layer.channels, layer.filters, layer.edges)
-        steps = (layer.kernel_size, *layer.steps, layer.groups)
-    elif isinstance(layer, (MaxPool2d, AvgPool2d)):
-        steps = (*layer.steps, one, 1)
-    return (kind.encode("ascii"), *sizes, *steps, *activation)
+    activation = getattr(layer, "activation", None)
+    fields = (b"", math.nan) if activation is None else activation_fields(number, activation)
+    return (kind.encode("ascii"), *_sizes(layer), *fields)
 
 
-def _arrays(layer: Layer) -> dict[str, Array]:
+@singledispatch
+def _sizes(layer: Any) -> tuple[object, ...]:
+    """Return inputs, outputs, entries, window, stride, padding, dilation and groups, as the table has them."""
+    return 0, 0, 0, _NONE, _ONE, _NONE, _ONE, 1
+
+
+@_sizes.register
+def _(layer: FullyConnected) -> tuple[object, ...]:
+    return layer.inputs, layer.outputs, layer.edges, _NONE, _ONE, _NONE, _ONE, 1
+
+
+@_sizes.register
+def _(layer: Conv2d) -> tuple[object, ...]:
+    return layer.channels, layer.filters, layer.edges, layer.kernel_size, *layer.steps, layer.groups
+
+
+@_sizes.register
+def _(layer: Pool2d) -> tuple[object, ...]:
+    return 0, 0, 0, *layer.steps, _ONE, 1
+
+
+@singledispatch
+def _arrays(layer: Any) -> dict[str, Array]:
     """Return a layer's parameters under the names that they have in its group."""
-    if isinstance(layer, SparseLinear):
-        weights = layer.weights
-        found = {"offsets": weights.indptr, "indices": weights.indices, "values": weights.values}
-    elif isinstance(layer, Linear):
-        found = {"weights": layer.weights}
-    elif isinstance(layer, Conv2d):
-        found = {"weights": layer.weights.reshape(layer.filters, -1)}
-    else:
-        return {}
-    found["bias"] = layer.bias_vector()
-    return {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in found.items()}
+    return {}
+
+
+@_arrays.register
+def _(layer: SparseLinear) -> dict[str, Array]:
+    weights = layer.weights
+    return {
+        "offsets": weights.indptr,
+        "indices": weights.indices,
+        "values": weights.values,
+        "bias": layer.bias_vector(),
+    }
+
+
+@_arrays.register
+def _(layer: Linear) -> dict[str, Array]:
+    return {"weights": layer.weights, "bias": layer.bias_vector()}
+
+
+@_arrays.register
+def _(layer: Conv2d) -> dict[str, Array]:
+    return {"weights": layer.weights.reshape(layer.filters, -1), "bias": layer.bias_vector()}
 
 
 def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:

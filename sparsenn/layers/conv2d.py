@@ -96,6 +96,16 @@ class Conv2d(ImageLayer):
         return int(self.weights.size)
 
     @property
+    def parameters(self) -> int:
+        """Weights and biases."""
+        return self.edges + (0 if self.bias is None else self.filters)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return int(self.weights.nbytes)
+
+    @property
     def keeps_zero_rows(self) -> bool:
         """Whether an image of zeros gives zeros only: act(b) = 0 for every filter."""
         return not bool(self.activation(self.bias_vector()).any())

@@ -27,6 +27,11 @@ class FullyConnected(ABC):
 
     @property
     @abstractmethod
+    def family(self) -> type[FullyConnected]:
+        """What consecutive layers share that are run together."""
+
+    @property
+    @abstractmethod
     def inputs(self) -> int:
         """Width of Y."""
 
@@ -39,6 +44,16 @@ class FullyConnected(ABC):
     @abstractmethod
     def edges(self) -> int:
         """Stored weights."""
+
+    @property
+    def parameters(self) -> int:
+        """Stored weights, and biases."""
+        return self.edges + (0 if self.bias is None else self.outputs)
+
+    @property
+    @abstractmethod
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
 
     @property
     def keeps_zero_rows(self) -> bool:
@@ -61,3 +76,14 @@ class FullyConnected(ABC):
         if len(input_shape) != 2 or input_shape[1] != self.inputs:
             raise ShapeError(f"the layer takes (rows, {self.inputs}); its input has shape {input_shape}")
         return input_shape[0], self.outputs
+
+    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
+        """Return the multiply-adds of a Y of that shape, those with zeros of Y included.
+
+        Raises
+        ------
+        ShapeError
+            As `output_shape`.
+        """
+        rows, _ = self.output_shape(input_shape)
+        return rows * self.edges

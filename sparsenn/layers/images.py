@@ -27,8 +27,23 @@ class ImageLayer(ABC):
     name: ClassVar[str]
 
     @property
+    def family(self) -> type[ImageLayer]:
+        """What consecutive layers share that are run together."""
+        return ImageLayer
+
+    @property
     def edges(self) -> int:
         """Stored weights; 0 unless the layer has any."""
+        return 0
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases; 0 unless the layer has any."""
+        return 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take; 0 unless the layer has any."""
         return 0
 
     @property

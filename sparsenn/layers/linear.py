@@ -49,6 +49,11 @@ class Linear(FullyConnected):
         object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
 
     @property
+    def family(self) -> type[Linear]:
+        """What consecutive layers share that are run together."""
+        return Linear
+
+    @property
     def inputs(self) -> int:
         """Width of Y."""
         return int(self.weights.shape[0])
@@ -62,6 +67,11 @@ class Linear(FullyConnected):
     def edges(self) -> int:
         """Weights, zero or not."""
         return int(self.weights.size)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return int(self.weights.nbytes)
 
 
 def float32_parameters(values: float | Array, what: str) -> Array:

@@ -52,6 +52,11 @@ class SparseLinear(FullyConnected):
         object.__setattr__(self, "bias", bias if bias.ndim else float(self.bias))
 
     @property
+    def family(self) -> type[SparseLinear]:
+        """What consecutive layers share that are run together."""
+        return SparseLinear
+
+    @property
     def inputs(self) -> int:
         """Width of Y."""
         return self.weights.shape[0]
@@ -65,6 +70,11 @@ class SparseLinear(FullyConnected):
     def edges(self) -> int:
         """Stored weights."""
         return self.weights.nnz
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return self.weights.nbytes
 
     @classmethod
     def from_scipy(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
+from typing import Any
+
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.layers import Conv2d, Linear, Pool2d, SparseLinear
-from sparsenn.network import Layer, Network, multiply_adds
+from sparsenn.layers import AvgPool2d, Conv2d, ImageLayer, Linear, MaxPool2d, Pool2d, SparseLinear
+from sparsenn.network import Network
 from sparsenn.report.quantities import count, percentage
 
-__all__ = ["architecture_table", "layer_title", "parameters", "shape_text"]
+__all__ = ["architecture_table", "layer_title", "shape_text"]
 
 
 def architecture_table(network: Network) -> Table:
@@ -22,44 +25,57 @@ def architecture_table(network: Network) -> Table:
     table.add_column("activation")
     table.add_row("", "inputs", shape_text(network.shapes[0]), "", "", "")
     for number, layer in enumerate(network, start=1):
-        work = multiply_adds(layer, network.shapes[number - 1])
-        weighted = isinstance(layer, (Conv2d, Linear, SparseLinear))
-        table.add_row(
-            str(number),
-            Text(layer_title(layer)),
-            shape_text(network.shapes[number]),
-            count(parameters(layer)) if weighted else "–",
-            count(work) if weighted else "–",
-            Text(str(layer.activation) if isinstance(layer, (Conv2d, Linear, SparseLinear)) else "–"),
-        )
-    total = sum(map(parameters, network))
+        work = layer.multiply_adds((1, *network.shapes[number - 1]))
+        activation = getattr(layer, "activation", None)  # layers with weights have one
+        counts = ("–", "–") if activation is None else (count(layer.parameters), count(work))
+        described = Text("–" if activation is None else str(activation))
+        table.add_row(str(number), Text(layer_title(layer)), shape_text(network.shapes[number]), *counts, described)
     table.add_section()
-    table.add_row("", "all", "", count(total), count(network.multiply_adds), "")
+    table.add_row("", "all", "", count(network.parameters), count(network.multiply_adds), "")
     return table
 
 
-def layer_title(layer: Layer) -> str:
+@singledispatch
+def layer_title(layer: Any) -> str:
     """Return what a layer is in a few words: its kind, its window, and what is not as usual."""
-    if isinstance(layer, Conv2d):
-        stride, padding, dilation = layer.steps
-        options = [*_steps(stride, (1, 1), padding), *_unusual("dilation", dilation, (1, 1))]
-        parts = [f"convolution {_across(layer.kernel_size)}", *options, *_unusual("groups", layer.groups, 1)]
-        return ", ".join(parts)
-    if isinstance(layer, Pool2d):
-        window, stride, padding = layer.steps
-        kind = "max-pool" if layer.name == "max_pool2d" else "average pool"
-        return ", ".join([f"{kind} {_across(window)}", *_steps(stride, window, padding)])
-    if isinstance(layer, SparseLinear):
-        return f"sparse, {percentage(layer.edges, layer.inputs * layer.outputs)} of the weights"
-    return "dense" if isinstance(layer, Linear) else layer.name
+    return type(layer).__name__
 
 
-def parameters(layer: Layer) -> int:
-    """Return how many weights and biases a layer has; of a sparse one, weights that are stored."""
-    if not isinstance(layer, (Conv2d, Linear, SparseLinear)):
-        return 0
-    biases = layer.filters if isinstance(layer, Conv2d) else layer.outputs
-    return layer.edges + (0 if layer.bias is None else biases)
+@layer_title.register
+def _(layer: SparseLinear) -> str:
+    return f"sparse, {percentage(layer.edges, layer.inputs * layer.outputs)} of the weights"
+
+
+@layer_title.register
+def _(layer: Linear) -> str:
+    return "dense"
+
+
+@layer_title.register
+def _(layer: ImageLayer) -> str:
+    return layer.name
+
+
+@layer_title.register
+def _(layer: Conv2d) -> str:
+    stride, padding, dilation = layer.steps
+    options = [*_steps(stride, (1, 1), padding), *_unusual("dilation", dilation, (1, 1))]
+    return ", ".join([f"convolution {_across(layer.kernel_size)}", *options, *_unusual("groups", layer.groups, 1)])
+
+
+@layer_title.register
+def _(layer: MaxPool2d) -> str:
+    return _pool_title("max-pool", layer)
+
+
+@layer_title.register
+def _(layer: AvgPool2d) -> str:
+    return _pool_title("average pool", layer)
+
+
+def _pool_title(kind: str, layer: Pool2d) -> str:
+    window, stride, padding = layer.steps
+    return ", ".join([f"{kind} {_across(window)}", *_steps(stride, window, padding)])
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

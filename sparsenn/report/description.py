@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import singledispatch
 from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.io import Dataset, Model
-from sparsenn.layers import ImageLayer, Linear, Softmax, SparseLinear
+from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.network import Network
-from sparsenn.report.architecture import architecture_table, parameters, shape_text
+from sparsenn.report.architecture import architecture_table, shape_text
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
 
@@ -51,7 +54,7 @@ def describe_model(name: str, model: Model) -> Table:
         ("model", name),
         ("network", _size(network)),
         *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
-        ("weights", f"{count(network.edges)}; with biases {count(sum(map(parameters, network)))} parameters"),
+        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
         ("multiply-adds", f"{count(network.multiply_adds)} an input"),
         ("outputs", f"{purpose}, trained for the loss {model.loss}"),
         ("provenance", _origins(model.provenance)),
@@ -75,15 +78,14 @@ def _origins(provenance: Mapping[str, str]) -> str:
 
 def describe_layers(network: Network) -> Table:
     """Return a table of the layers; where all are sparse or dense, neighbours that look the same share a line."""
-    fully_connected = [layer for layer in network if not isinstance(layer, ImageLayer)]
-    if len(fully_connected) < len(network):
+    if any(layer.family is ImageLayer for layer in network):
         return architecture_table(network)
     table = Table(title="layers", title_justify="left")
     for heading in _NUMERIC:
         table.add_column(heading, justify="right")
     for heading in _WORDED:
         table.add_column(heading)
-    described = ((number, _layer_cells(layer)) for number, layer in enumerate(fully_connected, start=1))
+    described = ((number, _layer_cells(layer)) for number, layer in enumerate(network, start=1))
     for cells, members in groupby(described, key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in members]
         span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
@@ -97,15 +99,26 @@ def _truth(dataset: Dataset) -> str:
     return f"{count(dataset.truth.size)} {'category' if dataset.truth.size == 1 else 'categories'}"
 
 
-def _layer_cells(layer: SparseLinear | Linear) -> tuple[str, ...]:
+@singledispatch
+def _layer_cells(layer: Any) -> tuple[str, ...]:
     """All columns of the table but the layer's number; of a dense layer, weights that are zero are no edges."""
-    if isinstance(layer, Linear):
-        there = layer.weights != 0
-        per_output, per_input, values = there.sum(axis=0), there.sum(axis=1), layer.weights
-    else:
-        per_output = np.diff(layer.weights.indptr)
-        per_input = np.bincount(layer.weights.indices, minlength=layer.inputs)
-        values = layer.weights.values
+    raise UsageError(f"the table of layers has no columns for a {type(layer).__name__}")
+
+
+@_layer_cells.register
+def _(layer: Linear) -> tuple[str, ...]:
+    there = layer.weights != 0
+    return _cells(layer, there.sum(axis=0), there.sum(axis=1), layer.weights)
+
+
+@_layer_cells.register
+def _(layer: SparseLinear) -> tuple[str, ...]:
+    weights = layer.weights
+    per_input = np.bincount(weights.indices, minlength=layer.inputs)
+    return _cells(layer, np.diff(weights.indptr), per_input, weights.values)
+
+
+def _cells(layer: FullyConnected, per_output: Array, per_input: Array, values: Array) -> tuple[str, ...]:
     edges = int(per_output.sum())
     return (
         count(layer.inputs),

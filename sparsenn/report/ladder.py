@@ -9,9 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.engine.ladder import LadderResult, RungResult
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count
+from sparsenn.studies.run import LadderResult, RungResult
 
 __all__ = ["draw_ladder", "ladder_record", "ladder_table"]
 

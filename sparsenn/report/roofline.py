@@ -10,13 +10,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.backends.meter import Roofs
-from sparsenn.engine.ladder import RungResult
-from sparsenn.engine.roofline import MEMORY, SHARED, Prediction, RooflineResult
-from sparsenn.engine.roofs import MeasuredRoofs
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
+from sparsenn.studies.measure import MeasuredRoofs, Roofs
+from sparsenn.studies.roofline import MEMORY, SHARED, Prediction, RooflineResult
+from sparsenn.studies.run import RungResult
 
 __all__ = ["draw_roofline", "roofline_record", "roofline_table", "roofs_record", "roofs_table"]
 

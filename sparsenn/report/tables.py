@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.backends import Variant
+from sparsenn.backends import Kernel
 from sparsenn.engine import LayerStatistics
 from sparsenn.report.quantities import count, duration
 
-__all__ = ["fact_table", "layer_table", "variant_table"]
+__all__ = ["fact_table", "kernel_table", "layer_table"]
 
 
 def fact_table(facts: Iterable[tuple[str, str | Text]], text_width: int | None = None) -> Table:
@@ -50,14 +50,14 @@ def _known(number: int | None) -> str:
     return "–" if number is None else count(number)
 
 
-def variant_table(variants: Sequence[Variant]) -> Table:
-    """Return the table of kernels: operation, name, device, what they need and what they do."""
+def kernel_table(kernels: Sequence[Kernel]) -> Table:
+    """Return the table of kernels: operation, name, device, whether `auto` may take them, their needs and summary."""
     table = Table()
-    for heading in ("operation", "kernel", "device"):
+    for heading in ("operation", "kernel", "device", "auto"):
         table.add_column(heading, no_wrap=True)
     table.add_column("needs")
     table.add_column("summary")
-    for variant in variants:
-        cells = (variant.operation, variant.name, variant.device, ", ".join(variant.needs) or "–", variant.summary)
-        table.add_row(*map(Text, cells))
+    for kernel in kernels:
+        auto, needs = "yes" if kernel.auto else "–", ", ".join(kernel.needs) or "–"
+        table.add_row(*map(Text, (kernel.operation, kernel.name, kernel.device, auto, needs, kernel.summary)))
     return table

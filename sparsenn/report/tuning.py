@@ -9,9 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.engine.tuning import Trial, TunedSizes, TuningResult
 from sparsenn.engine.tuning_table import Tuned
 from sparsenn.report.quantities import count, duration
+from sparsenn.studies.tuning import Trial, TunedSizes, TuningResult
 
 __all__ = ["tuned_record", "tuned_table", "tuning_record", "tuning_tables"]
 

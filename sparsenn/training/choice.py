@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparsenn.backends import backend_for, variants
-from sparsenn.backends.base import Backend, Variant
-from sparsenn.backends.trainer import PRECISIONS, TRAIN, Trainer, TrainingProblem, precision_of
+from sparsenn.backends import Backend, Kernel, Trainer, TrainingProblem, automatic, backend_for, kernels
+from sparsenn.backends.trainer import PRECISIONS, TRAIN
 from sparsenn.errors import UsageError, unknown_name
 
 __all__ = ["Choice", "choose"]
@@ -19,29 +18,26 @@ class Choice:
     Parameters
     ----------
     backend : its device.
-    candidates : variants of `train`, best first.
+    candidates : kernels of `train`, the preferred one first.
     precision : what all candidates compute in: one of `PRECISIONS`, or float64 on the reference.
     """
 
     backend: Backend
-    candidates: tuple[Variant, ...]
+    candidates: tuple[Kernel, ...]
     precision: str
 
-    def start(self, problem: TrainingProblem) -> tuple[Variant, Trainer]:
+    def start(self, problem: TrainingProblem) -> tuple[Kernel, Trainer]:
         """Make the trainer: of the first candidate that takes the problem.
 
         Raises
         ------
-        UsageError
+        UsageError, DeviceError
             None does; the message is the last one's.
         """
-        for entry in self.candidates[:-1]:
-            try:
-                return entry, entry.launch(problem, getattr(self.backend, "index", 0))
-            except UsageError:
-                continue
-        last = self.candidates[-1]
-        return last, last.launch(problem, getattr(self.backend, "index", 0))
+        machine, last = self.backend.machine, self.candidates[-1]
+        able = (entry for entry in self.candidates if entry.why_not(machine, problem) is None)
+        chosen = next(able, last)
+        return chosen, chosen.launch(problem, getattr(self.backend, "index", 0))
 
 
 def choose(device: str, kernel: str, precision: str) -> Choice:
@@ -60,22 +56,28 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     backend = backend_for(device)
-    known = variants(TRAIN, backend.device)
-    on_cpu = {entry.name for entry in variants(TRAIN, "cpu")}
-    if device == "auto" and (not known or (kernel in on_cpu and kernel not in {entry.name for entry in known})):
-        backend, known = backend_for("cpu"), variants(TRAIN, "cpu")
     if kernel == "auto":
-        fitting = tuple(entry for entry in reversed(known) if precision_of(entry.name) == precision)
-        if not fitting:
-            found = ", ".join(sorted({precision_of(entry.name) for entry in known}))
-            raise UsageError(f"{backend.device} does not train in {precision} (it has: {found or 'nothing'})")
-        return Choice(backend, fitting, _computed_in(precision, backend))
-    named = tuple(entry for entry in known if entry.name == kernel)
-    if not named:
-        raise unknown_name(f"{backend.device} kernel for {TRAIN}", kernel, (entry.name for entry in known))
-    if precision != PRECISIONS[0] and precision_of(kernel) != precision:
-        raise UsageError(f"the kernel {kernel} computes in {precision_of(kernel)}, not in {precision}")
-    return Choice(backend, named, _computed_in(precision_of(kernel), backend))
+        return Choice(backend, _automatic(backend, precision), _computed_in(precision, backend))
+    known = {entry.name: entry for entry in kernels(TRAIN, backend.device)}
+    if device == "auto" and kernel not in known:
+        on_cpu = {entry.name: entry for entry in kernels(TRAIN, "cpu")}
+        if kernel in on_cpu:
+            backend, known = backend_for("cpu"), on_cpu
+    if kernel not in known:
+        raise unknown_name(f"{backend.device} kernel for {TRAIN}", kernel, known)
+    found = known[kernel].precision
+    if precision not in (PRECISIONS[0], found):
+        raise UsageError(f"the kernel {kernel} computes in {found}, not in {precision}")
+    return Choice(backend, (known[kernel],), _computed_in(found, backend))
+
+
+def _automatic(backend: Backend, precision: str) -> tuple[Kernel, ...]:
+    there = automatic(TRAIN, backend.device)
+    fitting = tuple(entry for entry in there if entry.precision == precision)
+    if not fitting:
+        found = ", ".join(sorted({entry.precision for entry in there}))
+        raise UsageError(f"{backend.device} does not train in {precision} (it has: {found or 'nothing'})")
+    return fitting
 
 
 def _computed_in(precision: str, backend: Backend) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.reference_training import loss_and_gradient
+from sparsenn.backends.oracle.training import loss_and_gradient
 from sparsenn.backends.trainer import LOSSES, Evaluation
 from sparsenn.engine import Predictor
 from sparsenn.errors import ShapeError, unknown_name

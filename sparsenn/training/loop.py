@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import Variant
+from sparsenn.backends.contract import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError
 from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -257,7 +257,7 @@ def _options(
     held_out: TrainingData | None,
     seed: int,
     choice: Choice,
-    entry: Variant,
+    entry: Kernel,
 ) -> dict[str, object]:
     """Everything that decides the bits of the result, as plain values."""
     return {

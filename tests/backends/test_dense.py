@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sparsenn import backends
-from sparsenn.backends.dense import BATCH, check_stack, forward, launch_blas
+from sparsenn.backends.cpu.dense import launch_blas
+from sparsenn.backends.oracle.dense import BATCH, check_stack, forward
 from sparsenn.errors import ShapeError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
@@ -51,7 +52,7 @@ def test_batches_are_joined_in_order(rows, monkeypatch, rng):
     features = rng.normal(size=(rows, 3)).astype(np.float32)
     assert BATCH > 22
     whole = forward(by_hand(), features)
-    monkeypatch.setattr("sparsenn.backends.dense.BATCH", 7)
+    monkeypatch.setattr("sparsenn.backends.oracle.dense.BATCH", 7)
     assert whole.shape == (rows, 1)
     np.testing.assert_allclose(forward(by_hand(), features), whole, rtol=1e-13)
     np.testing.assert_allclose(launch_blas(by_hand(), features), whole, rtol=1e-5, atol=1e-5)
@@ -76,5 +77,5 @@ def test_layers_that_do_not_fit_are_named():
 
 
 def test_both_are_registered():
-    assert backends.variant("mlp", "reference", "reference").launch is forward
-    assert [entry.name for entry in backends.variants("mlp", "cpu")] == ["blas"]
+    assert backends.kernel_named("mlp", "reference", "reference").launch is forward
+    assert [entry.name for entry in backends.kernels("mlp", "cpu")] == ["blas"]

@@ -1,6 +1,6 @@
 """One suite for every backend: convolutions, and the other layers of images, on awkward shapes.
 
-Of the variants of conv2d for a GPU, each of which compiles its kernels anew for every shape, those run here that `auto`
+Of the kernels of conv2d for a GPU, each of which is compiled anew for every shape, those run here that `auto`
 may take; the others have tests of their own.
 """
 
@@ -15,28 +15,27 @@ from image_strategies import convolutions, images_for, weightless_layers
 
 from sparsenn import backends
 from sparsenn.backends import StepInput, image_kernel, launch_images, run_images
-from sparsenn.backends.reference_images import forward_images
-from sparsenn.engine.kernels import AUTO, CONV_OPERATION
+from sparsenn.backends.oracle.images import forward_images
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 
 DEVICES = {"reference": (), "cpu": (), "cuda": (pytest.mark.gpu,)}
-VARIANTS = [
+KERNELS = [
     pytest.param(entry, marks=DEVICES[entry.device], id=f"{entry.device}-{entry.name}")
-    for entry in backends.variants("conv2d")
-    if entry.device != "cuda" or entry.name in AUTO[CONV_OPERATION]["cuda"]
+    for entry in backends.kernels("conv2d")
+    if entry.device != "cuda" or entry.auto
 ]
 
-every_variant = pytest.mark.parametrize("entry", VARIANTS)
+every_kernel = pytest.mark.parametrize("entry", KERNELS)
 devices = pytest.mark.parametrize("device", [pytest.param(device, marks=marks) for device, marks in DEVICES.items()])
 
 
 def run(entry, layer, images):
-    """Convolve by a variant, or skip the test where it cannot."""
+    """Convolve by a kernel, or skip the test where it cannot."""
     backend = backends.backend_for(entry.device)
     shape = images.shape[1:]
-    if reason := entry.why_not(layer, shape):
+    if reason := entry.why_not(backend.machine, layer, shape):
         pytest.skip(reason)
     stack = backend.prepare_images([layer], [shape, layer.output_shape((1, *shape))[1:]])
     rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(shape))))
@@ -66,16 +65,17 @@ def convolution_problems(draw):
     return layer, draw(images_for(shape))
 
 
-@every_variant
+@every_kernel
 @settings(max_examples=12)
 @given(problem=convolution_problems())
-def test_every_variant_computes_any_convolution(entry, problem):
+def test_every_kernel_computes_any_convolution(entry, problem):
     layer, images = problem
-    if entry.why_not(layer, images.shape[1:]) is None:
+    machine = backends.backend_for(entry.device).machine
+    if entry.why_not(machine, layer, images.shape[1:]) is None:
         assert_near(entry, layer, images)
 
 
-@every_variant
+@every_kernel
 @pytest.mark.parametrize(
     ("count", "shape", "weights", "steps"),
     [
@@ -101,7 +101,7 @@ def test_shapes_that_networks_have(entry, count, shape, weights, steps, rng):
     assert_near(entry, layer, images)
 
 
-@every_variant
+@every_kernel
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(clip=0.5), Sigmoid(), Tanh(), Identity()], ids=str)
 @pytest.mark.parametrize("bias", [None, -0.25, "vector"])
 def test_every_activation_and_bias(entry, activation, bias, rng):
@@ -110,7 +110,7 @@ def test_every_activation_and_bias(entry, activation, bias, rng):
     assert_near(entry, layer, rng.normal(size=(3, 2, 8, 8)).astype(np.float32))
 
 
-@every_variant
+@every_kernel
 def test_zeros_give_the_bias_alone(entry):
     layer = Conv2d(np.ones((2, 1, 3, 3)), [0.5, -0.5], ReLU(), padding=1)
     found = run(entry, layer, np.zeros((3, 1, 8, 8), np.float32))
@@ -118,7 +118,7 @@ def test_zeros_give_the_bias_alone(entry):
     assert (found[:, 1] == 0.0).all()
 
 
-@every_variant
+@every_kernel
 def test_a_number_that_is_not_finite_is_not_lost(entry, rng):
     if entry.precision != "float32":
         pytest.skip("float32's rule alone")
@@ -129,7 +129,7 @@ def test_a_number_that_is_not_finite_is_not_lost(entry, rng):
     assert np.isfinite(found[0]).all()
 
 
-@every_variant
+@every_kernel
 def test_filters_larger_than_the_image_are_refused(entry):
     layer = Conv2d(np.ones((1, 1, 4, 4)))
     with pytest.raises(ShapeError, match="a window of 4 x 4 pixels is larger than an image of 3 x 3"):
@@ -139,11 +139,11 @@ def test_filters_larger_than_the_image_are_refused(entry):
             entry.launch(layer, np.zeros((1, 1, 3, 3), np.float32))
 
 
-@every_variant
+@every_kernel
 def test_images_stay_as_they_were(entry, rng):
     backend = backends.backend_for(entry.device)
     layer = Conv2d(rng.normal(size=(4, 4, 3, 3)), 0.1, ReLU(), padding=1)
-    if entry.why_not(layer, (4, 8, 8)):
+    if entry.why_not(backend.machine, layer, (4, 8, 8)):
         pytest.skip("another shape is needed")
     images = rng.normal(size=(2, 256)).astype(np.float32)
     stack = backend.prepare_images([layer], [(4, 8, 8), (4, 8, 8)])
@@ -247,7 +247,7 @@ def test_a_launch_counts_and_drops_rows(device, droppable_from, sparse, rng):
     images[[1, 4]] = 0
     rows = images.reshape(6, -1)
     stack, multiplicity = backend.prepare_images(STACK, SHAPES), np.arange(1, 7)
-    convolution = backends.variants("conv2d", device)[0]
+    convolution = backends.kernels("conv2d", device)[0]
     for number, layer in enumerate(STACK):
         kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
         features = backend.place(from_dense(rows) if sparse else rows.copy())

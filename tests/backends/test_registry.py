@@ -4,24 +4,49 @@ from pathlib import Path
 
 import pytest
 
+import sparsenn
 from sparsenn import backends
-from sparsenn.backends import cuda
-from sparsenn.backends.base import register
+from sparsenn.backends.cuda import tensor_tiles
 from sparsenn.backends.cuda.availability import ANY_GPU, LEAST_CAPABILITY
 from sparsenn.backends.cuda.conv import tensor_image
 from sparsenn.backends.cuda.dense.image import SPLIT_PRODUCTS
-from sparsenn.backends.cuda.gemm import tensor_tiles
-from sparsenn.engine.plan import choices
+from sparsenn.backends.registry import register
+from sparsenn.engine.kernels import choices
 from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
+PREFERRED = {
+    ("spmspm", "cpu"): ["panel"],
+    ("spmspm", "cuda"): ["resident", "chunks"],
+    ("mlp", "cpu"): ["blas"],
+    ("mlp", "cuda"): ["tensor_float32", "fused_fma", "tensor_tf32", "tensor_half", "cublas"],
+    ("conv2d", "cpu"): ["direct", "im2col_blas"],
+    ("conv2d", "cuda"): [
+        *("tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"),
+        *("tensor_tf32", "implicit_tf32", "warpgroup_tf32"),
+        *("tensor_half", "implicit_half", "channels_last_half", "warpgroup_half", "warpgroup_rows_half"),
+    ],
+}
+"""What `auto` takes of those that can run a problem, where estimates do not say otherwise, the preferred one first."""
 
-def test_the_cpu_variants_come_from_plain_to_fast():
-    names = [entry.name for entry in backends.variants("spmspm", "cpu")]
-    assert names == ["sequential", "scipy", "scatter", "panel"]
+
+@pytest.mark.parametrize(("problem", "names"), PREFERRED.items())
+def test_auto_prefers(problem, names):
+    assert [kernel.name for kernel in backends.automatic(*problem)] == names
 
 
-def test_every_variant_has_one_line_of_summary():
-    for entry in backends.variants():
+@pytest.mark.parametrize("operation", ["spmspm", "mlp", "conv2d", "train"])
+def test_the_reference_has_one_kernel_of_each_operation(operation):
+    (kernel,) = backends.automatic(operation, "reference")
+    assert kernel.name == "reference"
+
+
+def test_the_cpu_has_these_kernels_for_sparse_layers():
+    names = [entry.name for entry in backends.kernels("spmspm", "cpu")]
+    assert sorted(names) == ["panel", "scatter", "scipy", "sequential"]
+
+
+def test_every_kernel_has_one_line_of_summary():
+    for entry in backends.kernels():
         assert entry.summary.strip() == entry.summary
         assert 10 < len(entry.summary) < 100
         assert "\n" not in entry.summary
@@ -29,39 +54,39 @@ def test_every_variant_has_one_line_of_summary():
 
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(UsageError, match=r"unknown operation 'spmm'.*known: .*spmspm"):
-        backends.variants("spmm")
+        backends.kernels("spmm")
     with pytest.raises(UsageError, match=r"unknown cpu kernel for spmspm 'gather'.*panel, scatter, scipy, sequential"):
-        backends.variant("spmspm", "gather", "cpu")
+        backends.kernel_named("spmspm", "gather", "cpu")
 
 
 def test_a_name_is_taken_once():
     with pytest.raises(SparseNNError, match="registered twice"):
-        register(backends.variant("spmspm", "panel", "cpu"))
+        register(backends.kernel_named("spmspm", "panel", "cpu"))
 
 
-def test_the_cuda_variants_come_from_plain_to_fast():
-    names = [entry.name for entry in backends.variants("spmspm", "cuda")]
-    assert names[:4] == ["naive", "warp_vote", "coarsened", "privatized"]
-    assert names[4:6] == ["warp_vote_coarsened", "warp_vote_privatized"]
-    assert {"row_per_warp", "tile"} <= set(names)
+def test_the_gpu_has_these_kernels_for_sparse_layers_and_for_conversions():
+    names = {entry.name for entry in backends.kernels("spmspm", "cuda")}
+    assert {"naive", "warp_vote", "coarsened", "privatized", "row_per_warp", "tile"} <= names
+    assert {"warp_vote_coarsened", "warp_vote_privatized", "chunks", "resident"} <= names
     for operation in ("histogram", "scan", "binning", "sort"):
-        assert len(backends.variants(operation, "cuda")) == 2
-    assert all(entry.needs for entry in backends.variants(device="cuda"))
+        assert len(backends.kernels(operation, "cuda")) == 2
+    assert all(entry.needs for entry in backends.kernels(device="cuda"))
 
 
-def test_every_cuda_variant_needs_the_gpu_that_is_asked_for():
-    """A device that passes `check_device` can run all variants, but for those that refuse another architecture."""
+def test_every_cuda_kernel_needs_the_gpu_that_is_asked_for():
+    """A device that passes `check_device` can run all kernels, but for those that refuse another architecture."""
     assert f"capability {LEAST_CAPABILITY / 10:.1f})" in ANY_GPU
-    others = [entry for entry in backends.variants(device="cuda") if entry.needs[0] != ANY_GPU]
+    others = [entry for entry in backends.kernels(device="cuda") if entry.needs[0] != ANY_GPU]
     assert {entry.needs[0] for entry in others} == {"NVIDIA GPU (compute capability 9.0 only)"}
     assert all(entry.name.startswith("warpgroup_") for entry in others)
 
 
 def test_float32_on_tensor_cores_is_three_products_in_tf32():
-    kernels = Path(cuda.__file__).parent / "kernels"
+    sources = list(Path(sparsenn.__file__).parent.rglob("*_float32.cu"))
     for operation in ("conv2d", "gemm", "mlp"):
-        split = {path.stem[3:] for path in (kernels / operation).glob("[0-9][0-9]_*_float32.cu")}
-        found = {entry.name: entry.tf32_products for entry in backends.variants(operation, "cuda")}
+        own = (path for path in sources if operation in path.parts)
+        split = {path.stem.lstrip("0123456789_") for path in own}
+        found = {entry.name: entry.tf32_products for entry in backends.kernels(operation, "cuda")}
         assert split
         assert found == {name: SPLIT_PRODUCTS if name in split else 0 for name in found}
         assert split <= set(found)

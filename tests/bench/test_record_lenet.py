@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,11 @@ import image_timing
 import numpy as np
 import pytest
 import record_lenet
+from kernel_registry import let_auto_take
 from results_file import read_results
 
 from sparsenn import backends
-from sparsenn.backends import Variant, reference
-from sparsenn.backends.base import register
-from sparsenn.engine.kernels import AUTO
+from sparsenn.backends import oracle as reference
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, write_idx, write_model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -111,10 +111,8 @@ def test_every_network_has_its_row_for_each_batch(record: Record, folder: Path) 
 def test_the_pruned_network_is_recorded_in_each_precision_that_its_convolutions_have(
     record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
-    launch = backends.variant("conv2d", "direct", "cpu").launch
-    register(Variant("conv2d", "rounded", "cpu", "rounded", launch, precision="tf32"))
-    monkeypatch.setitem(AUTO["conv2d"], "cpu", ("direct", "rounded"))
+    direct = backends.kernel_named("conv2d", "direct", "cpu")
+    let_auto_take(monkeypatch, direct, replace(direct, name="rounded", summary="rounded", precision="tf32"))
     assert record() == 0
     result = read_results(folder / "desk" / "lenet.json")
     pruned = [row for row in result.rows if row["network"] == "pruned" and row["images"] == 100]

@@ -11,14 +11,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from kernel_registry import let_auto_take
 from result_files import result_in
 from scipy.sparse import csc_array
 from typer.testing import Result
 
 from sparsenn import backends
-from sparsenn.backends import Variant, reference
-from sparsenn.backends.base import register
-from sparsenn.engine.kernels import AUTO
+from sparsenn.backends import oracle as reference
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, write_idx, write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -189,17 +188,16 @@ def test_device_and_kernel_are_obeyed(run: Run, infer: Run, folder: Path) -> Non
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel of convolutions for the CPU that rounds its factors to half precision, kept for one test."""
-    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
-    launch = backends.variant("conv2d", "direct", "cpu").launch
+    direct = backends.kernel_named("conv2d", "direct", "cpu")
 
     def rounded(layer: Conv2d, images: np.ndarray) -> Any:
-        return launch(replace(layer, weights=to_half(layer.weights)), to_half(images))
+        return direct.launch(replace(layer, weights=to_half(layer.weights)), to_half(images))
 
     def to_half(numbers: np.ndarray) -> np.ndarray:
         return numbers.astype(np.float16).astype(np.float32)
 
-    register(Variant("conv2d", "rounded", "cpu", "rounded", rounded, precision="fp16"))
-    monkeypatch.setitem(AUTO["conv2d"], "cpu", ("direct", "rounded"))
+    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, precision="fp16")
+    let_auto_take(monkeypatch, direct, kernel)
 
 
 @pytest.mark.usefixtures("half")

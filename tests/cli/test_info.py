@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from sparsenn.backends import operations, variants
+from sparsenn.backends import operations
 from sparsenn.io import Dataset
+from sparsenn.studies.ladder import listing
 
 Run = Callable[..., Result]
 
@@ -50,7 +51,7 @@ def test_kernels_are_those_of_the_registry(run: Run, operation: str | None) -> N
     assert (done.exit_code, done.stderr) == (0, "")
     listed = [line for line in done.stdout.splitlines() if line.startswith("│")]
     names = [line.split("│")[2].strip() for line in listed]
-    assert [name for name in names if name] == [variant.name for variant in variants(operation)]
+    assert [name for name in names if name] == [kernel.name for kernel in listing(operation)]
 
 
 def test_kernels_are_compiled_on_demand_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

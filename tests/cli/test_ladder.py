@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from sparsenn import backends
-from sparsenn.backends.meter import Ceilings, HostMeter
+from sparsenn.studies.measure import Ceilings
+from sparsenn.studies.measure.meter import HostMeter
 
 Run = Callable[..., Result]
 
@@ -26,7 +26,7 @@ def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path
     done = run("ladder", "spmspm", "--device", "cpu", "--dataset", problem, *options)
     assert done.exit_code == 0, done.output
     record = json.loads(document.read_text())
-    names = [entry.name for entry in backends.variants("spmspm", "cpu")]
+    names = ["sequential", "scipy", "scatter", "panel"]
     assert [rung["name"] for rung in record["rungs"]] == names
     assert all(name in done.stdout for name in names)
     assert (record["rows"], record["stages"], record["runs"]) == (20, 2, 1)
@@ -124,7 +124,7 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
     assert (record["rows"], record["row"], record["sizes"], record["seed"]) == (5, "image", [2, 9, 8, 3, 3, 0], 4)
     assert record["multiply_adds"] == 5 * 3 * 7 * 6 * 18
     assert record["bytes"] == 4 * (5 * 2 * 9 * 8 + 5 * 3 * 7 * 6 + 3 * 18 + 3)
-    assert [rung["name"] for rung in record["rungs"]] == [entry.name for entry in backends.variants("conv2d", "cpu")]
+    assert [rung["name"] for rung in record["rungs"]] == ["sequential", "direct", "im2col_blas"]
     assert all(0 < rung["error"] < 1e-6 for rung in record["rungs"])
     assert "conv2d on cpu" in (tmp_path / "conv2d.svg").read_text()
 
@@ -144,8 +144,8 @@ def test_products_are_of_random_matrices(run: Run) -> None:
 
 
 def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenn.backends.ladder import Settled
-    from sparsenn.backends.layer_ladder import LayerStage
+    from sparsenn.studies.ladder import Settled
+    from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
     done = run("ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--runs", 1)

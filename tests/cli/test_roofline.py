@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from sparsenn import backends
-from sparsenn.backends.ladder import _LADDERS, ladder_for, ladders
-from sparsenn.backends.meter import Ceilings, HostMeter, Roofs
-from sparsenn.engine import performance_models
-from sparsenn.engine.roofline import MODELS
+from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.errors import ResourceError
+from sparsenn.studies.ladder import _LADDERS, ladder_for, ladders
+from sparsenn.studies.measure import Ceilings, Roofs
+from sparsenn.studies.measure.meter import HostMeter
+from sparsenn.studies.traffic import Traffic
 
 Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -73,7 +73,7 @@ def test_layers_of_a_dataset_are_added_up(run: Run, problem: Path) -> None:
     done = run("roofline", "spmspm", "--device", "cpu", *options)
     assert done.exit_code == 0, done.output
     (ladder,) = json.loads(done.stdout)["ladders"]
-    assert [rung["name"] for rung in ladder["rungs"]] == [entry.name for entry in backends.variants("spmspm", "cpu")]
+    assert [rung["name"] for rung in ladder["rungs"]] == ["sequential", "scipy", "scatter", "panel"]
     assert ladder["stages"] == 2
     assert {rung["bytes"] for rung in ladder["rungs"]} == {ladder["bytes"]}
     assert {rung["operations"] for rung in ladder["rungs"]} == {2 * ladder["multiply_adds"]}
@@ -108,7 +108,7 @@ def test_a_damaged_file_of_ceilings_is_told_and_measured_anew(spawn: Spawn, tmp_
 def test_without_an_operation_all_ladders_of_the_device_are_shown(
     run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sparsenn.engine import ladder
+    from sparsenn.studies import run as ladder
 
     asked = []
 
@@ -121,7 +121,7 @@ def test_without_an_operation_all_ladders_of_the_device_are_shown(
     monkeypatch.setattr(ladder, "run_ladder", recorded)
     done = run("roofline", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--json", "-")
     assert done.exit_code == 0, done.output
-    expected = [name for name in ladders() if backends.variants(name, "cpu")]
+    expected = [name for name in ladders() if ladder_for(name).rungs.get("cpu")]
     assert asked == expected
     assert {"spmspm", "mlp"} <= set(asked)
     assert [entry["operation"] for entry in json.loads(done.stdout)["ladders"]] == expected
@@ -189,8 +189,8 @@ def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[object, 
 
 @pytest.mark.usefixtures("measured")
 def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from sparsenn.backends.ladder import Settled
-    from sparsenn.backends.layer_ladder import LayerStage
+    from sparsenn.studies.ladder import Settled
+    from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
     options = ("--dataset", problem, "--limit-inputs", 5, "--runs", 1, "--plot", tmp_path / "a.png")
@@ -200,7 +200,17 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_models_are_those_of_rungs_that_there_are() -> None:
-    names = {entry.name for name in ("conv2d", "gemm") for entry in backends.variants(name, "cuda")}
-    assert set(MODELS) <= names
-    assert set(performance_models.__all__) >= {"naive", "coalesced", "block_tiled", "shared_tiled"}
+PLAIN = {name: name for name in ("naive", "coalesced", "block_tiled", "shared_tiled")} | {"vectorized": "shared_tiled"}
+"""Rungs of conv2d and gemm, and their models."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [("conv2d", PLAIN | {"baseline": "naive"}), ("gemm", PLAIN), ("mlp", {}), ("spmspm", {})],
+)
+def test_plain_rungs_on_a_gpu_have_their_models(operation: str, expected: dict[str, str]) -> None:
+    geometry = Geometry(2, 30, 14, 70, (3, 3), padding=(1, 1))
+    models = {rung.name: rung.traffic for rung in ladder_for(operation).rungs["cuda"] if rung.traffic is not None}
+    moved = {name: model(geometry, 5, 4) for name, model in models.items()}
+    assert all(isinstance(traffic, Traffic) for traffic in moved.values())
+    assert {name: traffic.model for name, traffic in moved.items()} == expected

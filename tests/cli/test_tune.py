@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from sparsenn.backends.tunables import tunable_named
+from sparsenn.studies.tuning import tunable_named
 
 Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -28,7 +28,7 @@ def kept(tmp_path: Path) -> Path:
 def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kept: Path, tmp_path: Path) -> None:
     done = run("tune", "panel", "--dataset", problem, *QUICK, "--json", tmp_path / "tune.json")
     assert done.exit_code == 0, done.output
-    choices = list(tunable_named("panel", "cpu").combinations())
+    choices = list(tunable_named("panel", "cpu").tunable.combinations())
     record = json.loads((tmp_path / "tune.json").read_text())
     assert (record["operation"], record["rung"], record["runs"]) == ("spmspm", "panel", 1)
     (found,) = record["found"]
@@ -76,7 +76,7 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "which kernel? Those with numbers to tune on cpu: panel (spmspm), im2col_blas (conv2d)"),
+        ((), "which kernel? Those with numbers to tune on cpu: im2col_blas (conv2d), panel (spmspm)"),
         (("panel", "--operation", "conv2d"), "unknown cpu kernel for conv2d to tune 'panel'"),
         (("sequential",), "unknown cpu kernel that can be tuned 'sequential'"),
         (("coarsened",), "unknown cpu kernel that can be tuned 'coarsened'"),
@@ -101,8 +101,8 @@ def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[object, 
 
 
 def test_a_wrong_choice_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenn.backends.ladder import Settled
-    from sparsenn.backends.layer_ladder import LayerStage
+    from sparsenn.studies.ladder import Settled
+    from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
     done = run("tune", "panel", "--dataset", problem, *FEW)

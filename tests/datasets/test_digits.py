@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparsenn import memory
-from sparsenn.backends import reference
+from sparsenn.backends import oracle as reference
 from sparsenn.datasets import digit_inputs, radixnet
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR

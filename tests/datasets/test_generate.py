@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenn.backends import reference
+from sparsenn.backends import oracle as reference
 from sparsenn.datasets import digit_inputs, generate, mnist, radixnet
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.io.idx import write_idx

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_registry import add, let_auto_take
 
 from sparsenn import backends
-from sparsenn.backends import Variant
-from sparsenn.backends.base import register
+from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import Predictor, execute, finite, infer, plan
 from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS
-from sparsenn.engine.kernels import AUTO, CONV_OPERATION, DENSE_OPERATION
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
@@ -54,8 +53,14 @@ def half_stack(layers, features):
 
 
 def half_convolution(layer, images):
-    direct = backends.variant("conv2d", "direct", "cpu").launch
+    direct = backends.kernel_named("conv2d", "direct", "cpu").launch
     return direct(replace(layer, weights=to_half(layer.weights)), to_half(images))
+
+
+def rounding(kind, name, launch):
+    """A kernel for the CPU that adds up as the GPU's of that name does."""
+    made = kind(name=name, device="cpu", summary="rounded", launch=launch, precision="fp16")
+    return replace(made, half_sums=backends.kernel_named(made.operation, name, "cuda").half_sums)
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +77,14 @@ def launched():
         return half_convolution(layer, images)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
-        for operation, launch, names in (
-            ("mlp", stack, ("tensor_half", "registers_half")),
-            ("conv2d", convolution, ("implicit_half", "half")),
+        for kind, launch, names in (
+            (DenseKernel, stack, ("tensor_half", "registers_half")),
+            (ConvolutionKernel, convolution, ("implicit_half", "half")),
         ):
-            for name in names:
-                half_sums = backends.variant(operation, name, "cuda").half_sums
-                register(Variant(operation, name, "cpu", "rounded", launch, precision="fp16", half_sums=half_sums))
-        patch.setitem(AUTO[DENSE_OPERATION], "cpu", ("blas", "tensor_half"))
-        patch.setitem(AUTO[CONV_OPERATION], "cpu", ("direct", "implicit_half"))
+            made = [rounding(kind, name, launch) for name in names]
+            add(patch, *made)
+            first = backends.automatic(made[0].operation, "cpu")[0]
+            let_auto_take(patch, first, made[0])
         yield lengths
 
 
@@ -383,7 +386,7 @@ def test_an_error_or_what_every_layer_alone_gives(seed, sizes, size, activations
 
 
 def test_only_kernels_in_half_precision_add_in_it_and_no_more_than_is_bounded():
-    every = [kernel for operation in ("mlp", "conv2d") for kernel in backends.variants(operation, "cuda")]
+    every = [kernel for operation in ("mlp", "conv2d") for kernel in backends.kernels(operation, "cuda")]
     adding = [kernel for kernel in every if kernel.half_sums]
     assert {"half", "registers_half", "tuned_large"} <= {kernel.name for kernel in adding}
     assert all(kernel.precision == "fp16" and kernel.half_sums <= MOST_HALF_SUMS for kernel in adding)

@@ -4,7 +4,6 @@ import itertools
 import json
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,14 +11,14 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from image_strategies import convolutions, images_for, pools
+from kernel_registry import let_auto_take
 
 from sparsenn import backends
-from sparsenn.backends import Variant
-from sparsenn.backends.base import register
+from sparsenn.backends import ConvolutionKernel
 from sparsenn.backends.cpu import CPUBackend
+from sparsenn.backends.machine import H200
 from sparsenn.datasets import digit_inputs
 from sparsenn.engine import Predictor, execute, infer, merge_equal_outputs, plan
-from sparsenn.engine.kernels import AUTO, CONV_OPERATION
 from sparsenn.errors import InputError, NumericError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import read_model
@@ -79,7 +78,7 @@ def expected_of(network, inputs):
     """The float64 values after every layer."""
     values = [inputs.to_scipy().astype(np.float64)]
     for layer, shape in zip(network, network.shapes, strict=False):
-        values.append(backends.reference.forward(layer, values[-1], shape))
+        values.append(backends.oracle.forward(layer, values[-1], shape))
     return values[1:]
 
 
@@ -159,7 +158,7 @@ def test_pools_alone(problem, data):
     assert_near(infer(network, inputs, device="cpu"), network, inputs)
 
 
-@pytest.mark.parametrize("kernel", [entry.name for entry in backends.variants("conv2d", "cpu")])
+@pytest.mark.parametrize("kernel", [entry.name for entry in backends.kernels("conv2d", "cpu")])
 def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
     network = Network((Conv2d(rng.normal(size=(3, 1, 3, 3))), Flatten(), Linear(np.ones((27, 2)))), image=(1, 5, 5))
     inputs = from_dense(rng.random((9, 25)))
@@ -335,23 +334,21 @@ def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precisio
 @pytest.fixture
 def rungs(monkeypatch):
     """Kernels of convolutions for the CPU, kept for one test, as a GPU has them: one for few filters, and of fp16."""
-    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
-    launch = backends.variant("conv2d", "direct", "cpu").launch
+    launch = backends.kernel_named("conv2d", "direct", "cpu").launch
 
-    def narrow(layer, image):
+    def narrow(machine, layer, image):
         return f"the layer has {layer.filters} filters, on images of {image}" if layer.filters > 4 else None
 
     def overflowing(layer, images):
         with np.errstate(over="ignore"):
             return launch(layer, images).astype(np.float16).astype(np.float32)
 
-    blas = backends.variant("mlp", "blas", "cpu").launch
-    register(Variant("conv2d", "narrow", "cpu", "few filters", launch, why_not=narrow))
-    register(Variant("conv2d", "wide", "cpu", "any filters", launch))
-    register(Variant("conv2d", "rounded", "cpu", "few filters, rounded", overflowing, why_not=narrow, precision="fp16"))
-    register(Variant("mlp", "half", "cpu", "rounded", blas, precision="fp16"))
-    monkeypatch.setitem(AUTO[CONV_OPERATION], "cpu", ("missing", "narrow", "rounded", "wide"))
-    monkeypatch.setitem(AUTO["mlp"], "cpu", ("blas", "half"))
+    wide = ConvolutionKernel(name="wide", device="cpu", summary="any filters", launch=launch)
+    few = replace(wide, name="narrow", summary="few filters", why_not=narrow)
+    rounded = replace(few, name="rounded", summary="few filters, rounded", launch=overflowing, precision="fp16")
+    let_auto_take(monkeypatch, few, rounded, wide)
+    blas = backends.kernel_named("mlp", "blas", "cpu")
+    let_auto_take(monkeypatch, blas, replace(blas, name="half", summary="rounded", precision="fp16"))
 
 
 def three_convolutions(rng, scale=1.0):
@@ -433,17 +430,16 @@ def to_half(numbers):
 @pytest.fixture
 def rounding(monkeypatch):
     """Kernels of convolutions for the CPU that round their factors, kept for one test."""
-    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
-    launch = backends.variant("conv2d", "direct", "cpu").launch
+    direct = backends.kernel_named("conv2d", "direct", "cpu")
 
     def rounded(keep, layer, images):
-        return launch(replace(layer, weights=keep(layer.weights)), keep(images))
+        return direct.launch(replace(layer, weights=keep(layer.weights)), keep(images))
 
-    for precision, keep in (("tf32", to_tf32), ("fp16", to_half)):
-        register(
-            Variant("conv2d", f"rounded_{precision}", "cpu", "rounded", partial(rounded, keep), precision=precision)
-        )
-    monkeypatch.setitem(AUTO[CONV_OPERATION], "cpu", ("direct", "rounded_tf32", "rounded_fp16"))
+    kinds = [
+        replace(direct, name=f"rounded_{name}", summary="rounded", launch=partial(rounded, keep), precision=name)
+        for name, keep in (("tf32", to_tf32), ("fp16", to_half))
+    ]
+    let_auto_take(monkeypatch, direct, *kinds)
 
 
 @pytest.mark.usefixtures("rounding")
@@ -541,29 +537,21 @@ def test_memory_that_does_not_suffice_cuts_the_batch(exact):
     assert_every_count(result, network, inputs)
 
 
-def test_a_plan_for_a_gpu_can_be_made_without_one(exact, monkeypatch):
-    class Pretended(CPUBackend):
-        device = "cuda"
-
-    monkeypatch.setattr(import_module("sparsenn.engine.kernels"), "backend_for", lambda device: Pretended())
-    chosen = plan(*exact, device="cuda")
+def test_a_plan_for_a_gpu_can_be_made_without_one(exact):
+    chosen = plan(*exact, machine=H200)
     found = {number: convolution.kernel for number, convolution in chosen.convolutions.items()}
     assert {number: kernel.device for number, kernel in found.items()} == {0: "cuda", 2: "cuda"}
-    assert all(kernel.name in AUTO[CONV_OPERATION]["cuda"] for kernel in found.values())
+    assert all(kernel.auto for kernel in found.values())
     assert "cannot, because stride" in str(chosen)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp16"])
-def test_a_plan_for_a_gpu_keeps_the_pruned_examples_sparse_layers_in_float32(pruned_example, monkeypatch, precision):
-    class Pretended(CPUBackend):
-        device = "cuda"
-
-    monkeypatch.setattr(import_module("sparsenn.engine.kernels"), "backend_for", lambda device: Pretended())
+def test_a_plan_for_a_gpu_keeps_the_pruned_examples_sparse_layers_in_float32(pruned_example, precision):
     inputs = from_dense(np.ones((2, pruned_example.inputs)))
-    chosen = plan(pruned_example, inputs, device="cuda", precision=precision)
+    chosen = plan(pruned_example, inputs, machine=H200, precision=precision)
     assert chosen.precisions == (precision, None, precision, None, None, "float32", "float32", None)
     assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
     assert chosen.to_dict()["precisions"] == list(chosen.precisions)
-    named = plan(pruned_example, inputs, device="cuda", precision=precision, kernel="chunks")
+    named = plan(pruned_example, inputs, machine=H200, precision=precision, kernel="chunks")
     assert [kernel.name for kernel in named.kernels] == ["chunks"]
     assert named.precisions == chosen.precisions

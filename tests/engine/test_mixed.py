@@ -4,23 +4,22 @@ import io
 import itertools
 import json
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_registry import add, let_auto_take
 from oracle import assert_close
 from rich.console import Console
 from strategies import inputs_for, mixed_networks
 
 from sparsenn import backends
-from sparsenn.backends import Variant
-from sparsenn.backends.base import register
+from sparsenn.backends import DenseKernel
 from sparsenn.backends.cpu import CPUBackend
+from sparsenn.backends.machine import H200
 from sparsenn.engine import execute, infer, merge_equal_outputs, plan
-from sparsenn.engine.kernels import AUTO, DENSE_OPERATION
-from sparsenn.engine.plan import DEPTH
+from sparsenn.engine.sections import DEPTH
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
@@ -67,7 +66,7 @@ def test_any_mixture_equals_the_reference(problem, switches, limits):
     assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
 
 
-@given(problems(), st.sampled_from([entry.name for entry in backends.variants("spmspm", "cpu")]))
+@given(problems(), st.sampled_from([entry.name for entry in backends.kernels("spmspm", "cpu")]))
 def test_every_kernel_of_sparse_layers_goes_with_dense_ones(problem, kernel):
     network, inputs = problem
     if not network.runs()[1:] and isinstance(network[0], Linear):
@@ -94,7 +93,7 @@ def assert_every_count(result, network, inputs):
     expected = inputs.to_scipy().astype(np.float64)
     ends = [last for _, last in result.plan.segments]
     for statistics, layer in zip(result.statistics, network, strict=True):
-        expected = backends.reference.forward(layer, expected)
+        expected = backends.oracle.forward(layer, expected)
         if statistics.layer not in ends and isinstance(layer, Linear):
             assert (statistics.active_rows, statistics.nonzeros, statistics.density) == (None, None, None)
         else:
@@ -289,15 +288,14 @@ def test_what_sparse_layers_cannot_have_is_refused(exact, device, precision):
 @pytest.fixture
 def rungs(monkeypatch):
     """Kernels of dense layers for the CPU, kept for one test: narrow layers only, and one of lower precision."""
-    monkeypatch.setattr("sparsenn.backends.base._VARIANTS", dict(backends.base._VARIANTS))
 
-    def narrow(layers, inputs):
+    def narrow(machine, layers):
         return "a layer is wide" if max(layer.outputs for layer in layers) > 8 else None
 
-    blas = backends.variant("mlp", "blas", "cpu").launch
-    register(Variant("mlp", "narrow", "cpu", "narrow layers", blas, why_not=narrow))
-    register(Variant("mlp", "rounded", "cpu", "narrow layers, rounded", blas, why_not=narrow, precision="tf32"))
-    monkeypatch.setitem(AUTO[DENSE_OPERATION], "cpu", ("narrow", "rounded", "blas"))
+    blas = backends.kernel_named("mlp", "blas", "cpu")
+    few = DenseKernel(name="narrow", device="cpu", summary="narrow layers", launch=blas.launch, why_not=narrow)
+    rounded = replace(few, name="rounded", summary="narrow layers, rounded", precision="tf32")
+    let_auto_take(monkeypatch, few, rounded, blas)
 
 
 def dense_runs(*widths):
@@ -366,17 +364,6 @@ def test_a_kernel_of_sparse_layers_goes_with_another_precision_of_dense_ones(rng
         plan(network, inputs, device="cpu", kernel="rounded", precision="tf32")
 
 
-@pytest.fixture
-def pretended(monkeypatch):
-    """Plans are made as for a GPU, and cannot be run."""
-
-    class Pretended(CPUBackend):
-        device = "cuda"
-
-    monkeypatch.setattr(import_module("sparsenn.engine.kernels"), "backend_for", lambda device: Pretended())
-
-
-@pytest.mark.usefixtures("pretended")
 @pytest.mark.parametrize(
     ("precision", "name"),
     [("float32", "tensor_float32"), ("tf32", "tensor_tf32"), ("fp16", "tensor_half")],
@@ -384,20 +371,19 @@ def pretended(monkeypatch):
 def test_narrow_layers_go_to_tensor_cores_in_the_precision_asked_for(precision, name):
     narrow, wide = (Network((Linear(np.eye(4)), Linear(np.ones((4, width))))) for width in (128, 257))
     inputs = from_dense(np.eye(4))
-    assert plan(narrow, inputs, device="cuda", precision=precision).kernel.name == name
-    chosen = plan(wide, inputs, device="cuda", precision=precision)  # float32 keeps any precision
+    assert plan(narrow, inputs, machine=H200, precision=precision).kernel.name == name
+    chosen = plan(wide, inputs, machine=H200, precision=precision)  # float32 keeps any precision
     assert chosen.kernel.name == "cublas"
     assert "rounded" not in str(chosen)
     if precision == "float32":
         square = Network((Linear(np.eye(256)), Linear(np.eye(256))))  # rows leave the registers
-        assert plan(square, from_dense(np.eye(256)), device="cuda").kernel.name == "fused_fma"
+        assert plan(square, from_dense(np.eye(256)), machine=H200).kernel.name == "fused_fma"
 
 
-@pytest.mark.usefixtures("pretended")
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_plan_says_from_where_on_sparse_kernels_are_chosen_anew(exact, first):
     network, inputs = exact
-    chosen = plan(Network(network.layers[first:]), inputs if not first else from_dense(np.eye(17)), device="cuda")
+    chosen = plan(Network(network.layers[first:]), inputs if not first else from_dense(np.eye(17)), machine=H200)
     assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
     start = 3 if first else 2
     assert f"; from layer {start} on that or chunks (" in str(chosen)
@@ -408,12 +394,12 @@ def test_every_kernel_that_auto_names_for_sparse_runs_is_asked_about_each_of_the
     network, inputs = exact
     asked = []
 
-    def why_not(layers, given):
+    def why_not(machine, layers, given):
         asked.append((len(layers), given.shape, given.iso))
         return "no" if len(layers) == 2 else None
 
-    panel = backends.variant("spmspm", "panel", "cpu")
-    monkeypatch.setitem(backends.base._VARIANTS, ("spmspm", "cpu", "panel"), replace(panel, why_not=why_not))
+    panel = backends.kernel_named("spmspm", "panel", "cpu")
+    add(monkeypatch, replace(panel, why_not=why_not))
     with pytest.raises(UsageError, match="the kernel 'panel' cannot run layers 4 to 5: no"):
         plan(network, inputs, device="cpu", merging=False)
     assert asked == [(1, inputs.shape, False), (2, (2, 20), False)]
@@ -447,7 +433,7 @@ def test_lower_precisions_run_on_a_gpu(rng, precision, allowed):
     inputs = from_dense(rng.normal(size=(1000, 72)))
     result = infer(network, inputs, device="cuda", precision=precision)
     assert result.plan.kernel.precision == precision
-    expected = backends.reference.run(network, inputs).toarray()
+    expected = backends.oracle.run(network, inputs).toarray()
     difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
     assert difference <= allowed * np.abs(expected).max()
     wide = plan(Network((Linear(rng.normal(size=(72, 3000))),)), inputs, device="cuda", precision=precision)
@@ -466,7 +452,7 @@ def test_sparse_layers_follow_dense_ones_of_lower_precision_on_a_gpu(rng, precis
     inputs = from_dense(rng.normal(size=(1000, 72)))
     result = infer(network, inputs, device="cuda", precision=precision)
     assert result.plan.precisions == (precision, "float32") * 2
-    expected = backends.reference.run(network, inputs).toarray()
+    expected = backends.oracle.run(network, inputs).toarray()
     difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
     assert 0 < difference <= allowed * np.abs(expected).max()
 

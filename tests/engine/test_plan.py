@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sparsenn.backends import Variant
+from sparsenn.backends import SparseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import execute, infer, plan
-from sparsenn.engine.plan import FIRST_LOOK
+from sparsenn.engine.sections import FIRST_LOOK, Pace
 from sparsenn.errors import DeviceError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
@@ -122,29 +122,41 @@ def test_the_memory_limit_sets_the_batch(network, inputs):
     )
 
 
-def test_depth_grows_while_no_row_goes(network, inputs):
-    def depth(chosen, previous, removed):
-        return chosen.depth(chosen.kernel, 6, previous, removed)
+def depth(chosen, kernel, layer, previous, removed):
+    """How many layers a launch takes, of a network that is one section, and what is noted of that."""
+    pace = Pace(previous, removed)
+    (section,) = chosen.sections
+    end = section.end(kernel, layer, pace, chosen.compaction or chosen.deduplication)
+    assert end == min(layer + pace.depth, len(chosen.network))
+    return pace.depth
 
-    assert depth(plan(network, inputs, device="cpu"), 6, 0.5) == 6
-    assert depth(plan(network, inputs, device="cpu"), 6, 0.0) == 12
-    assert depth(plan(network, inputs, kernel="scipy"), 1, 0.0) == 1
-    assert depth(plan(network, inputs, device="cpu", compaction=False, deduplication=False), 1, 1.0) == 12
+
+def test_depth_grows_while_no_row_goes(network, inputs):
+    def found(previous, removed, **options):
+        chosen = plan(network, inputs, **options)
+        return depth(chosen, chosen.kernel, 6, previous, removed)
+
+    assert found(6, 0.5, device="cpu") == 6
+    assert found(6, 0.0, device="cpu") == 12
+    assert found(1, 0.0, kernel="scipy") == 1
+    assert found(1, 1.0, device="cpu", compaction=False, deduplication=False) == 12
 
 
 def test_the_kernel_for_the_rest_is_the_one_with_the_least_estimate(network, inputs):
     def takes(name, groups_rows, seconds):
-        return Variant("spmspm", name, "cuda", name, print, fuses=True, groups_rows=groups_rows, seconds=seconds)
+        told = {"name": name, "device": "cuda", "summary": name}
+        return SparseKernel(**told, launch=print, fuses=True, groups_rows=groups_rows, seconds=seconds)
 
-    whole = takes("whole", True, lambda layers, rows: rows * len(layers))
-    parts = takes("parts", False, lambda layers, rows: 50 + rows * len(layers) / 2)
+    whole = takes("whole", True, lambda machine, layers, rows: rows * len(layers))
+    parts = takes("parts", False, lambda machine, layers, rows: 50 + rows * len(layers) / 2)
     chosen = replace(plan(network, inputs, device="cpu"), kernels=(whole, parts))
-    assert chosen.kernel_for(0, 12, 10**6) is whole
-    assert chosen.kernel_for(6, 12, 10) is whole
-    assert chosen.kernel_for(6, 12, 100) is parts
-    assert chosen.depth(whole, 0, 1, 1.0) == FIRST_LOOK
-    assert chosen.depth(whole, 6, 1, 1.0) == 12
-    assert replace(chosen, kernels=(whole,)).depth(whole, 0, 1, 1.0) == 12
+    (section,) = chosen.sections
+    assert section.kernel_for(0, 10**6) is whole
+    assert section.kernel_for(6, 10) is whole
+    assert section.kernel_for(6, 100) is parts
+    assert depth(chosen, whole, 0, 1, 1.0) == FIRST_LOOK
+    assert depth(chosen, whole, 6, 1, 1.0) == 12
+    assert depth(replace(chosen, kernels=(whole,)), whole, 0, 1, 1.0) == 12
 
 
 @pytest.mark.parametrize("batch_size", [None, 40])

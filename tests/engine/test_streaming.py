@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.reference import ReferenceBackend
+from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.engine import execute, infer, plan
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csc_array
 
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Softmax, SparseLinear
-from sparsenn.report.architecture import layer_title, parameters, shape_text
+from sparsenn.report.architecture import layer_title, shape_text
 
 SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
 
@@ -34,7 +34,7 @@ SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
     ],
 )
 def test_layers(layer: Any, title: str, count: int) -> None:
-    assert (layer_title(layer), parameters(layer)) == (title, count)
+    assert (layer_title(layer), layer.parameters) == (title, count)
 
 
 def test_shapes() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sparsenn.backends.meter import Ceilings
-from sparsenn.engine.ladder import LadderResult, RungResult
 from sparsenn.errors import UsageError
-from sparsenn.report import draw_ladder, ladder_record, ladder_table, to_json
+from sparsenn.report import to_json
+from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
+from sparsenn.studies.measure import Ceilings
+from sparsenn.studies.run import LadderResult, RungResult
 
 
 @pytest.fixture

@@ -11,13 +11,20 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from sparsenn.backends.meter import Ceilings, Identity, Roofs
-from sparsenn.engine.ladder import LadderResult, RungResult
-from sparsenn.engine.roofline import Prediction, RooflineResult
-from sparsenn.engine.roofs import MeasuredRoofs
 from sparsenn.errors import UsageError
-from sparsenn.report import draw_roofline, roofline_record, roofline_table, roofs_record, roofs_table, to_json
-from sparsenn.report.roofline import LABEL_HEIGHT, _label_heights
+from sparsenn.report import to_json
+from sparsenn.report.roofline import (
+    LABEL_HEIGHT,
+    _label_heights,
+    draw_roofline,
+    roofline_record,
+    roofline_table,
+    roofs_record,
+    roofs_table,
+)
+from sparsenn.studies.measure import Ceilings, Identity, MeasuredRoofs, Roofs
+from sparsenn.studies.roofline import Prediction, RooflineResult
+from sparsenn.studies.run import LadderResult, RungResult
 
 ROOFS = Roofs(4e12, 6e12, "L2", 50 << 20, {"float32": 3e13, "tf32": 1.5e14, "fp16": 3e14}, 3e13, 132)
 MEASURED = MeasuredRoofs(ROOFS, Identity("Test GPU", "driver for CUDA 13.0"), measured=False)

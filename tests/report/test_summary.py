@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
-from sparsenn.backends import variants
+from sparsenn.backends import kernels
 from sparsenn.engine import Result
-from sparsenn.report import compare_categories, count, layer_table, summary, variant_table
+from sparsenn.report import compare_categories, count, kernel_table, layer_table, summary
 from sparsenn.report.quantities import duration, rate
 
 
@@ -71,9 +71,12 @@ def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:
 
 
 @pytest.mark.parametrize("operation", [None, "spmspm"])
-def test_variant_table_lists_the_registry(operation: str | None) -> None:
-    text = shown(variant_table(variants(operation)))
-    for variant in variants(operation):
-        assert variant.name in text
-        assert variant.summary in text
-        assert all(need in text for need in variant.needs)
+def test_kernel_table_lists_what_it_is_given(operation: str | None) -> None:
+    text = shown(kernel_table(kernels(operation)))
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines()]
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines()]
+    for kernel in kernels(operation):
+        told = [kernel.operation, kernel.name, kernel.device, "yes" if kernel.auto else "–"]
+        (line,) = [line for line in lines if line[:4] == told]
+        assert line[5] == kernel.summary
+        assert all(need in line[4] for need in kernel.needs)

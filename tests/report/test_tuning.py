@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from sparsenn.engine.tuning import Trial, TunedSizes, TuningResult
 from sparsenn.engine.tuning_table import Tuned
-from sparsenn.report import to_json, tuned_record, tuned_table, tuning_record, tuning_tables
+from sparsenn.report import to_json
+from sparsenn.report.tuning import tuned_record, tuned_table, tuning_record, tuning_tables
+from sparsenn.studies.tuning import Trial, TunedSizes, TuningResult
 
 KEPT = Tuned("A chip", "spmspm", "panel", "width 64", {"lanes": 2048}, 0.002, 0.003, 10, "0")
 

@@ -61,7 +61,7 @@ import pytest
 
 from sparsenn.backends.cuda import loader
 
-SOURCE = "spmspm/{source}.cu"
+SOURCE = "studies/spmspm/kernels/{source}.cu"
 
 
 class Kernel:
@@ -87,17 +87,20 @@ def test_kernels(monkeypatch):
     compiler = SimpleNamespace(CompileException=ValueError)
     cuda = SimpleNamespace(runtime=runtime, compiler=compiler, driver=SimpleNamespace(CUDADriverError=OSError))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(RawModule=raw_module, cuda=cuda))
-    module = loader.module(SOURCE)
-    assert loader.module(SOURCE) is module
-    assert module.get_global("weights") == ("weights", loader.source_text(SOURCE))
-    module.get_function("never_launched")
-    kernel = loader.Program(SOURCE, {{}}).kernel("{kernel}")
+    program = loader.Program(SOURCE, {{}})
+    assert program.constant("weights") == ("weights", loader.source_text(SOURCE))
+    program.kernel("never_launched")
+    kernel = program.kernel("{kernel}")
+    assert program.kernel("{kernel}") is kernel
     kernel.max_dynamic_shared_size_bytes = 7
     assert (kernel.num_regs, kernel._kernel.max_dynamic_shared_size_bytes) == (40, 7)
     assert kernel((1,), (2,), (3,), shared_mem=4) == "{kernel}"
     assert kernel.launched == [(((1,), (2,), (3,)), {{"shared_mem": 4}})]
-    assert module.get_function("whole").kernel((1,), enable_cooperative_groups=True) == "whole"
+    assert program.kernel("whole").kernel((1,), enable_cooperative_groups=True) == "whole"
 """
+
+SOURCES = "studies/spmspm/kernels/"
+"""Where those sources are that `LAUNCHING` launches."""
 
 Check = Callable[..., tuple[int, str, str]]
 
@@ -259,6 +262,14 @@ def test_failures_and_crashes_are_told_and_the_rest_is_counted(cases: Path, note
     assert out.splitlines()[-1].startswith("8 tests: 3 passed, 4 failed, 1 skipped, 0 not run, on GPU 0, 1 in ")
 
 
+def all_sources(repository: Path) -> set[str]:
+    """Every source there is, as programs name it."""
+    package = repository / "sparsenn"
+    own = package / "backends" / "cuda" / "kernels"
+    names = {path.relative_to(own if own in path.parents else package) for path in package.rglob("*.cu")}
+    return {name.as_posix() for name in names}
+
+
 @pytest.mark.slow
 def test_a_clean_run_tells_the_kernels_that_it_saw(cases: Path, notes: Path, check: Check, repository: Path) -> None:
     (cases / "test_first.py").write_text(LAUNCHING.format(source="01_naive", kernel="spmspm"))
@@ -275,11 +286,9 @@ def test_a_clean_run_tells_the_kernels_that_it_saw(cases: Path, notes: Path, che
     assert (content["tool"], content["versions"]["compute-sanitizer"]) == ("memcheck", "2025.3.1")
     assert [group["closing"] for group in content["groups"]].count(["ERROR SUMMARY: 0 errors"]) == 3
     kernels = content["kernels"]
-    launched = [f"spmspm/{name}" for name in ("01_naive.cu:spmspm", "01_naive.cu:whole", "08_tile.cu:tile")]
-    assert (kernels["clean"], kernels["not_clean"]) == ([*launched, "spmspm/08_tile.cu:whole"], [])
-    folder = repository / "sparsenn" / "backends" / "cuda" / "kernels"
-    sources = {path.relative_to(folder).as_posix() for path in folder.rglob("*.cu")}
-    assert set(kernels["not_run"]) == sources - {"spmspm/01_naive.cu", "spmspm/08_tile.cu"}
+    launched = [SOURCES + name for name in ("01_naive.cu:spmspm", "01_naive.cu:whole", "08_tile.cu:tile")]
+    assert (kernels["clean"], kernels["not_clean"]) == ([*launched, f"{SOURCES}08_tile.cu:whole"], [])
+    assert set(kernels["not_run"]) == all_sources(repository) - {f"{SOURCES}01_naive.cu", f"{SOURCES}08_tile.cu"}
     for asked in (notes / "asked").read_text().splitlines():
         options = "--tool memcheck --error-exitcode 9 --print-limit 20 --target-processes all "
         options += "--kernel-name-exclude kernel_substring=cupy_ --log-file "
@@ -313,7 +322,7 @@ def test_reports_flag_a_group_and_its_kernels(cases: Path, notes: Path, check: C
     groups = {Path(group["file"]).name: group for group in content["groups"]}
     assert groups["test_hazard.py"]["report"] == ["Error: Race reported between Write access at tile+0x10"]
     assert groups["test_hazard.py"]["closing"] == ["RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"]
-    assert content["kernels"]["clean"] == ["spmspm/03_coarsened.cu:spmspm", "spmspm/03_coarsened.cu:whole"]
+    assert content["kernels"]["clean"] == [f"{SOURCES}03_coarsened.cu:{name}" for name in ("spmspm", "whole")]
     assert len(content["kernels"]["not_clean"]) == 4
     assert "    Error: Race reported between Write access at tile+0x10\n" in out
     assert "NO CLOSING LINE: 1 tests from " in out

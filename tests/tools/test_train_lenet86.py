@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.signal import correlate2d
 
-from sparsenn.backends import reference
+from sparsenn.backends import oracle as reference
 from sparsenn.errors import InputError, SparseNNError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.io import read_model, write_idx, write_model

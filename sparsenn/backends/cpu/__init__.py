@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import HOST_WEIGHT_MEMORY, Features, ImageStack, Variant, register
-from sparsenn.backends.cpu import convolution, images, rows
-from sparsenn.backends.cpu.panel import launch_panel, launch_scatter
-from sparsenn.backends.cpu.scipy_product import launch_scipy
-from sparsenn.backends.cpu.sequential import launch_sequential
+from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack
+from sparsenn.backends.cpu import convolution, dense, images, panel, rows, training
+from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.host_arrays import largest_number, rows_on_host
-from sparsenn.backends.images import prepared_as_they_are
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.memory import free_memory
 from sparsenn.network import Layer
 from sparsenn.workers import thread_count
 
-__all__ = ["CPUBackend", "convolution"]
+__all__ = ["CPUBackend", "convolution", "dense", "panel", "training"]
 
 
 class CPUBackend:
@@ -39,6 +38,11 @@ class CPUBackend:
         threads = thread_count()
         return f"cpu ({threads} thread{'s' if threads > 1 else ''})"
 
+    @property
+    def machine(self) -> Machine:
+        """The processor with the threads in use."""
+        return host_machine()
+
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_memory() or 0
@@ -52,9 +56,7 @@ class CPUBackend:
 
         The weights of dense layers and convolutions are used as they are, and counted all the same.
         """
-        if isinstance(layer, ImageLayer):
-            return layer.weights.nbytes if isinstance(layer, Conv2d) else 0
-        return layer.weights.nbytes + 12 * layer.outputs
+        return layer.weight_bytes + (12 * layer.outputs if isinstance(layer, FullyConnected) else 0)
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Pack layers end to end."""
@@ -116,42 +118,3 @@ class CPUBackend:
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Look at the numbers piece by piece."""
         return largest_number(features.values if isinstance(features, CSR) else features)
-
-
-register(
-    Variant(
-        operation="spmspm",
-        name="sequential",
-        device="cpu",
-        summary="each CSR row against each CSC column, by merge-intersection",
-        launch=launch_sequential,
-    )
-)
-register(
-    Variant(
-        operation="spmspm",
-        name="scipy",
-        device="cpu",
-        summary="SciPy's sparse product, then bias and activation",
-        launch=launch_scipy,
-    )
-)
-register(
-    Variant(
-        operation="spmspm",
-        name="scatter",
-        device="cpu",
-        summary="only non-zeros, each scattered through its row of weights",
-        launch=launch_scatter,
-    )
-)
-register(
-    Variant(
-        operation="spmspm",
-        name="panel",
-        device="cpu",
-        summary="rows along the vector lanes, many layers while a tile of rows stays in cache",
-        launch=launch_panel,
-        fuses=True,
-    )
-)

@@ -1,4 +1,4 @@
-"""The variants of conv2d on the CPU: sums over shifted lines of pixels, and a BLAS product of patches.
+"""The kernels of conv2d on the CPU: sums over shifted lines of pixels, and a BLAS product of patches.
 
 *direct*: images are copied, padded, so that output (y, x) of a window's element (i, j) reads the pixel at the same
 place of a plane, shifted by a number that depends on (i, j) alone. With a stride, pixels are sorted into one plane for
@@ -16,16 +16,19 @@ A launch takes the layer and images, float32 of shape (images, channels, height,
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sparsenn.backends.base import Variant, register
+from sparsenn.backends.contract import ConvolutionKernel, Tunable
+from sparsenn.backends.convolution_sizes import sizes_in_words
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.sequential_conv import launch_sequential
 from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, activation_code
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
@@ -33,7 +36,7 @@ from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["PIECE_BYTES_TO_TRY", "launch_direct", "launch_im2col_blas"]
+__all__ = ["DIRECT", "IM2COL_BLAS", "PIECE_BYTES_TO_TRY", "conv2d_sizes", "launch_direct", "launch_im2col_blas"]
 
 LANES = 512
 """Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""
@@ -50,7 +53,7 @@ PIECE_BYTES_TO_TRY = tuple(1 << power for power in range(18, 28))
 MULTIPLY_ADD, MULTIPLY_ADD_ALONE, LIBRARY_MULTIPLY_ADD = 1.1e-11, 2.2e-11, 1.0e-11
 PATCH, OUTPUT, LIBRARY_OUTPUT = 3e-10, 1.2e-9, 2.4e-9
 """Seconds of a core for one multiply-add of `direct`, of four filters and of one, and of BLAS; for one element of a
-patch; and for one output of either variant. About as measured with AVX-512; only their ratios matter."""
+patch; and for one output of either kernel. About as measured with AVX-512; only their ratios matter."""
 
 
 class _Planes(NamedTuple):
@@ -348,7 +351,7 @@ def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BY
     return outputs.reshape(shape)
 
 
-def _seconds_direct(layer: Conv2d, image: Image) -> float:
+def _seconds_direct(machine: Machine, layer: Conv2d, image: Image) -> float:
     """Estimate what one of many images takes: sums that are left out count, too."""
     planes = _planes(layer, (1, *image), LANES)
     alone = layer.filters // layer.groups % FILTERS
@@ -357,14 +360,14 @@ def _seconds_direct(layer: Conv2d, image: Image) -> float:
     return per_filter * prod(layer.weights.shape[1:]) * sums + OUTPUT * layer.filters * sums
 
 
-def _seconds_im2col_blas(layer: Conv2d, image: Image) -> float:
+def _seconds_im2col_blas(machine: Machine, layer: Conv2d, image: Image) -> float:
     """Estimate what one image takes: the patches, then the product."""
     pixels = prod(layer.output_shape((1, *image))[2:])
     patches = layer.channels * prod(layer.kernel_size) * pixels
     return PATCH * patches + LIBRARY_MULTIPLY_ADD * layer.edges * pixels + LIBRARY_OUTPUT * layer.filters * pixels
 
 
-def _why_not_direct(layer: Conv2d, image: Image) -> str | None:
+def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None:
     try:
         activation_code(layer.activation)
     except UsageError as error:
@@ -372,33 +375,34 @@ def _why_not_direct(layer: Conv2d, image: Image) -> str | None:
     return None
 
 
-register(
-    Variant(
-        operation="conv2d",
-        name="sequential",
-        device="cpu",
-        summary="a loop for each index on one thread, a sum at a time",
-        launch=launch_sequential,
-    )
-)
-register(
-    Variant(
-        operation="conv2d",
+def conv2d_sizes(layer: Conv2d, images: Array) -> str:
+    """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
+    return sizes_in_words(images.shape, layer.weights.shape, layer.steps)
+
+
+DIRECT = register(
+    ConvolutionKernel(
         name="direct",
         device="cpu",
         summary="weighted sums of shifted lines of pixels, four filters at a time",
         launch=launch_direct,
+        auto=True,
         seconds=_seconds_direct,
         why_not=_why_not_direct,
     )
 )
-register(
-    Variant(
-        operation="conv2d",
+IM2COL_BLAS = register(
+    ConvolutionKernel(
         name="im2col_blas",
         device="cpu",
         summary="windows laid out as columns, one product of NumPy's for many images",
         launch=launch_im2col_blas,
+        auto=True,
         seconds=_seconds_im2col_blas,
+        tunable=Tunable(
+            parameters={"piece_bytes": PIECE_BYTES_TO_TRY},
+            launch_with=lambda numbers: partial(launch_im2col_blas, piece_bytes=numbers["piece_bytes"]),
+            sizes=conv2d_sizes,
+        ),
     )
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import singledispatch
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -37,29 +40,55 @@ def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Arr
     UsageError
         The layer is of a kind that is not known.
     """
-    rows = features.shape[0]
-    found = layer.output_shape((rows, *shape))
-    if isinstance(layer, Flatten):
-        return features
-    outputs = np.empty((rows, prod(found[1:])), np.float32)
-    if isinstance(layer, Softmax):
-        map_threads(lambda piece: _softmax(features[slice(*piece)], outputs[slice(*piece)]), _pieces(rows))
-        return outputs
-    if not isinstance(layer, MaxPool2d | AvgPool2d):
-        raise UsageError(f"the CPU backend does not know the layer {type(layer).__name__}")
-    _run_pool(layer, features.reshape(-1, *shape[1:]), outputs.reshape(-1, *found[2:]))
+    return _run(layer, shape, features)
+
+
+@singledispatch
+def _run(layer: Any, shape: tuple[int, ...], features: Array) -> Array:
+    raise UsageError(f"the CPU backend does not know the layer {type(layer).__name__}")
+
+
+@_run.register
+def _(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
+    layer.output_shape((features.shape[0], *shape))
+    return features
+
+
+@_run.register
+def _(layer: Softmax, shape: tuple[int, ...], features: Array) -> Array:
+    outputs, _ = _outputs(layer, shape, features)
+    pieces = _pieces(features.shape[0])
+    map_threads(lambda piece: _softmax(features[slice(*piece)], outputs[slice(*piece)]), pieces)
     return outputs
 
 
-def _run_pool(layer: Pool2d, planes: Array, outputs: Array) -> None:
+@_run.register
+def _(layer: MaxPool2d, shape: tuple[int, ...], features: Array) -> Array:
+    return _pooled(_max_pool, layer, shape, features)
+
+
+@_run.register
+def _(layer: AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
+    return _pooled(_average_pool, layer, shape, features)
+
+
+def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:
+    """Return room for a layer's outputs, (rows, outputs), and the shape of one of them."""
+    rows, *found = layer.output_shape((features.shape[0], *shape))
+    return np.empty((rows, prod(found)), np.float32), tuple(found)
+
+
+def _pooled(pool: Callable[..., None], layer: Pool2d, shape: tuple[int, ...], features: Array) -> Array:
     """Pool each channel of each image by itself: planes of shape (planes, height, width)."""
-    pool = _max_pool if isinstance(layer, MaxPool2d) else _average_pool
+    outputs, found = _outputs(layer, shape, features)
+    planes, pooled = features.reshape(-1, *shape[1:]), outputs.reshape(-1, *found[1:])
     window, stride, padding = layer.steps
 
     def run(piece: tuple[int, int]) -> None:
-        pool(planes[slice(*piece)], window, stride, padding, outputs[slice(*piece)])
+        pool(planes[slice(*piece)], window, stride, padding, pooled[slice(*piece)])
 
     map_threads(run, _pieces(planes.shape[0]))
+    return outputs
 
 
 def count_nonzeros(features: Array) -> Array:

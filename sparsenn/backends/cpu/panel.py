@@ -13,18 +13,31 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import LayerCounts, StepInput, StepOutput
+from sparsenn.backends.contract import LayerCounts, SparseKernel, StepInput, StepOutput, Tunable
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, Packed, Stack
+from sparsenn.backends.registry import register
+from sparsenn.backends.sizes import about
 from sparsenn.formats import CSR, Array
 from sparsenn.jit import compiled
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["CHUNK_ROWS_TO_TRY", "LANES_TO_TRY", "launch_panel", "launch_scatter", "run_csr", "run_dense"]
+__all__ = [
+    "CHUNK_ROWS_TO_TRY",
+    "LANES_TO_TRY",
+    "PANEL",
+    "SCATTER",
+    "launch_panel",
+    "launch_scatter",
+    "panel_sizes",
+    "run_csr",
+    "run_dense",
+]
 
 CACHE_BYTES = 2 << 20
 """Room for a panel before and after a layer: a 2 MiB second-level cache."""
@@ -394,3 +407,34 @@ def launch_panel(step: StepInput, lanes: int | None = None, chunk_rows: int = CH
 def launch_scatter(step: StepInput) -> StepOutput:
     """Run one layer by scattering each non-zero through its row of weights (Gustavson's row-wise product)."""
     return _launch(step, scatter=True)
+
+
+def panel_sizes(step: StepInput) -> str:
+    """Return the sizes of a launch: the widest of its layers, and about how many rows there are."""
+    widest = int(step.stack.packed.widths[step.first : step.last + 1].max())
+    return f"width {widest}, rows {about(step.features.shape[0])}"
+
+
+PANEL = register(
+    SparseKernel(
+        name="panel",
+        device="cpu",
+        summary="rows along the vector lanes, many layers while a tile of rows stays in cache",
+        launch=launch_panel,
+        auto=True,
+        fuses=True,
+        tunable=Tunable(
+            parameters={"lanes": LANES_TO_TRY, "chunk_rows": CHUNK_ROWS_TO_TRY},
+            launch_with=lambda numbers: partial(launch_panel, lanes=numbers["lanes"], chunk_rows=numbers["chunk_rows"]),
+            sizes=panel_sizes,
+        ),
+    )
+)
+SCATTER = register(
+    SparseKernel(
+        name="scatter",
+        device="cpu",
+        summary="only non-zeros, each scattered through its row of weights",
+        launch=launch_scatter,
+    )
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.base import Features
+from sparsenn.backends.contract import Features
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.conversion import scan
 from sparsenn.formats.equality import equal_groups, equal_rows

@@ -1,22 +1,20 @@
-"""Training on the CPU, in float32: by NumPy's matrix products, and by this package's own kernels.
+"""Training on the CPU, in float32, by NumPy's matrix products.
 
-Both give the same bits for the same order of rows: every number is the sum of its terms in one fixed order. That of
-the own kernels does not depend on the number of threads either; that of NumPy's library may.
+The same order of rows gives the same bits: every number is the sum of its terms in one fixed order, which may depend on
+the number of threads that NumPy's library takes.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from sparsenn.backends.base import Variant, register
-from sparsenn.backends.cpu import training_kernels as kernels
-from sparsenn.backends.trainer import TRAIN, TrainingProblem, Velocities
+from sparsenn.backends.contract import TrainingKernel
+from sparsenn.backends.registry import register
+from sparsenn.backends.trainer import TrainingProblem, Velocities
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Linear, ReLU, Sigmoid, Tanh
 
-__all__ = ["NumPyTrainer", "NumbaTrainer"]
+__all__ = ["NUMPY", "NumPyTrainer", "loss_and_slopes", "times_derivative"]
 
 
 class NumPyTrainer:
@@ -63,9 +61,9 @@ class NumPyTrainer:
             sums = values[-1] @ weights
             sums += bias
             values.append(_activate(activation, sums))
-        loss, slopes = _loss(self._problem.loss, values[-1], targets)
+        loss, slopes = loss_and_slopes(self._problem.loss, values[-1], targets)
         for number in reversed(range(len(self._weights))):
-            _times_derivative(slopes, self._activations[number], values[number + 1])
+            times_derivative(slopes, self._activations[number], values[number + 1])
             below = slopes @ self._weights[number].T if number else slopes
             weights_velocity, bias_velocity = self._velocities[number]
             self._move(self._weights[number], weights_velocity, values[number].T @ slopes)
@@ -78,36 +76,6 @@ class NumPyTrainer:
         velocities *= np.float32(self._problem.momentum)
         velocities -= gradient
         parameters += velocities
-
-
-class NumbaTrainer(NumPyTrainer):
-    """Own matrix products that apply bias, activation, derivative and update to what they have just computed."""
-
-    def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
-        super().__init__(problem, device_index)
-        self._codes = [kernels.code(activation) for activation in self._activations]
-        self._gradients = [np.empty_like(layer.weights) for layer in problem.layers]
-
-    def _update(self, inputs: Array, targets: Array) -> float:
-        rate, momentum = np.float32(self._problem.learning_rate), np.float32(self._problem.momentum)
-        values = [inputs]
-        for weights, bias, code in zip(self._weights, self._biases, self._codes, strict=True):
-            outputs = np.empty((len(inputs), weights.shape[1]), np.float32)
-            kernels.forward(values[-1], weights, bias, *code, outputs)
-            values.append(outputs)
-        loss, slopes = _loss(self._problem.loss, values[-1], targets)
-        _times_derivative(slopes, self._activations[-1], values[-1])
-        columns = np.ascontiguousarray(slopes.T)
-        for number in reversed(range(len(self._weights))):
-            below, below_columns = slopes, columns
-            if number:
-                below, below_columns = np.empty_like(values[number]), np.empty(values[number].shape[::-1], np.float32)
-                code = self._codes[number - 1]
-                kernels.backward(self._weights[number], columns, values[number], *code, below, below_columns)
-            parameters = self._weights[number], self._biases[number], *self._velocities[number]
-            kernels.update(values[number], slopes, *parameters, self._gradients[number], rate, momentum)
-            slopes, columns = below, below_columns
-        return loss
 
 
 def _activate(activation: Activation, z: Array) -> Array:
@@ -124,7 +92,7 @@ def _activate(activation: Activation, z: Array) -> Array:
     return activation(z)
 
 
-def _times_derivative(slopes: Array, activation: Activation, outputs: Array) -> None:
+def times_derivative(slopes: Array, activation: Activation, outputs: Array) -> None:
     """Multiply slopes by the derivative of the activation, told from its outputs, in place."""
     if isinstance(activation, Sigmoid):
         slopes *= outputs
@@ -137,7 +105,7 @@ def _times_derivative(slopes: Array, activation: Activation, outputs: Array) -> 
             slopes *= outputs < np.float32(activation.clip)
 
 
-def _loss(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:
+def loss_and_slopes(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:
     """Return the loss of a mini-batch, summed in float64, and its float32 gradient by the outputs."""
     if loss == "mse":
         slopes = outputs - targets
@@ -155,9 +123,12 @@ def _loss(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:
     return error, slopes
 
 
-def _register(name: str, summary: str, launch: Any) -> None:
-    register(Variant(operation=TRAIN, name=name, device="cpu", summary=summary, launch=launch))
-
-
-_register("numba", "own matrix products, with activation, derivative and update applied on the spot", NumbaTrainer)
-_register("numpy", "matrix products by NumPy's BLAS, everything else in place", NumPyTrainer)
+NUMPY = register(
+    TrainingKernel(
+        name="numpy",
+        device="cpu",
+        summary="matrix products by NumPy's BLAS, everything else in place",
+        launch=NumPyTrainer,
+        auto=True,
+    )
+)

@@ -7,32 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import Features, ImageStack
-from sparsenn.backends.cuda import images
+from sparsenn.backends.contract import Features, ImageStack
+from sparsenn.backends.cuda import images, training
+from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device, describe_device
-from sparsenn.backends.cuda.conv import rungs as conv_rungs
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
-from sparsenn.backends.cuda.dense import rungs as dense_rungs
-from sparsenn.backends.cuda.gemm import rungs as gemm_rungs
+from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.footprint import prepared_bytes
 from sparsenn.backends.cuda.interchange import rows_on_device
-from sparsenn.backends.cuda.loader import compile_seconds, cupy
+from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.sparse import Stack, conversion, ladders, prepared_bytes, rows, rungs, upload
-from sparsenn.backends.cuda.training import rungs as training_rungs
+from sparsenn.backends.cuda.sparse import Stack, conversion, rows, upload
 from sparsenn.backends.host_arrays import is_on_host
+from sparsenn.backends.machine import Machine
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
-__all__ = ["CUDABackend"]
-
-rungs.register_all()
-ladders.register_all()
-dense_rungs.register_all()
-conv_rungs.register_all()
-gemm_rungs.register_all()
-training_rungs.register_all()
+__all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
 
 
 class CUDABackend:
@@ -60,6 +53,11 @@ class CUDABackend:
         """The device in words."""
         return describe_device(self.index)
 
+    @property
+    def machine(self) -> Machine:
+        """What the device offers."""
+        return machine_of(self.index)
+
     def free_memory(self) -> int:
         """Return the device's free memory."""
         with cupy().cuda.Device(self.index):
@@ -70,20 +68,12 @@ class CUDABackend:
         return max(1, self.free_memory() // 2)
 
     def prepared_bytes(self, layer: Layer) -> int:
-        """Estimate the device memory that a layer takes in all the forms that kernels read.
-
-        Of dense weights and those of convolutions, kernels for tensor cores keep two more forms: rounded, and what
-        rounding took away.
-        """
-        if isinstance(layer, ImageLayer):
-            return 3 * layer.weights.nbytes + 4 * layer.filters if isinstance(layer, Conv2d) else 0
-        if isinstance(layer, Linear):
-            return 3 * layer.weights.nbytes + 4 * layer.outputs
+        """Estimate the device memory that a layer takes in all the forms that kernels read."""
         return prepared_bytes(layer)
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""
-        size = sum(layer.weights.nbytes for layer in layers)
+        size = sum(layer.weight_bytes for layer in layers)
         with (
             cupy().cuda.Device(self.index),
             within_memory(f"{size:,} bytes of weights", 0, 0),
@@ -93,7 +83,7 @@ class CUDABackend:
 
     def prepare_dense(self, layers: Sequence[Linear]) -> DenseStack:
         """Copy dense layers to the device, as `prepare` does."""
-        size = sum(layer.weights.nbytes for layer in layers)
+        size = sum(layer.weight_bytes for layer in layers)
         with (
             cupy().cuda.Device(self.index),
             within_memory(f"{size:,} bytes of weights", 0, 0),
@@ -103,7 +93,7 @@ class CUDABackend:
 
     def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
         """Copy the weights of convolutions to the device, as `prepare` does."""
-        size = sum(layer.weights.nbytes for layer in layers if isinstance(layer, Conv2d))
+        size = sum(layer.weight_bytes for layer in layers)
         with (
             cupy().cuda.Device(self.index),
             within_memory(f"{size:,} bytes of weights", 0, 0),

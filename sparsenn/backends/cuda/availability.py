@@ -7,7 +7,7 @@ import re
 from importlib.metadata import distributions
 from typing import Any
 
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import DeviceError
 
 __all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "describe_device"]

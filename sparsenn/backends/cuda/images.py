@@ -6,18 +6,20 @@ the current stream, and not waited for unless it says so.
 
 from __future__ import annotations
 
+from functools import singledispatch
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import Program, cupy, program
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Pool2d, Softmax
+from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Softmax
 
 __all__ = ["count_nonzeros", "largest_number", "run_layer"]
 
@@ -64,26 +66,26 @@ def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Arr
     OutOfMemoryError
         The outputs do not fit on the device.
     """
-    rows = features.shape[0]
-    found = layer.output_shape((rows, *shape))
-    if isinstance(layer, Flatten):
-        return features
-    width = prod(found[1:])
-    with within_memory(f"the outputs of {layer.name}", rows, features.dtype.itemsize * width):
-        outputs: Array = cupy().empty((rows, width), features.dtype)
-    if isinstance(layer, Softmax):
-        _softmax(features, outputs)
-    elif isinstance(layer, MaxPool2d | AvgPool2d):
-        _pool(layer, (shape[0], shape[1], shape[2]), features, outputs)
-    else:
-        raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
-    return outputs
+    return _run(layer, shape, features)
 
 
-def _pool(layer: Pool2d, shape: tuple[int, int, int], features: Array, outputs: Array) -> None:
+@singledispatch
+def _run(layer: Any, shape: tuple[int, ...], features: Array) -> Array:
+    raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
+
+
+@_run.register
+def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
+    """Return the features, whose order is that of rows already."""
+    layer.output_shape((features.shape[0], *shape))
+    return features
+
+
+@_run.register
+def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
     """Pool each channel of each image by itself."""
     window, stride, padding = layer.steps
-    _, channels, height, width = layer.output_shape((1, *shape))
+    outputs, (channels, height, width) = _outputs(layer, shape, features)
     pixels, planes = height * width, features.shape[0] * channels
     sizes = map(np.int32, (*shape[1:], height, width, *window, *stride, *padding))
     across = min(THREADS, 1 << (pixels - 1).bit_length())
@@ -91,15 +93,28 @@ def _pool(layer: Pool2d, shape: tuple[int, int, int], features: Array, outputs: 
     kernel = _kernel(_POOL, "pool", features, MEAN=int(isinstance(layer, AvgPool2d)))
     grid = (-(-pixels // across), min(-(-planes // down), MOST_BLOCKS))
     launch("images", kernel, grid, (across, down), np.int64(planes), *sizes, features, outputs)
+    return outputs
 
 
-def _softmax(features: Array, outputs: Array) -> None:
+@_run.register
+def _softmax(layer: Softmax, shape: tuple[int, ...], features: Array) -> Array:
     """Turn each row into shares of one."""
+    outputs, _ = _outputs(layer, shape, features)
     rows, width = features.shape
     team = 32 if width <= WARP_WIDTH else THREADS
     kernel = _kernel(_SOFTMAX, "softmax", features, TEAM=team)
     grid = (-(-rows * team // THREADS),)
     launch("images", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, outputs)
+    return outputs
+
+
+def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:
+    """Return room for a layer's outputs, (rows, outputs), and the shape of one of them."""
+    rows, *found = layer.output_shape((features.shape[0], *shape))
+    width = prod(found)
+    with within_memory(f"the outputs of {layer.name}", rows, features.dtype.itemsize * width):
+        outputs: Array = cupy().empty((rows, width), features.dtype)
+    return outputs, tuple(found)
 
 
 def count_nonzeros(features: Array) -> Array:

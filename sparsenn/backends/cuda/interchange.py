@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.host_arrays import check_rows, is_on_host, rows_on_host
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array

@@ -1,40 +1,46 @@
-"""What outlives a launch: arrays made of a layer's weights once, which live as long as it; and whose turn it was."""
+"""What outlives a launch: what is made of a layer or a stack once and lives as long as it; and whose turn it was."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from sparsenn.backends.cuda.loader import cupy
-from sparsenn.formats import Array
+from sparsenn.backends.cuda.device import cupy
 
 __all__ = ["kept", "stream_key"]
+
+Made = TypeVar("Made")
 
 PER_THREAD = 2
 """What CUDA calls the default stream of its own that each thread may have (cudaStreamPerThread)."""
 
-_kept: WeakKeyDictionary[Any, dict[Hashable, tuple[Array, Any]]] = WeakKeyDictionary()
-"""By owner and name: the array, and an event after which it is there."""
+_kept: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any]]] = WeakKeyDictionary()
+"""By owner and name: what was made, and an event after which its arrays are there; None once they are."""
 
 
-def kept(owner: Any, name: Hashable, make: Callable[[], Array]) -> Array:
-    """Return the device array that `make` returned when it was first asked for by this name for this owner.
+def kept(owner: Any, name: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what `make` returned when it was first asked for by this name for this owner.
 
-    The current stream waits until it is there.
+    Device arrays in it may yet be on their way: the current stream waits until they are there.
 
     Parameters
     ----------
-    owner : a layer or a stack of layers on the device.
+    owner : a layer or a stack of layers on the device, told apart by its identity. What is kept goes when it goes, and
+        must not refer to it.
     """
     made = _kept.setdefault(owner, {})
     if name not in made:
         made[name] = make(), cupy().cuda.get_current_stream().record()
-    array, ready = made[name]
-    if not ready.done:
-        cupy().cuda.get_current_stream().wait_event(ready)
-    return array
+    value, ready = made[name]
+    if ready is not None:
+        if ready.done:
+            made[name] = value, None
+        else:
+            cupy().cuda.get_current_stream().wait_event(ready)
+    result: Made = value
+    return result
 
 
 def stream_key(stream: Any) -> Hashable:

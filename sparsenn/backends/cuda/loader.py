@@ -1,22 +1,18 @@
-"""From a kernel's source file and the values of its defines to a compiled module, kept for the process.
-
-CuPy is imported here and nowhere else, when a kernel or an array is first needed.
-"""
+"""From a kernel's source file and the values of its defines to a compiled module, kept for the process."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import sys
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
+from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.machine_code import machine_code
 from sparsenn.errors import DeviceError
 
@@ -25,34 +21,16 @@ __all__ = [
     "PROGRAMS",
     "Program",
     "compile_seconds",
-    "cupy",
     "define_options",
-    "module",
     "program",
     "source_text",
+    "specialised",
 ]
 
 COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
 """What every kernel is compiled with, besides its defines; line numbers let profilers and sanitizers name them."""
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"[ \t]*$', re.MULTILINE)
-
-
-_imported: Any = None
-"""CuPy, once it has been imported in full."""
-
-
-def cupy() -> Any:
-    """Import CuPy on first use. It warns about installations that it still works with; those warnings are dropped.
-
-    Launches ask for it many times over, so that what was imported is looked at first.
-    """
-    global _imported
-    if _imported is None or sys.modules.get("cupy") is not _imported:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _imported = import_module("cupy")
-    return _imported
 
 
 def source_text(path: str) -> str:
@@ -63,18 +41,24 @@ def source_text(path: str) -> str:
 
     Parameters
     ----------
-    path : within the package's `kernels` folder; a name in an include is looked for beside the including file first.
+    path : within `backends/cuda/kernels`, or within the package; a name in an include is looked for beside the
+        including file first.
     """
     return _expanded(path, set())
 
 
+def _file(path: str) -> Traversable:
+    """Return a source file: one of the engine's own kernels, or one of another part of the package."""
+    own = files("sparsenn.backends.cuda").joinpath("kernels", path)
+    return own if own.is_file() else files("sparsenn").joinpath(path)
+
+
 def _expanded(path: str, seen: set[str]) -> str:
-    root = files("sparsenn.backends.cuda") / "kernels"
-    text = root.joinpath(path).read_text(encoding="utf-8")
+    text = _file(path).read_text(encoding="utf-8")
 
     def include(found: re.Match[str]) -> str:
         beside = f"{path.rpartition('/')[0]}/{found[1]}".lstrip("/")
-        name = beside if root.joinpath(beside).is_file() else found[1]
+        name = beside if _file(beside).is_file() else found[1]
         line = text.count("\n", 0, found.start()) + 2
         if name in seen:
             return ""
@@ -87,24 +71,6 @@ def _expanded(path: str, seen: set[str]) -> str:
 def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
     """Return defines as compiler options, in the order of their names."""
     return tuple(f"-D{name}={defines[name]}" for name in sorted(defines))
-
-
-def module(source_path: str, defines: Mapping[str, int | str] | None = None, architecture: str | None = None) -> Any:
-    """Return the compiled `cupy.RawModule` of a source file for the current device; compiled on first use.
-
-    Parameters
-    ----------
-    source_path : within the package's `kernels` folder, such as `spmspm/01_naive.cu`.
-    defines : macros and their values.
-    architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
-
-    Raises
-    ------
-    DeviceError
-        It cannot be compiled or loaded here.
-    """
-    device = cupy().cuda.runtime.getDevice()
-    return _module(source_path, tuple(sorted((defines or {}).items())), device, architecture)
 
 
 _spent: list[float] = []
@@ -145,52 +111,90 @@ def _module(
 
 
 @cache
-def _kernel(
-    source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None, name: str
-) -> Any:
-    return _module(source_path, defines, device, architecture).get_function(name)
+def _kernel(program: Program, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
+    found = _module(program.source, defines, device, program.architecture).get_function(name)
+    if program.dynamic_shared:
+        found.max_dynamic_shared_size_bytes = machine_of(device).block_bytes - found.shared_size_bytes
+    if program.carveout is not None:
+        found.preferred_shared_memory_carveout = program.carveout
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A source file together with the values that its defines may take. `program` makes and records one.
+    """A source file together with the values that its defines may take: the one way to a kernel. `program` makes one.
 
     Parameters
     ----------
-    source : path within the package's `kernels` folder.
-    choices : for each define, its possible values; the first is the default.
+    source : path within `backends/cuda/kernels`, or within the package.
+    choices : for each define, its possible values; the first is the default. None where the defines are a problem's own
+        sizes.
     architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
+    dynamic_shared : whether launches may ask for all the shared memory that a block can have.
+    carveout : percent of a multiprocessor's first cache that is to be shared memory; None leaves that to the driver.
     """
 
     source: str
-    choices: Mapping[str, tuple[int | str, ...]]
+    choices: Mapping[str, tuple[int | str, ...]] | None
     architecture: str | None = None
+    dynamic_shared: bool = False
+    carveout: int | None = None
 
     def builds(self) -> Iterator[dict[str, int | str]]:
-        """Yield every set of defines."""
-        for values in itertools.product(*self.choices.values()):
-            yield dict(zip(self.choices, values, strict=True))
+        """Yield every set of defines; none where they are a problem's own sizes."""
+        if self.choices is not None:
+            for values in itertools.product(*self.choices.values()):
+                yield dict(zip(self.choices, values, strict=True))
 
     def kernel(self, name: str, **defines: int | str) -> Any:
-        """Return one kernel, compiled with the given defines and the defaults of the others.
+        """Return one kernel for the current device, compiled with the given defines and the defaults of the others.
+
+        It is compiled, or loaded, when it is first asked for.
 
         Raises
         ------
         DeviceError
-            As `module`.
+            It cannot be compiled or loaded here.
         """
+        return _kernel(self, self._every(defines), cupy().cuda.runtime.getDevice(), name)
+
+    def constant(self, name: str, **defines: int | str) -> Any:
+        """Return where a variable of the program is in the current device's memory; errors as `kernel`."""
+        device = cupy().cuda.runtime.getDevice()
+        return _module(self.source, self._every(defines), device, self.architecture).get_global(name)
+
+    def _every(self, defines: Mapping[str, int | str]) -> tuple[tuple[str, int | str], ...]:
+        if self.choices is None:
+            return tuple(sorted(defines.items()))
         for define, value in defines.items():
             assert value in self.choices[define], f"{self.source}: {define}={value} was never compiled in the tests"
-        chosen = {define: values[0] for define, values in self.choices.items()} | defines
-        device = cupy().cuda.runtime.getDevice()
-        return _kernel(self.source, tuple(sorted(chosen.items())), device, self.architecture, name)
+        return tuple(sorted(({define: values[0] for define, values in self.choices.items()} | dict(defines)).items()))
 
 
 PROGRAMS: list[Program] = []
 """Every program there is; the test-suite compiles all builds of all of them."""
 
 
-def program(source: str, architecture: str | None = None, /, **choices: tuple[int | str, ...]) -> Program:
-    """Declare a source file and what its defines may be, and the only architecture that has its instructions."""
-    PROGRAMS.append(Program(source, choices, architecture))
-    return PROGRAMS[-1]
+def program(
+    source: str,
+    architecture: str | None = None,
+    /,
+    *,
+    dynamic_shared: bool = False,
+    carveout: int | None = None,
+    **choices: tuple[int | str, ...],
+) -> Program:
+    """Declare a source file and what its defines may be; parameters as those of `Program`."""
+    return _declared(Program(source, choices, architecture, dynamic_shared, carveout))
+
+
+def specialised(
+    source: str, architecture: str | None = None, /, *, dynamic_shared: bool = False, carveout: int | None = None
+) -> Program:
+    """Declare a source file that is compiled for a problem's own sizes, whatever they are."""
+    return _declared(Program(source, None, architecture, dynamic_shared, carveout))
+
+
+def _declared(made: Program) -> Program:
+    PROGRAMS.append(made)
+    return made

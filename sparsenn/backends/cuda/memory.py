@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import Array
 

@@ -1,4 +1,4 @@
-"""A rung of conv2d on tensor cores in half precision, for which a kernel puts the channels of a pixel side by side.
+"""A kernel of conv2d on tensor cores in half precision, for which a kernel puts the channels of a pixel side by side.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 or float16 in row-major
 order, and returns the outputs, a new CuPy array (images, filters, output height, output width) of the same type. A
@@ -18,33 +18,43 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv import implicit
+from sparsenn.backends.cuda.conv.estimates import IMAGES, layout_seconds
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import Plan, plan
 from sparsenn.backends.cuda.conv.implicit_plan import clocks as least_clocks
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.gemm.tensor_tiles import HALF, LINE, Tile, built, counters, partial_sums, parts_of
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.loader import program, specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.tiling import Limits, device_limits
+from sparsenn.backends.cuda.tensor_tiles import HALF, LINE, Tile, counters, partial_sums, parts_of
+from sparsenn.backends.machine import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = [
-    "PRECISIONS",
-    "RUNGS",
+    "CHANNELS_LAST_HALF",
+    "LAYING_OUT",
+    "SOURCE",
     "TILES",
     "clocks",
     "fits",
+    "kernel_defines",
     "launch_channels_last_half",
     "lay_out",
+    "layout_defines",
     "padded_channels",
     "pieces",
 ]
 
-SOURCE = "conv2d/33_channels_last_half.cu"
+SOURCE = "conv2d/channels_last_half.cu"
 
 LAYING_OUT = "conv2d/channels_last.cu"
+
+_PROGRAM = specialised(SOURCE, dynamic_shared=True, carveout=WHOLE)
+_LAYOUT = program(LAYING_OUT, dynamic_shared=True, carveout=WHOLE, INPUT=("float", "half_bits"), PAIRED=(0, 1))
 
 TILES: tuple[Tile, ...] = (
     Tile(64, 128, 1, 4, blocks=4),
@@ -61,26 +71,29 @@ the cache when they are multiplied take longer, as each begins and ends with idl
 PIXELS, THREADS = 64, 256
 """Of a block that lays images out."""
 
+SHARE = 1.7
+"""Clocks taken for one that was estimated."""
 
-def fits(geometry: Geometry) -> str | None:
-    """Return why the kernel cannot run a convolution; None if it can, on any device of compute capability 8.0."""
-    reason = implicit.fits(geometry)
-    if reason is None and _plan(geometry, implicit.MANY, implicit.LEAST_LIMITS) is None:
+
+def fits(machine: Machine, geometry: Geometry) -> str | None:
+    """Return why a machine cannot run a convolution with the kernel; None if it can."""
+    reason = implicit.fits(machine, geometry)
+    if reason is None and _plan(geometry, implicit.MANY, smallest(machine)) is None:
         return (
             f"the pixels that a block of outputs sees, of {geometry.kernel[0]} x {geometry.kernel[1]} taps, stride "
             f"{geometry.stride} and dilation {geometry.dilation}, do not fit into the "
-            f"{implicit.LEAST_LIMITS.block_bytes >> 10} KiB of shared memory that every device has"
+            f"{smallest(machine).block_bytes >> 10} KiB of shared memory that every device has"
         )
     return reason
 
 
-def _plan(geometry: Geometry, count: int, limits: Limits) -> Plan | None:
-    return plan(HALF, geometry, count, False, limits, TILES, True)
+def _plan(geometry: Geometry, count: int, machine: Machine) -> Plan | None:
+    return plan(HALF, geometry, count, False, machine, TILES, True)
 
 
-def clocks(geometry: Geometry, count: int, limits: Limits) -> float:
+def clocks(geometry: Geometry, count: int, machine: Machine) -> float:
     """Estimate the clocks of a multiprocessor for `count` images that are laid out already."""
-    return least_clocks(HALF, geometry, count, limits, TILES, True)
+    return least_clocks(HALF, geometry, count, machine, TILES, True)
 
 
 def _chunks(geometry: Geometry) -> int:
@@ -104,11 +117,18 @@ def pieces(geometry: Geometry, count: int) -> int:
 # ---- Images with channels last -----------------------------------------------------------------------------------
 
 
-def _layout_defines(half_rows: bool, paired: bool) -> tuple[tuple[str, int | str], ...]:
-    return ("INPUT", "half_bits" if half_rows else "float"), ("PAIRED", int(paired))
+def layout_defines(half_rows: bool, paired: bool) -> dict[str, int | str]:
+    """Return what the kernel that lays images out is compiled with.
+
+    Parameters
+    ----------
+    half_rows : the images are float16.
+    paired : they are read two pixels at a time.
+    """
+    return {"INPUT": "half_bits" if half_rows else "float", "PAIRED": int(paired)}
 
 
-def lay_out(geometry: Geometry, images: Array, laid: Array, device: int) -> None:
+def lay_out(geometry: Geometry, images: Array, laid: Array) -> None:
     """Lay images out: (images, chunks of 64 channels, height, width, 64 channels) half, zeros past the last channel.
 
     Parameters
@@ -119,7 +139,7 @@ def lay_out(geometry: Geometry, images: Array, laid: Array, device: int) -> None
     pointer: Any = images.data
     pixels = geometry.height * geometry.width
     paired = pixels % 2 == 0 and pointer.ptr % (2 * images.dtype.itemsize) == 0
-    kernel = built(LAYING_OUT, "channels_last", _layout_defines(images.dtype == np.float16, paired), device)
+    kernel = _LAYOUT.kernel("channels_last", **layout_defines(images.dtype == np.float16, paired))
     chunks, tiles = _chunks(geometry), parts_of(pixels, PIXELS)
     numbers = map(np.int32, (geometry.channels, chunks, pixels, tiles))
     blocks = images.shape[0] * chunks * tiles
@@ -138,18 +158,19 @@ class _Prepared:
     numbers: tuple[np.int32, ...]
 
 
-def _defines(tile: Tile, half_rows: bool, activation: int) -> tuple[tuple[str, Any], ...]:
+def kernel_defines(tile: Tile, half_rows: bool, activation: int) -> dict[str, int | str]:
+    """Return what the kernel is compiled with; parameters as those of `implicit.kernel_defines`."""
     return implicit.kernel_defines(HALF, tile, False, half_rows, activation)
 
 
 @cache
 def _prepared(geometry: Geometry, count: int, half_rows: bool, activation: int, device: int) -> _Prepared:
-    refuse(fits(geometry))
-    limits = device_limits(device)
-    made = _plan(geometry, count, limits)
+    machine = machine_of(device)
+    refuse(fits(machine, geometry))
+    made = _plan(geometry, count, machine)
     if made is None:
-        raise UsageError(f"the device's {limits.block_bytes >> 10} KiB of shared memory have no room for {geometry}")
-    kernel = built(SOURCE, "conv2d", _defines(made.tile, half_rows, activation), device)
+        raise UsageError(f"the device's {machine.block_bytes >> 10} KiB of shared memory have no room for {geometry}")
+    kernel = _PROGRAM.kernel("conv2d", **kernel_defines(made.tile, half_rows, activation))
     return _Prepared(kernel, made, made.numbers(geometry, count))
 
 
@@ -161,14 +182,14 @@ def launch_channels_last_half(layer: ConvLayer, images: Array) -> Array:
     ShapeError
         The images do not have the shape that the layer was uploaded for.
     UsageError
-        They are not of a type that the rung takes, the kernel cannot run the convolution, or a weight is beyond half
+        They are not of a type that the kernel takes, it cannot run the convolution, or a weight is beyond half
         precision.
     """
     check_half_range(layer)
     outputs = new_outputs(layer, images, (np.float32, np.float16))
     geometry, count = layer.geometry, images.shape[0]
     if not count:
-        refuse(fits(geometry))
+        refuse(fits(machine_of(layer.device), geometry))
         return outputs
     most = pieces(geometry, count)
     laid = cupy().empty(most * _chunks(geometry) * geometry.height * geometry.width * HALF.terms, np.float16)
@@ -180,7 +201,7 @@ def launch_channels_last_half(layer: ConvLayer, images: Array) -> Array:
 def _launch(layer: ConvLayer, images: Array, laid: Array, outputs: Array) -> None:
     half_rows = images.dtype == np.float16
     ready = _prepared(layer.geometry, images.shape[0], half_rows, int(layer.activation), layer.device)
-    lay_out(layer.geometry, images, laid, layer.device)
+    lay_out(layer.geometry, images, laid)
     made = ready.plan
     filters = implicit.kept_filters(layer, HALF)
     joined = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
@@ -189,27 +210,21 @@ def _launch(layer: ConvLayer, images: Array, laid: Array, outputs: Array) -> Non
     launch("conv2d", ready.kernel, (blocks,), (threads,), *arguments, shared_bytes=made.shared_bytes)
 
 
-RUNGS: tuple[implicit.Rung, ...] = (
-    (
-        "channels_last_half",
-        launch_channels_last_half,
-        "filters times pixels on tensor cores in half precision, channels side by side",
-    ),
+def _seconds(machine: Machine, geometry: Geometry) -> float:
+    pixels = IMAGES * geometry.height * geometry.width
+    laid_out = 4 * geometry.channels + 2 * padded_channels(geometry)
+    multiplied = SHARE * clocks(geometry, IMAGES, machine) / machine.clock
+    return multiplied + layout_seconds(machine, pixels * laid_out)
+
+
+CHANNELS_LAST_HALF = convolution(
+    "channels_last_half",
+    launch_channels_last_half,
+    "filters times pixels on tensor cores in half precision, channels side by side",
+    fits,
+    needs=(implicit.ONE_GROUP,),
+    auto=True,
+    seconds=_seconds,
+    precision=HALF.name,
+    half_rows=True,
 )
-"""Name, launch and summary."""
-
-PRECISIONS = {"channels_last_half": "fp16"}
-"""What the rung multiplies; it adds in float32."""
-
-
-def _declare(source: str, defines: tuple[tuple[str, Any], ...]) -> None:
-    """Declare a build for the test-suite."""
-    program(source, **{name: (value,) for name, value in defines})
-
-
-for _tile in TILES:
-    _declare(SOURCE, _defines(_tile, True, 0))
-_declare(SOURCE, _defines(TILES[0], False, 2))
-for _half_rows in (False, True):
-    for _paired in (False, True):
-        _declare(LAYING_OUT, _layout_defines(_half_rows, _paired))

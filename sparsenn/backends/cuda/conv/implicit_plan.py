@@ -15,8 +15,8 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.dense.image import split_tf32
-from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, parts_of, work
-from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, parts_of, work
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import Array
 
 __all__ = ["TILES", "Band", "Plan", "arranged", "band_of", "clocks", "plan"]
@@ -154,7 +154,7 @@ def plan(
     geometry: Geometry,
     count: int,
     paired: bool,
-    limits: Limits,
+    machine: Machine,
     tiles: tuple[Tile, ...] = (),
     laid_out: bool = False,
 ) -> Plan | None:
@@ -166,7 +166,7 @@ def plan(
     tiles : to choose from; those of `TILES` if there are none.
     laid_out : the channels of a pixel are next to each other in memory.
     """
-    plans = _plans(kind, geometry, count, paired, limits, tiles, laid_out)
+    plans = _plans(kind, geometry, count, paired, machine, tiles, laid_out)
     found = min(plans, key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 
@@ -175,12 +175,12 @@ def clocks(
     kind: Kind,
     geometry: Geometry,
     count: int,
-    limits: Limits,
+    machine: Machine,
     tiles: tuple[Tile, ...] = (),
     laid_out: bool = False,
 ) -> float:
     """Estimate the clocks of a multiprocessor that `count` images take by the best plan; infinite where none is."""
-    return min((found for found, _ in _plans(kind, geometry, count, False, limits, tiles, laid_out)), default=inf)
+    return min((found for found, _ in _plans(kind, geometry, count, False, machine, tiles, laid_out)), default=inf)
 
 
 def _plans(
@@ -188,7 +188,7 @@ def _plans(
     geometry: Geometry,
     count: int,
     paired: bool,
-    limits: Limits,
+    machine: Machine,
     tiles: tuple[Tile, ...] = (),
     laid_out: bool = False,
 ) -> Iterator[tuple[float, Plan]]:
@@ -201,9 +201,9 @@ def _plans(
                 continue
             for wanted in range(1, min(chunks, MOST_PARTS) + 1):
                 made = _cut(geometry, count, paired, tile, band, strip, chunks, parts_of(chunks, wanted))
-                resident = tile.resident(made.shared_bytes, limits)
+                resident = tile.resident(made.shared_bytes, machine)
                 if made.parts == wanted and resident and made.tiles * wanted <= MOST_NUMBERS:
-                    yield _clocks(kind, geometry, made, resident, limits, laid_out), made
+                    yield _clocks(kind, geometry, made, resident, machine, laid_out), made
 
 
 def _countable(kind: Kind, geometry: Geometry, band: Band) -> bool:
@@ -227,7 +227,7 @@ def _cut(
     return Plan(tile, band, strip, strips, pixels, tiles_down, tiles, chunks, parts, part_chunks, paired, shared)
 
 
-def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, limits: Limits, laid_out: bool) -> float:
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, machine: Machine, laid_out: bool) -> float:
     taps = geometry.kernel[0] * geometry.kernel[1]
     rounds = parts_of(UNITS * made.band.entries(made.paired), made.tile.threads)
     late = max(0, rounds - SOONER * taps) * (made.part_chunks - 1)
@@ -247,7 +247,7 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, limits: L
         tiles=made.tiles,
         parts=made.parts,
         resident=resident,
-        multiprocessors=limits.multiprocessors,
+        machine=machine,
         filled=steps / (4 * made.chunks),
         waiting=waiting,
     )

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 
-__all__ = ["ConvLayer", "upload_conv"]
+__all__ = ["ConvLayer", "geometry_of", "upload_conv"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,11 @@ class ConvLayer:
     clip: np.float32
 
 
+def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
+    """Return the sizes of a layer that is given images of so many channels, rows and columns."""
+    return Geometry(*image, layer.filters, layer.kernel_size, *layer.steps, layer.groups)
+
+
 def upload_conv(
     device: int, layer: Conv2d, image: tuple[int, int, int], to_device: Callable[[Array], Array] | None = None
 ) -> ConvLayer:
@@ -56,6 +61,5 @@ def upload_conv(
     """
     copy = cupy().asarray if to_device is None else to_device
     layer.output_shape((0, *image))
-    geometry = Geometry(*image, layer.filters, layer.kernel_size, *layer.steps, layer.groups)
     code = activation_code(layer, 1)
-    return ConvLayer(device, geometry, copy(layer.weights), copy(layer.bias_vector()), *code)
+    return ConvLayer(device, geometry_of(layer, image), copy(layer.weights), copy(layer.bias_vector()), *code)

@@ -12,46 +12,49 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import (
     activation_define,
-    kernel,
     new_outputs,
     parts,
     refuse,
     sizes,
     why_not_plain,
 )
-from sparsenn.backends.cuda.conv.study import Rung
+from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
-from sparsenn.errors import UsageError
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import Array
 
 __all__ = [
-    "PRECISION",
-    "RUNGS",
+    "MANY",
+    "REGISTER_TILED",
+    "SOURCE",
     "Tiling",
     "arranged",
     "clocks",
     "compute_register_tiled",
     "fits",
+    "kernel_defines",
     "launch_register_tiled",
     "shared_bytes",
     "tiling_for",
     "tilings",
 ]
 
-PRECISION = "float32"
+SOURCE = "conv2d/register_tiled.cu"
 
-SOURCE = "conv2d/10_register_tiled.cu"
+_PROGRAM = specialised(SOURCE, dynamic_shared=True)
 
 MOST_PIXELS, MOST_SUMS = 24, 96
 """Pixels of a thread, and sums: more leave too few registers for pixels and weights."""
@@ -171,7 +174,7 @@ def _shapes(geometry: Geometry) -> Iterator[tuple[int, int]]:
                 yield count, each
 
 
-def tilings(geometry: Geometry, limits: Limits) -> Iterator[Tiling]:
+def tilings(geometry: Geometry, machine: Machine) -> Iterator[Tiling]:
     """Yield the tilings that come into question for a convolution."""
     channels = [size for size in _divisors(geometry.channels) if size <= MOST_SLICE or size == geometry.channels]
     for pixels, each in _shapes(geometry):
@@ -193,12 +196,12 @@ def tilings(geometry: Geometry, limits: Limits) -> Iterator[Tiling]:
                     ):
                         continue
                     shape = Tiling(threads, 1, images, pixels, each, count, size, strip, band, 1)
-                    found = _completed(geometry, shape, registers, limits)
+                    found = _completed(geometry, shape, registers, machine)
                     if found is not None:
                         yield found
 
 
-def _completed(geometry: Geometry, shape: Tiling, registers: int, limits: Limits) -> Tiling | None:
+def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machine) -> Tiling | None:
     """Return a tiling with its vectors and blocks; None if it has no room, in registers or in shared memory."""
     if registers > min(MOST_REGISTERS, REGISTERS // shape.threads):
         return None
@@ -208,17 +211,17 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, limits: Limits
     vector = next(size for size in (4, 2, 1) if length % size == 0 and not (strips and shape.strip % size))
     tiling = replace(shape, vector=vector)
     needed = shared_bytes(geometry, tiling)
-    if needed > limits.block_bytes:
+    if needed > machine.block_bytes:
         return None
-    by_shared = limits.multiprocessor_bytes // (needed + 1024)
+    by_shared = machine.multiprocessor_bytes // (needed + 1024)
     blocks = min(by_shared, REGISTERS // (registers * shape.threads), WARPS * WARP // shape.threads, 16)
     return replace(tiling, blocks=max(1, blocks))
 
 
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
-_BYTES_PER_CLOCK = 18
-"""That a multiprocessor gets from memory when all do."""
+_BYTES = 18
+"""That an H200's multiprocessor gets from memory in a clock when all do."""
 
 _LATENCY = 1200
 """Clocks from asking for pixels to having them."""
@@ -227,15 +230,36 @@ _BUSY = (0.75, 0.9, 0.96, 1.0)
 """Share of its clocks in which a scheduler has an instruction to issue, with 1, 2, 3 and more warps."""
 
 
-def clocks(geometry: Geometry, tiling: Tiling, count: int, limits: Limits) -> float:
+SHARE = 1.15
+"""Clocks taken for one that was estimated."""
+
+
+class _Rates(NamedTuple):
+    """What a machine does: its multiprocessors, multiply-adds of one in parts of an H200's, and its share of memory."""
+
+    multiprocessors: int
+    multiply_adds: float
+    moved: float
+
+
+def _rates(machine: Machine) -> _Rates:
+    return _Rates(machine.multiprocessors, machine.share("float32"), bytes_a_clock(machine, _BYTES))
+
+
+def clocks(geometry: Geometry, tiling: Tiling, count: int, machine: Machine) -> float:
     """Estimate the clocks that `count` images take.
 
-    Each of a multiprocessor's four schedulers issues an instruction a clock. A block's instructions are those of its
-    warps, full or not; while it waits for pixels, other blocks compute.
+    Each of a multiprocessor's four schedulers issues an instruction a clock; a multiply-add takes it longer where there
+    are fewer units for those. A block's instructions are those of its warps, full or not; while it waits for pixels,
+    other blocks compute.
     """
+    return _clocks(geometry, tiling, count, _rates(machine))
+
+
+def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> float:
     height, width = geometry.kernel
     sums = tiling.pixels * tiling.each
-    column = height * sums + tiling.pixels + height - 1 + parts(height * tiling.each, 4) + 6
+    column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts(height * tiling.each, 4) + 6
     rounds = parts(tiling.tiles, tiling.threads)
     slices = geometry.channels // tiling.slice
     computing = rounds * (geometry.channels * width * column + 3 * sums + 60)
@@ -247,28 +271,29 @@ def clocks(geometry: Geometry, tiling: Tiling, count: int, limits: Limits) -> fl
     sets = parts(geometry.filters, tiling.bundles * tiling.each)
     bands = parts(_row_tiles(geometry, tiling.pixels), tiling.band)
     strips = parts(geometry.output_width, tiling.strip)
-    blocks = parts(parts(count, tiling.images) * sets * bands * strips, limits.multiprocessors)
+    blocks = parts(parts(count, tiling.images) * sets * bands * strips, rates.multiprocessors)
     resident = min(tiling.blocks, blocks)
     busy = _BUSY[min(resident * warps // 4, len(_BUSY)) - 1]
     outputs = tiling.images * min(geometry.filters, tiling.bundles * tiling.each) * tiling.band * tiling.pixels
-    moved = 4 * (slices * (staged + weights) + outputs * tiling.strip) / _BYTES_PER_CLOCK
+    moved = 4 * (slices * (staged + weights) + outputs * tiling.strip) / rates.moved
     waiting = slices * _LATENCY + moved
     return blocks * max(issued / busy, (issued + waiting) / resident, moved)
 
 
-def tiling_for(geometry: Geometry, count: int, limits: Limits) -> Tiling | None:
+def tiling_for(geometry: Geometry, count: int, machine: Machine) -> Tiling | None:
     """Return the tiling by which `count` images are estimated to be done first; None if there is none."""
-    return _tiling_for(geometry, min(MANY, 1 << max(0, count - 1).bit_length()), limits)
+    return _tiling_for(geometry, min(MANY, 1 << max(0, count - 1).bit_length()), machine)
 
 
 @cache
-def _tiling_for(geometry: Geometry, count: int, limits: Limits) -> Tiling | None:
-    return min(tilings(geometry, limits), key=lambda tiling: clocks(geometry, tiling, count, limits), default=None)
+def _tiling_for(geometry: Geometry, count: int, machine: Machine) -> Tiling | None:
+    rates = _rates(machine)
+    return min(tilings(geometry, machine), key=lambda tiling: _clocks(geometry, tiling, count, rates), default=None)
 
 
 @cache
-def fits(geometry: Geometry) -> str | None:
-    """Return why a convolution cannot be run; None if it can.
+def fits(machine: Machine, geometry: Geometry) -> str | None:
+    """Return why a machine cannot run a convolution; None if it can.
 
     Stride and dilation must be 1, there must be one group, a window must have up to `MOST_ROWS` rows, and some tiling
     must fit into shared memory.
@@ -276,7 +301,7 @@ def fits(geometry: Geometry) -> str | None:
     reason = why_not_plain(geometry)
     if reason is None and geometry.kernel[0] > MOST_ROWS:
         return f"a window has {geometry.kernel[0]} rows; registers suffice for {MOST_ROWS}"
-    if reason is None and next(tilings(geometry, Limits()), None) is None:
+    if reason is None and next(tilings(geometry, machine), None) is None:
         return f"a window of {geometry.kernel[0]} x {geometry.kernel[1]} pixels and what it meets exceed shared memory"
     return reason
 
@@ -320,41 +345,40 @@ def launch_register_tiled(layer: ConvLayer, images: Array) -> Array:
     UsageError
         They are not float32 in row-major order, or the convolution does not fit.
     """
-    refuse(fits(layer.geometry))
+    refuse(fits(machine_of(layer.device), layer.geometry))
     outputs = new_outputs(layer, images)
     compute_register_tiled(layer, images, outputs)
     return outputs
 
 
 def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> None:
-    """As `launch_register_tiled`, into an array that is there."""
+    """As `launch_register_tiled`, of a convolution that fits, into an array that is there."""
     given = layer.geometry
     count = images.shape[0]
-    tiling = tiling_for(given, count, device_limits(layer.device))
-    if tiling is None:
-        raise UsageError("no tiling fits into this device's shared memory; choose baseline")
+    tiling = tiling_for(given, count, machine_of(layer.device))
+    assert tiling is not None, "what has no tiling does not fit"
     pointer: Any = images.data
     if pointer.ptr % (4 * tiling.vector):
         images = images.copy()
     weights = kept(layer, tiling, lambda: arranged(layer.weights, tiling))
-    found, blocks, shared = _build(given, tiling, activation_define(layer), layer.device)
+    found, blocks, shared = _prepared(given, tiling, activation_define(layer), layer.device)
     grid = (parts(count, tiling.images) * blocks,)
     arguments = np.int32(count), images, weights, layer.bias, layer.clip, outputs
     launch("conv2d", found, grid, (tiling.threads,), *arguments, shared_bytes=shared)
 
 
 @cache
-def _build(geometry: Geometry, tiling: Tiling, activation: int, device: int) -> tuple[Any, int, int]:
-    """Return the kernel, how many blocks share the same images, and the shared memory of each."""
-    found = kernel(SOURCE, _defines(geometry, tiling, activation), device)
-    shared = shared_bytes(geometry, tiling)
-    found.max_dynamic_shared_size_bytes = max(shared, found.max_dynamic_shared_size_bytes)
+def _prepared(geometry: Geometry, tiling: Tiling, activation: int, device: int) -> tuple[Any, int, int]:
+    """Return the kernel for the device `device`, the current one, how many blocks share the same images, and the shared
+    memory of each."""
+    found = _PROGRAM.kernel("conv2d", **kernel_defines(geometry, tiling, activation))
     sets = parts(geometry.filters, tiling.bundles * tiling.each)
     bands = parts(_row_tiles(geometry, tiling.pixels), tiling.band)
-    return found, sets * bands * parts(geometry.output_width, tiling.strip), shared
+    return found, sets * bands * parts(geometry.output_width, tiling.strip), shared_bytes(geometry, tiling)
 
 
-def _defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[str, int]:
+def kernel_defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[str, int]:
+    """Return what the kernel is compiled with; the activation as `activation_define` returns it."""
     plain = {
         name: size for name, size in sizes(geometry).items() if not name.startswith(("STRIDE", "DILATION", "GROUPS"))
     }
@@ -362,28 +386,19 @@ def _defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[str, i
     return {**plain, **shape, "ACTIVATION": activation, "SHARED_BYTES": shared_bytes(geometry, tiling)}
 
 
-RUNGS: tuple[Rung, ...] = (
-    (
-        "register_tiled",
-        launch_register_tiled,
-        "sums of several filters and pixels in registers, the rest in shared memory",
-    ),
+def _seconds(machine: Machine, geometry: Geometry) -> float:
+    tiling = tiling_for(geometry, IMAGES, machine)
+    if tiling is None:
+        return inf
+    return SHARE * clocks(geometry, tiling, IMAGES, machine) / machine.clock
+
+
+REGISTER_TILED = convolution(
+    "register_tiled",
+    launch_register_tiled,
+    "sums of several filters and pixels in registers, the rest in shared memory",
+    fits,
+    needs=("stride 1, no dilation, one group",),
+    auto=True,
+    seconds=_seconds,
 )
-"""Name, launch and summary."""
-
-
-# ---- What the test-suite compiles ---------------------------------------------------------------------------------
-
-
-def _declare(geometry: Geometry, activation: int, count: int = MANY) -> None:
-    """Declare the build that a convolution leads to."""
-    tiling = tiling_for(geometry, count, Limits())
-    assert tiling is not None, geometry
-    program(SOURCE, **{name: (value,) for name, value in _defines(geometry, tiling, activation).items()})
-
-
-_declare(Geometry(1, 86, 86, 4, (7, 7)), 0)
-_declare(Geometry(4, 40, 40, 16, (7, 7)), 0)
-_declare(Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1)), 0)
-_declare(Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1)), 4, 16)
-_declare(Geometry(3, 6, 9, 5, (4, 2), padding=(0, 2)), 1)

@@ -1,9 +1,9 @@
-"""The rungs of conv2d that multiply on tensor cores, made for few channels and many images.
+"""The kernels of conv2d that multiply on tensor cores, made for few channels and many images.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
 returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work on
 the current stream and does not wait for it, but for the first launch of a layer, which compiles a kernel for its sizes
-and lays its weights out. `launch_tensor_half` takes images of float16 too, and then returns float16.
+and lays its weights out. `tensor_half` takes images of float16 too, and then returns float16.
 
 What a number may be off by: `tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
 numbers count as zero. `tensor_tf32` rounds pixels and weights to 11 bits. So does `tensor_half`, to which pixels beyond
@@ -12,43 +12,38 @@ numbers count as zero. `tensor_tf32` rounds pixels and weights to 11 bits. So do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from functools import partial
 from math import gcd
 from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import (
-    activation_define,
-    check_half_range,
-    kernel,
-    new_outputs,
-    refuse,
-)
+from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
-from sparsenn.backends.cuda.conv.tensor_plan import MANY, Plan, fits_any_precision, fits_float32, plan
+from sparsenn.backends.cuda.conv.tensor_plan import Plan, clocks, fits_any_precision, fits_float32, plan
+from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
-from sparsenn.errors import UsageError
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import Array
 
 __all__ = [
-    "FITS",
-    "PRECISIONS",
-    "RUNGS",
-    "Rung",
+    "TENSOR_FLOAT32",
+    "TENSOR_HALF",
+    "TENSOR_TF32",
     "copied_at_once",
+    "kernel_defines",
     "launch_tensor_float32",
     "launch_tensor_half",
     "launch_tensor_tf32",
 ]
 
-Rung = tuple[str, Callable[[ConvLayer, Array], Array], str]
+_PROGRAMS = {kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, TF32, HALF)}
 
 
 # ---- Launching ---------------------------------------------------------------------------------------------------
@@ -68,14 +63,14 @@ def copied_at_once(kind: Kind, geometry: Geometry, made: Plan, address: int) -> 
     return gcd(16, *lengths)
 
 
-@cache
-def _kernel(source: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
-    found = kernel(source, dict(defines), device)
-    found.max_dynamic_shared_size_bytes = device_limits(device).block_bytes
-    return found
+def kernel_defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, activation: int) -> dict[str, int | str]:
+    """Return what a kernel is compiled with.
 
-
-def _defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, activation: int) -> dict[str, int | str]:
+    Parameters
+    ----------
+    copied : bytes, as `copied_at_once` returns them.
+    activation : as `activation_define` returns it.
+    """
     input_type = {"INPUT": "half_bits" if kind is HALF_ROWS else "float"} if kind.source == HALF.source else {}
     return {**made.defines(geometry), **input_type, "COPY": copied, "ACTIVATION": activation}
 
@@ -83,22 +78,18 @@ def _defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, activation
 def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
     if not images.shape[0]:
         return outputs
-    cp, geometry, limits = cupy(), layer.geometry, device_limits(layer.device)
-    made = plan(kind, geometry, images.shape[0], limits)
-    if made is None:
-        raise UsageError(f"the device's {limits.block_bytes >> 10} KiB of shared memory have no room for {geometry}")
+    cp, geometry, machine = cupy(), layer.geometry, machine_of(layer.device)
+    made = plan(kind, geometry, images.shape[0], machine)
+    assert made is not None, "what has no plan does not fit"
     pointer: Any = images.data
-    defines = _defines(
-        kind, geometry, made, copied_at_once(kind, geometry, made, pointer.ptr), activation_define(layer)
+    copied = copied_at_once(kind, geometry, made, pointer.ptr)
+    found = _PROGRAMS[kind.source].kernel(
+        "conv2d", **kernel_defines(kind, geometry, made, copied, activation_define(layer))
     )
-    laid_out = kept(
-        layer,
-        (kind.source, made.layout),
-        lambda: weight_image(cp, kind, geometry, made.layout, layer.weights),
-    )
+    name = kind.source, made.layout
+    laid_out = kept(layer, name, lambda: weight_image(cp, kind, geometry, made.layout, layer.weights))
     units = images.shape[0] * made.bands(geometry)
-    blocks = min(units, limits.multiprocessors)
-    found = _kernel(kind.source, tuple(sorted(defines.items())), layer.device)
+    blocks = min(units, machine.multiprocessors)
     arguments = images, outputs, laid_out, layer.weights, layer.bias, layer.clip, np.int32(units)
     launch("conv2d", found, (blocks,), (WARP * made.warps,), *arguments, shared_bytes=made.shared_bytes)
     return outputs
@@ -114,13 +105,13 @@ def launch_tensor_float32(layer: ConvLayer, images: Array) -> Array:
     UsageError
         They are not float32, or not in row-major order; or the convolution does not fit.
     """
-    refuse(fits_float32(layer.geometry))
+    refuse(fits_float32(machine_of(layer.device), layer.geometry))
     return _run(FLOAT32, layer, images, new_outputs(layer, images))
 
 
 def launch_tensor_tf32(layer: ConvLayer, images: Array) -> Array:
     """Run a convolution on the tensor cores in TF32; errors as `launch_tensor_float32`."""
-    refuse(fits_any_precision(layer.geometry))
+    refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
     return _run(TF32, layer, images, new_outputs(layer, images))
 
 
@@ -135,44 +126,47 @@ def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
         They are neither float32 nor float16, or not in row-major order; the convolution does not fit, or has a weight
         beyond half precision.
     """
-    refuse(fits_any_precision(layer.geometry))
+    refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
     outputs = new_outputs(layer, images, (np.float32, np.float16))
     check_half_range(layer)
     return _run(HALF_ROWS if images.dtype == np.float16 else HALF, layer, images, outputs)
 
 
-RUNGS: tuple[Rung, ...] = (
-    ("tensor_float32", launch_tensor_float32, "tensor cores, each number split into two of TF32, no unrolled windows"),
-    ("tensor_tf32", launch_tensor_tf32, "tensor cores in TF32, windows read from images in shared memory"),
-    ("tensor_half", launch_tensor_half, "tensor cores in half precision, sums in float32"),
+# ---- Kernels -----------------------------------------------------------------------------------------------------
+
+
+def _seconds(kind: Kind, machine: Machine, geometry: Geometry) -> float:
+    return clocks(kind, geometry, IMAGES, machine) / machine.clock
+
+
+_described = partial(
+    convolution,
+    needs=("stride 1, no dilation, one group", "filters that fit into shared memory"),
+    auto=True,
 )
-"""Name, launch and summary, in the ladder's order."""
 
-FITS: Mapping[str, Callable[[Geometry], str | None]] = {
-    "tensor_float32": fits_float32,
-    "tensor_tf32": fits_any_precision,
-    "tensor_half": fits_any_precision,
-}
-"""For each rung, why it cannot run a convolution."""
-
-PRECISIONS = {"tensor_float32": "float32", "tensor_tf32": "tf32", "tensor_half": "fp16"}
-"""What each rung multiplies; it adds in float32."""
-
-
-# ---- What the test-suite compiles ---------------------------------------------------------------------------------
-
-
-def _declare(geometry: Geometry, activation: int, images: int, skipped: int) -> None:
-    """Declare the builds of a convolution on the largest device, of images that begin so many numbers late."""
-    for kind in (FLOAT32, TF32, HALF, HALF_ROWS):
-        made = plan(kind, geometry, images, Limits())
-        assert made is not None, geometry
-        copied = copied_at_once(kind, geometry, made, kind.number * skipped)
-        defines = _defines(kind, geometry, made, copied, activation)
-        program(kind.source, **{name: (value,) for name, value in defines.items()})
-
-
-_declare(Geometry(1, 86, 86, 4, (7, 7)), 0, MANY, 0)
-_declare(Geometry(4, 40, 40, 16, (7, 7)), 0, MANY, 0)
-_declare(Geometry(3, 225, 223, 10, (5, 3), padding=(2, 1)), 4, 1, 0)
-_declare(Geometry(6, 14, 15, 40, (4, 5), padding=(0, 3)), 1, 100, 1)
+TENSOR_FLOAT32 = _described(
+    "tensor_float32",
+    launch_tensor_float32,
+    "tensor cores, each number split into two of TF32, no unrolled windows",
+    fits_float32,
+    seconds=partial(_seconds, FLOAT32),
+    tf32_products=FLOAT32.passes,
+)
+TENSOR_TF32 = _described(
+    "tensor_tf32",
+    launch_tensor_tf32,
+    "tensor cores in TF32, windows read from images in shared memory",
+    fits_any_precision,
+    seconds=partial(_seconds, TF32),
+    precision="tf32",
+)
+TENSOR_HALF = _described(
+    "tensor_half",
+    launch_tensor_half,
+    "tensor cores in half precision, sums in float32",
+    fits_any_precision,
+    seconds=partial(_seconds, HALF),
+    precision="fp16",
+    half_rows=True,
+)

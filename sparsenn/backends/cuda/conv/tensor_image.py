@@ -15,7 +15,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.dense.image import split_tf32
-from sparsenn.backends.cuda.sparse.tiling import WARP
+from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 
 __all__ = ["FLOAT32", "HALF", "HALF_ROWS", "TF32", "Kind", "Layout", "columns_of", "places", "weight_image"]
@@ -40,11 +40,16 @@ class Kind:
     passes: int
     number: int
 
+    @property
+    def multiplied(self) -> str:
+        """The precision that tensor cores multiply in."""
+        return "fp16" if self.quad == 8 else "tf32"
 
-FLOAT32 = Kind("conv2d/20_tensor_float32.cu", quad=4, words=4, passes=3, number=4)
-TF32 = Kind("conv2d/21_tensor_tf32.cu", quad=4, words=2, passes=1, number=4)
-HALF = Kind("conv2d/22_tensor_half.cu", quad=8, words=2, passes=1, number=4)
-HALF_ROWS = Kind("conv2d/22_tensor_half.cu", quad=8, words=2, passes=1, number=2)
+
+FLOAT32 = Kind("conv2d/tensor_float32.cu", quad=4, words=4, passes=3, number=4)
+TF32 = Kind("conv2d/tensor_tf32.cu", quad=4, words=2, passes=1, number=4)
+HALF = Kind("conv2d/tensor_half.cu", quad=8, words=2, passes=1, number=4)
+HALF_ROWS = Kind("conv2d/tensor_half.cu", quad=8, words=2, passes=1, number=2)
 """HALF with images and outputs of half precision."""
 
 

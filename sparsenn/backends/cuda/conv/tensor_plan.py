@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import inf
+from typing import NamedTuple
 
+from sparsenn.backends.cuda.conv.estimates import bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.shared_memory import smallest
 from sparsenn.backends.cuda.conv.specialised import parts, sizes, why_not_plain
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, Layout, columns_of
-from sparsenn.backends.cuda.sparse.tiling import Limits
+from sparsenn.backends.machine import Machine
 
 __all__ = ["MANY", "Plan", "clocks", "fits_any_precision", "fits_float32", "plan"]
 
@@ -34,9 +37,6 @@ WARPS_FOR_REGISTERS = ((124, 16), (164, 12), (248, 8))
 
 MANY = 1 << 14
 """Images from where on more of them change nothing."""
-
-LEAST_LIMITS = Limits(1, 99 << 10, 100 << 10)
-"""Shared memory of the devices of compute capability 8.0 and newer that have least: 8.6 and 8.9."""
 
 BARRIER_BYTES = 128
 """As in the kernel."""
@@ -96,8 +96,8 @@ class Plan:
         }
 
 
-def fits_float32(geometry: Geometry) -> str | None:
-    """Return why tensor_float32 cannot run a convolution; None if it can.
+def fits_float32(machine: Machine, geometry: Geometry) -> str | None:
+    """Return why a machine cannot run a convolution by tensor_float32; None if it can.
 
     What is lost of each product does not add up as the roundings of many sums do. A sum of few products would be less
     precise than plain multiply-adds make it.
@@ -107,43 +107,43 @@ def fits_float32(geometry: Geometry) -> str | None:
             f"an output is a sum of {geometry.depth} products; from {LEAST_DEPTH} on, two TF32 numbers for one are as "
             "precise as float32"
         )
-    return fits_any_precision(geometry)
+    return fits_any_precision(machine, geometry)
 
 
 @cache
-def fits_any_precision(geometry: Geometry) -> str | None:
-    """Return why tensor_tf32 and tensor_half cannot run a convolution; None if they can."""
+def fits_any_precision(machine: Machine, geometry: Geometry) -> str | None:
+    """Return why a machine cannot run a convolution by tensor_tf32 and tensor_half; None if it can."""
     reason = why_not_plain(geometry)
     if reason is not None:
         return reason
-    if any(plan(kind, geometry, 1, LEAST_LIMITS) is None for kind in (FLOAT32, TF32, HALF, HALF_ROWS)):
+    if any(plan(kind, geometry, 1, smallest(machine)) is None for kind in (FLOAT32, TF32, HALF, HALF_ROWS)):
         return (
             f"{geometry.filters} filters of {geometry.channels} x {geometry.kernel[0]} x {geometry.kernel[1]} weights "
             f"on rows of {geometry.width} pixels need more than the registers and the "
-            f"{LEAST_LIMITS.block_bytes >> 10} KiB of shared memory that every device has"
+            f"{smallest(machine).block_bytes >> 10} KiB of shared memory that every device has"
         )
     return None
 
 
-def plan(kind: Kind, geometry: Geometry, images: int, limits: Limits) -> Plan | None:
+def plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan | None:
     """Return the plan by which so many images are estimated to be done first; None if there is none."""
-    return _plan(kind, geometry, min(MANY, 1 << max(0, images - 1).bit_length()), limits)
+    return _plan(kind, geometry, min(MANY, 1 << max(0, images - 1).bit_length()), machine)
 
 
-def clocks(kind: Kind, geometry: Geometry, images: int, limits: Limits) -> float:
+def clocks(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> float:
     """Estimate the clocks of a multiprocessor that so many images take by the best plan; infinite where none is."""
-    made = plan(kind, geometry, images, limits)
-    return inf if made is None else _clocks(kind, geometry, made, images, limits)
+    made = plan(kind, geometry, images, machine)
+    return inf if made is None else _clocks(kind, geometry, made, images, _rates(kind, machine))
 
 
 @cache
-def _plan(kind: Kind, geometry: Geometry, images: int, limits: Limits) -> Plan | None:
-    return min(
-        _plans(kind, geometry, limits), key=lambda made: _clocks(kind, geometry, made, images, limits), default=None
-    )
+def _plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan | None:
+    rates = _rates(kind, machine)
+    plans = _plans(kind, geometry, machine)
+    return min(plans, key=lambda made: _clocks(kind, geometry, made, images, rates), default=None)
 
 
-def _plans(kind: Kind, geometry: Geometry, limits: Limits) -> Iterator[Plan]:
+def _plans(kind: Kind, geometry: Geometry, machine: Machine) -> Iterator[Plan]:
     for across in (2, 4, 8) if kind.quad == 8 else (1, 2, 4, 8):
         for down in range(1, min(MOST_DOWN, geometry.output_height) + 1):
             tiles = columns_of(geometry.filters, across) // 8
@@ -157,7 +157,7 @@ def _plans(kind: Kind, geometry: Geometry, limits: Limits) -> Iterator[Plan]:
                 if not warps:
                     continue
                 for band in _bands(geometry, down):
-                    found = _staged(kind, geometry, layout, down, held, band, warps, limits)
+                    found = _staged(kind, geometry, layout, down, held, band, warps, machine)
                     if found is not None:
                         yield found
 
@@ -197,7 +197,7 @@ def _bands(geometry: Geometry, down: int) -> list[int]:
 
 
 def _staged(
-    kind: Kind, geometry: Geometry, layout: Layout, down: int, held: bool, band: int, warps: int, limits: Limits
+    kind: Kind, geometry: Geometry, layout: Layout, down: int, held: bool, band: int, warps: int, machine: Machine
 ) -> Plan | None:
     """Return a plan with its stages; None if shared memory has no room for two."""
     pitch = geometry.width + 2 * geometry.padding[1]
@@ -209,18 +209,33 @@ def _staged(
     fixed = BARRIER_BYTES + parts(4 * biases, 16) * 16
     if not held:
         fixed += layout.weight_bytes(kind, geometry)
-    stages = min(MOST_STAGES, (limits.block_bytes - fixed) // slot)
+    stages = min(MOST_STAGES, (machine.block_bytes - fixed) // slot)
     if stages < 2:
         return None
     return Plan(layout, down, held, band, pitch, stages, slot, warps, fixed + stages * slot)
 
 
-# Clocks of a multiprocessor, as far as known from H200: of a product on its tensor cores; of bringing in or writing out
-# a byte when all do so; of a band's barriers; and until the first pixels are there.
+# ---- What it takes -----------------------------------------------------------------------------------------------
+
 _PRODUCT, _BYTES, _BARRIERS, _LATENCY = 1.6, 18.0, 150.0, 1500.0
+"""Clocks of a multiprocessor, as far as known from H200: of a product on its tensor cores; bytes that it brings in or
+writes out in one when all do so; clocks of a band's barriers; and until the first pixels are there."""
 
 
-def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, limits: Limits) -> float:
+class _Rates(NamedTuple):
+    """What a machine does: its multiprocessors, and `_PRODUCT` and `_BYTES` of one of them."""
+
+    multiprocessors: int
+    product: float
+    moved: float
+
+
+def _rates(kind: Kind, machine: Machine) -> _Rates:
+    product = _PRODUCT / machine.share(kind.multiplied)
+    return _Rates(machine.multiprocessors, product, bytes_a_clock(machine, _BYTES))
+
+
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, rates: _Rates) -> float:
     """Estimate the clocks that a multiprocessor takes for its share of the images.
 
     16 items take their products' time on the tensor cores, 128 bytes of shared memory a clock and 4 instructions a
@@ -241,12 +256,12 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, limits: Lim
     issued = products + adding + reads * (loading + rounding) + weights + 4 * sums + 3 * rows + 70
     shared = reads * (2 if kind is HALF else 1) + weights * kind.words
     stored = kind.number * sums / 2  # 64 bytes a clock
-    spent = sorted((_PRODUCT * products, shared, issued / 4, stored))
+    spent = sorted((rates.product * products, shared, issued / 4, stored))
     each = (spent[-1] + 0.3 * spent[-2] + 0.1 * sum(spent[:2])) * (1 + 0.8 / made.warps)
-    bands = parts(images * made.bands(geometry), limits.multiprocessors)
+    bands = parts(images * made.bands(geometry), rates.multiprocessors)
     rounds = parts(bands * parts(made.items(geometry), TILE), made.warps) * made.warps
     inputs = geometry.channels * (made.band + geometry.kernel[0] - 1) * geometry.width
     outputs = geometry.filters * made.band * geometry.output_width
-    moved = bands * kind.number * (inputs + outputs) / _BYTES
+    moved = bands * kind.number * (inputs + outputs) / rates.moved
     computed = rounds * each + bands * (_BARRIERS if made.stages > 2 else 4 * _BARRIERS)
     return max(computed, moved) + 0.15 * min(computed, moved) + _LATENCY

@@ -16,8 +16,8 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.dense.image import split_tf32
-from sparsenn.backends.cuda.gemm.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind, parts_of
-from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind, parts_of
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import Array
 
 __all__ = ["SHAPES", "Plan", "Row", "Tile", "arranged", "clocks", "cut", "divisor", "fitting", "plan", "row_of"]
@@ -252,23 +252,23 @@ def divisor(number: int) -> tuple[np.uint32, np.int32]:
 
 
 @cache
-def plan(kind: Kind, geometry: Geometry, count: int, limits: Limits, tile: Tile | None = None) -> Plan | None:
+def plan(kind: Kind, geometry: Geometry, count: int, machine: Machine, tile: Tile | None = None) -> Plan | None:
     """Return the plan by which `count` images should take the least time, or that of a tile; None if none fits."""
     if tile is not None:
-        return fitting(kind, geometry, count, limits, tile)
-    found = min(_plans(kind, geometry, count, limits), key=lambda found: found[0], default=None)
+        return fitting(kind, geometry, count, machine, tile)
+    found = min(_plans(kind, geometry, count, machine), key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 
 
-def clocks(kind: Kind, geometry: Geometry, count: int, limits: Limits) -> float:
+def clocks(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> float:
     """Estimate the clocks of a multiprocessor for `count` images that are laid out; infinite where there is no plan."""
-    return min((found for found, _ in _plans(kind, geometry, count, limits)), default=inf)
+    return min((found for found, _ in _plans(kind, geometry, count, machine)), default=inf)
 
 
-def fitting(kind: Kind, geometry: Geometry, count: int, limits: Limits, tile: Tile) -> Plan | None:
+def fitting(kind: Kind, geometry: Geometry, count: int, machine: Machine, tile: Tile) -> Plan | None:
     """Return the plan of a tile; None if registers, shared memory or what numbers are counted in do not suffice."""
     made = cut(kind, geometry, count, tile)
-    room = min(limits.block_bytes, limits.multiprocessor_bytes // tile.blocks - RESERVED)
+    room = min(machine.block_bytes, machine.multiprocessor_bytes // tile.blocks - RESERVED)
     fits = made.shared_bytes <= room and made.band <= PLACES and made.places <= MOST_NUMBERS
     fits = fits and (tile.bands > 1 or made.chunks == 1) and tile.taps in (1, geometry.kernel[1])
     return made if fits and _enough_registers(kind, tile) else None
@@ -286,13 +286,13 @@ def cut(kind: Kind, geometry: Geometry, count: int, tile: Tile) -> Plan:
     return Plan(tile, row, band, chunks, down, tiles, shared)
 
 
-def _plans(kind: Kind, geometry: Geometry, count: int, limits: Limits) -> Iterator[tuple[float, Plan]]:
+def _plans(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> Iterator[tuple[float, Plan]]:
     slabs = sorted({1, geometry.kernel[1]})
     choices = product(SHAPES[kind], STEPS, STAGES, (1, 2), range(1, MOST_BANDS + 1), slabs)
     for shape, *numbers in choices:
-        made = fitting(kind, geometry, count, limits, Tile(*shape, *numbers))
+        made = fitting(kind, geometry, count, machine, Tile(*shape, *numbers))
         if made is not None:
-            yield _clocks(kind, geometry, made, limits), made
+            yield _clocks(kind, geometry, made, machine), made
 
 
 def _enough_registers(kind: Kind, tile: Tile) -> bool:
@@ -301,10 +301,10 @@ def _enough_registers(kind: Kind, tile: Tile) -> bool:
     return _pieces(kind) * tile.columns // 2 + OTHER_REGISTERS <= 512 // of_quarter // 8 * 8
 
 
-def _clocks(kind: Kind, geometry: Geometry, made: Plan, limits: Limits) -> float:
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, machine: Machine) -> float:
     tile = made.tile
     slabs = geometry.kernel[0] * geometry.kernel[1] // tile.taps  # of a chunk
-    rounds = parts_of(made.tiles, limits.multiprocessors)
+    rounds = parts_of(made.tiles, machine.multiprocessors)
     together = min(rounds, tile.blocks)
     groups = tile.down * tile.across * together  # of a multiprocessor
     products = tile.down * tile.across * tile.steps * tile.taps * kind.products

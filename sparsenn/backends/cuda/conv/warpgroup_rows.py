@@ -1,4 +1,4 @@
-"""The rung of conv2d to which rows of images go straight, past filters that stay, on compute capability 9.0.
+"""The kernel of conv2d to which rows of images go straight, past filters that stay, on compute capability 9.0.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 or float16 in row-major
 order, and returns the outputs, a new CuPy array (images, filters, output height, output width) of the same type. It
@@ -11,17 +11,21 @@ exceed that. Sums are float32. A launch gives the same bits every time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.contract import Tunable
+from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.implicit import ACTIVATIONS, Rung
+from sparsenn.backends.cuda.conv.implicit import ACTIVATIONS
+from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, why_not_here
+from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, GPU, why_no_warpgroups
 from sparsenn.backends.cuda.conv.warpgroup_plan import UNIT_BYTES, arranged
 from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
     COLUMNS,
@@ -30,41 +34,50 @@ from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
     SLOTS,
     Plan,
     Tile,
+    clocks,
     cut,
     plan,
 )
-from sparsenn.backends.cuda.gemm.tensor_tiles import HALF, built, parts_of
+from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.tiling import Limits, device_limits
+from sparsenn.backends.cuda.tensor_tiles import HALF, parts_of
+from sparsenn.backends.machine import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = [
     "PARAMETERS",
-    "PRECISIONS",
-    "RUNGS",
     "SOURCE",
+    "WARPGROUP_ROWS_HALF",
     "fits",
+    "kernel_defines",
     "launch_warpgroup_rows_half",
     "launch_with",
     "why_not_numbers",
 ]
 
-SOURCE = "conv2d/43_warpgroup_rows_half.cu"
+SOURCE = "conv2d/warpgroup_rows_half.cu"
+
+_PROGRAM = specialised(SOURCE, ARCHITECTURE, dynamic_shared=True, carveout=WHOLE)
+
+SHARE = 1.07
+"""Clocks taken for one that was estimated."""
 
 
-def fits(geometry: Geometry) -> str | None:
-    """Return why the kernel cannot run a convolution, on a device that has the instructions; None if it can."""
+def fits(machine: Machine, geometry: Geometry) -> str | None:
+    """Return why a machine cannot run a convolution with the kernel; None if it can."""
+    if reason := why_no_warpgroups(machine):
+        return reason
     if geometry.groups > 1 or geometry.stride != (1, 1):
         return f"stride {geometry.stride}, groups {geometry.groups}; the kernel is written for stride 1 and one group"
     if reason := why_too_large(geometry):
         return reason
-    if plan(geometry, 1, Limits()) is None:
+    if plan(geometry, 1, machine) is None:
         return (
             f"64 filters of {geometry.channels} x {geometry.kernel[0]} x {geometry.kernel[1]} weights, and the pixels "
-            f"that they see, do not fit into the {Limits().block_bytes >> 10} KiB of shared memory"
+            f"that they see, do not fit into the {machine.block_bytes >> 10} KiB of shared memory"
         )
     return None
 
@@ -76,11 +89,11 @@ def _at_a_time(geometry: Geometry, count: int) -> int:
     return parts_of(count, parts_of(count, max(1, MOST_LINES // lines)))
 
 
-def _kernel_defines(
+def kernel_defines(
     made: Plan, geometry: Geometry, aligned: bool, half_rows: bool, activation: int
-) -> tuple[tuple[str, int | str], ...]:
-    given = made.defines(geometry, aligned, half_rows) | {"ACTIVATION": ACTIVATIONS[activation]}
-    return tuple(sorted(given.items()))
+) -> dict[str, int | str]:
+    """Return what the kernel is compiled with; `aligned` and `half_rows` as for `Plan.defines`."""
+    return made.defines(geometry, aligned, half_rows) | {"ACTIVATION": ACTIVATIONS[activation]}
 
 
 @cache
@@ -88,11 +101,11 @@ def _prepared(
     geometry: Geometry, count: int, aligned: bool, half_rows: bool, activation: int, device: int, tile: Tile | None
 ) -> tuple[Any, Plan, tuple[np.int32 | np.uint32, ...]]:
     """Return what launches of one size have in common: the kernel, its plan, and the plan's numbers."""
-    made = plan(geometry, count, device_limits(device), tile)
+    made = plan(geometry, count, machine_of(device), tile)
     if made is None:
         raise UsageError(f"the device's shared memory has no room for {geometry}")
-    defines = _kernel_defines(made, geometry, aligned, half_rows, activation)
-    return built(SOURCE, "conv2d", defines, device, ARCHITECTURE), made, made.numbers(geometry, count)
+    defines = kernel_defines(made, geometry, aligned, half_rows, activation)
+    return _PROGRAM.kernel("conv2d", **defines), made, made.numbers(geometry, count)
 
 
 def launch_warpgroup_rows_half(layer: ConvLayer, images: Array) -> Array:
@@ -103,7 +116,7 @@ def launch_warpgroup_rows_half(layer: ConvLayer, images: Array) -> Array:
     ShapeError
         The images do not have the shape that the layer was uploaded for.
     UsageError
-        They are not of a type that the rung takes, or the kernel cannot run the convolution, or not on this device, or
+        They are not of a type that the kernel takes, or it cannot run the convolution, or not on this device, or
         a weight is beyond half precision.
     """
     return _run(layer, images)
@@ -112,7 +125,7 @@ def launch_warpgroup_rows_half(layer: ConvLayer, images: Array) -> Array:
 def _run(layer: ConvLayer, images: Array, tile: Tile | None = None) -> Array:
     check_half_range(layer)
     outputs = new_outputs(layer, images, (np.float32, np.float16))
-    refuse(why_not_here() or fits(layer.geometry))
+    refuse(fits(machine_of(layer.device), layer.geometry))
     count = images.shape[0]
     if count:
         most = _at_a_time(layer.geometry, count)
@@ -129,7 +142,7 @@ def _launch(layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) 
     kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device, tile)
     filters = kept(layer, ("warpgroup", HALF, made.steps), lambda: arranged(cupy(), HALF, made.steps, layer.weights))
     arguments = images, filters, layer.bias, outputs, layer.clip, *numbers
-    blocks = made.blocks(device_limits(layer.device))
+    blocks = made.blocks(machine_of(layer.device))
     launch("conv2d", kernel, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)
 
 
@@ -143,51 +156,42 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
 """What may be chosen instead of the plan's `Tile`."""
 
 
-def launch_with(numbers: Mapping[str, int]) -> Callable[[ConvLayer, Array], Array]:
+def launch_with(numbers: Mapping[str, int]) -> Launch:
     """Return the launch with a given tile; it raises, besides, if a convolution cannot be run with that."""
 
     def launch_tile(layer: ConvLayer, images: Array) -> Array:
-        refuse(why_not_numbers(numbers, layer.geometry, images.shape[0]))
+        refuse(_why_not_launched(numbers, layer, images))
         return _run(layer, images, Tile(**numbers))
 
     return launch_tile
 
 
-def why_not_numbers(numbers: Mapping[str, int], geometry: Geometry, count: int) -> str | None:
-    """Return why `count` images cannot be convolved with a given tile; None if they can."""
-    reason = fits(geometry)
-    if reason is None and plan(geometry, max(1, count), Limits(), Tile(**numbers)) is None:
+def why_not_numbers(numbers: Mapping[str, int], machine: Machine, geometry: Geometry, count: int) -> str | None:
+    """Return why a machine cannot convolve `count` images with a given tile; None if it can."""
+    reason = fits(machine, geometry)
+    if reason is None and plan(geometry, max(1, count), machine, Tile(**numbers)) is None:
         reason = "the tile takes more shared memory or registers than there are, or has too few slots for its filters"
     return reason
 
 
-RUNGS: tuple[Rung, ...] = (
-    (
-        "warpgroup_rows_half",
-        launch_warpgroup_rows_half,
-        "rows of images straight to warpgroups, past filters that stay, in half precision",
-    ),
+def _why_not_launched(numbers: Mapping[str, int], layer: ConvLayer, images: Array) -> str | None:
+    return why_not_numbers(numbers, machine_of(layer.device), layer.geometry, images.shape[0])
+
+
+def _seconds(machine: Machine, geometry: Geometry) -> float:
+    return SHARE * clocks(geometry, IMAGES, machine) / machine.clock
+
+
+WARPGROUP_ROWS_HALF = convolution(
+    "warpgroup_rows_half",
+    launch_warpgroup_rows_half,
+    "rows of images straight to warpgroups, past filters that stay, in half precision",
+    fits,
+    needs=("stride 1, one group", "64 filters that fit into shared memory"),
+    gpu=GPU,
+    auto=True,
+    seconds=_seconds,
+    precision=HALF.name,
+    half_rows=True,
+    tunable=Tunable(PARAMETERS, launch_with, sizes=conv2d_sizes, fits=_why_not_launched),
 )
-"""Name, launch and summary."""
-
-PRECISIONS = {"warpgroup_rows_half": HALF.name}
-"""What it multiplies; it adds in float32."""
-
-
-def _declare() -> None:
-    """Declare builds for the test-suite."""
-    same = Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1))
-    cases = (
-        (same, Tile(224, 2, 5), True),
-        (same, Tile(256, 1, 3), True),
-        (same, Tile(224, 2, 4), False),
-        (same, Tile(192, 2, 5), False),
-        (Geometry(3, 50, 161, 64, (3, 5)), Tile(160, 2, 8), False),
-        *((Geometry(20, 9, columns, 64, (3, 3)), Tile(columns, 2, 6), True) for columns in COLUMNS if columns <= 128),
-    )
-    for number, (geometry, tile, half_rows) in enumerate(cases):
-        defines = _kernel_defines(cut(geometry, 2, tile), geometry, number % 3 < 2, half_rows, number % 3)
-        program(SOURCE, ARCHITECTURE, **{name: (value,) for name, value in defines})
-
-
-_declare()

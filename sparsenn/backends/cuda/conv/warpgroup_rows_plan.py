@@ -1,6 +1,6 @@
 """How a convolution is cut for the kernel to which rows of images go straight, past filters that stay.
 
-The kernel is `kernels/conv2d/43_warpgroup_rows_half.cu`; what its numbers mean is said there.
+The kernel is `kernels/conv2d/warpgroup_rows_half.cu`; what its numbers mean is said there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from math import gcd, inf
 
 import numpy as np
 
+from sparsenn.backends.cuda.conv.estimates import bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.warpgroup_plan import (
     BARRIER_BYTES,
@@ -22,8 +23,8 @@ from sparsenn.backends.cuda.conv.warpgroup_plan import (
     UNIT_BYTES,
     divisor,
 )
-from sparsenn.backends.cuda.gemm.tensor_tiles import parts_of
-from sparsenn.backends.cuda.sparse.tiling import WARP, Limits
+from sparsenn.backends.cuda.tensor_tiles import parts_of
+from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["COLUMNS", "GROUPS", "MOST_LINES", "SLOTS", "Plan", "Tile", "clocks", "cut", "fitting", "plan"]
 
@@ -52,7 +53,8 @@ REGISTERS = 512
 """Of each lane of a quarter of a multiprocessor, which its warps share."""
 
 SHARED_BYTES, MEMORY_BYTES = 109.0, 13.0
-"""That come to a multiprocessor in a clock: from its shared memory while it is written to, and from and to memory."""
+"""That come to a multiprocessor in a clock: from its shared memory while it is written to, and from and to an H200's
+memory."""
 
 LINE, PLACE, STORED, BLOCK = 770.0, 4.0, 5.0, 6000.0
 """Clocks of a line besides its products, of each of its outputs, of storing one during which nothing else is done, and
@@ -109,9 +111,9 @@ class Plan:
     tiles_down: int
     shared_bytes: int
 
-    def blocks(self, limits: Limits) -> int:
+    def blocks(self, machine: Machine) -> int:
         """Return how many blocks share the lines: about one a multiprocessor."""
-        spans = max(1, limits.multiprocessors // self.tiles_down)
+        spans = max(1, machine.multiprocessors // self.tiles_down)
         return self.tiles_down * min(spans, self.all_lines)
 
     def defines(self, geometry: Geometry, aligned: bool, half_rows: bool) -> dict[str, int | str]:
@@ -147,29 +149,29 @@ class Plan:
 
 
 @cache
-def plan(geometry: Geometry, count: int, limits: Limits, tile: Tile | None = None) -> Plan | None:
+def plan(geometry: Geometry, count: int, machine: Machine, tile: Tile | None = None) -> Plan | None:
     """Return the plan by which `count` images should take the least time, or that of a tile; None if none fits."""
     if tile is not None:
-        return fitting(geometry, count, limits, tile)
-    found = min(_plans(geometry, count, limits), key=lambda found: found[0], default=None)
+        return fitting(geometry, count, machine, tile)
+    found = min(_plans(geometry, count, machine), key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 
 
-def clocks(geometry: Geometry, count: int, limits: Limits) -> float:
+def clocks(geometry: Geometry, count: int, machine: Machine) -> float:
     """Estimate the clocks of a multiprocessor for `count` images of float32; infinite where there is no plan."""
     pixels, outputs = geometry.height * geometry.width, geometry.output_height * geometry.output_width
     numbers = count * (geometry.channels * pixels + geometry.filters * outputs)
-    moved = 4 * numbers / (MEMORY_BYTES * limits.multiprocessors)
-    return BLOCK + max(moved, min((found for found, _ in _plans(geometry, count, limits)), default=inf))
+    moved = 4 * numbers / (bytes_a_clock(machine, MEMORY_BYTES) * machine.multiprocessors)
+    return BLOCK + max(moved, min((found for found, _ in _plans(geometry, count, machine)), default=inf))
 
 
-def fitting(geometry: Geometry, count: int, limits: Limits, tile: Tile) -> Plan | None:
+def fitting(geometry: Geometry, count: int, machine: Machine, tile: Tile) -> Plan | None:
     """Return the plan of a tile; None if registers, shared memory or what numbers are counted in do not suffice."""
     made = cut(geometry, count, tile)
     fits = tile.columns // 2 + OTHER_REGISTERS <= tile.registers
     down, across = _reach(geometry)
     fits = fits and across <= tile.columns // EIGHTHS and tile.slots >= down + tile.groups and made.lines <= MOST_LINES
-    fits = fits and made.all_lines <= MOST_LINES and made.shared_bytes <= limits.block_bytes
+    fits = fits and made.all_lines <= MOST_LINES and made.shared_bytes <= machine.block_bytes
     return made if fits else None
 
 
@@ -197,20 +199,20 @@ def _line_bytes(steps: int, columns: int, across: int) -> int:
     return steps * (STEP_CHANNELS // UNIT_CHANNELS) * (columns // EIGHTHS + across) * EIGHTHS * UNIT_BYTES
 
 
-def _plans(geometry: Geometry, count: int, limits: Limits) -> Iterator[tuple[float, Plan]]:
+def _plans(geometry: Geometry, count: int, machine: Machine) -> Iterator[tuple[float, Plan]]:
     least = _reach(geometry)[0] + 1
     for columns, groups, slots in product(COLUMNS, GROUPS, range(max(SLOTS, least + 1), least - 1, -1)):
-        made = fitting(geometry, count, limits, Tile(columns, groups, slots))
+        made = fitting(geometry, count, machine, Tile(columns, groups, slots))
         if made is not None:
-            yield _clocks(geometry, made, limits), made
+            yield _clocks(geometry, made, machine), made
 
 
-def _clocks(geometry: Geometry, made: Plan, limits: Limits) -> float:
+def _clocks(geometry: Geometry, made: Plan, machine: Machine) -> float:
     columns = made.tile.columns
     products = geometry.kernel[0] * geometry.kernel[1] * made.steps
     multiplied = products * max(columns / 2, STEP_BYTES * (ROWS + columns) / SHARED_BYTES)
     alone = STORED if made.tile.groups == 1 else 0.0
     line = LINE + multiplied + (PLACE + alone) * columns
-    spans = made.blocks(limits) // made.tiles_down
-    rounds = parts_of(made.tiles_down, limits.multiprocessors) * parts_of(made.all_lines, spans)
+    spans = made.blocks(machine) // made.tiles_down
+    rounds = parts_of(made.tiles_down, machine.multiprocessors) * parts_of(made.all_lines, spans)
     return (rounds + _reach(geometry)[0]) * line

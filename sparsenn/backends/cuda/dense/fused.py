@@ -1,9 +1,9 @@
-"""The rungs of mlp that run any narrow stack in one kernel: rows are read once, outputs written once.
+"""The kernels of mlp that run any narrow stack at once: rows are read once, outputs written once.
 
 A launch takes a stack of dense layers and features, a CuPy array (rows, inputs) of float32 in row-major order, and
 returns the outputs, a new CuPy array (rows, outputs) of float32. It queues its work on the current stream and does not
 wait for it, but for the first launch of a stack, which compiles a kernel for its widths and lays its weights out.
-`launch_tensor_half` takes features of float16 too, and then returns float16.
+`tensor_half` takes features of float16 too, and then returns float16.
 
 What a number may be off by: `fused_fma` and `tensor_float32` keep float32's precision, infinities and NaN included,
 but denormal numbers count as zero. `tensor_tf32` rounds what it multiplies to 11 bits. So does `tensor_half`, whose
@@ -12,7 +12,7 @@ inputs and intermediates become infinite beyond 65,504; weights must not exceed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -24,6 +24,7 @@ from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
+    SPLIT_PRODUCTS,
     TF32,
     Kind,
     fma_floats,
@@ -31,34 +32,34 @@ from sparsenn.backends.cuda.dense.image import (
     image,
     tiles_of,
 )
-from sparsenn.backends.cuda.dense.stack import DenseStack
+from sparsenn.backends.cuda.dense.kernel import dense_kernel
+from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
+from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import cupy, module, program
+from sparsenn.backends.cuda.loader import Program, specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.tiling import WARP, Limits, device_limits
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.backends.machine import H200, WARP, Machine
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
 __all__ = [
-    "PRECISIONS",
-    "RUNGS",
+    "FUSED_FMA",
+    "KERNELS",
+    "TENSOR_FLOAT32",
+    "TENSOR_HALF",
+    "TENSOR_TF32",
     "WIDEST",
     "Plan",
-    "Rung",
+    "blocks_at_once",
     "fits",
+    "fma_defines",
     "fma_seconds",
-    "launch_fused_fma",
-    "launch_tensor_float32",
-    "launch_tensor_half",
-    "launch_tensor_tf32",
+    "network_defines",
     "plan",
     "rows_of_block",
     "tensor_float32_seconds",
 ]
-
-Launch = Callable[[DenseStack, Array], Array]
-Rung = tuple[str, Launch, str]
 
 WIDEST = 256
 """Most inputs or outputs of a layer."""
@@ -89,11 +90,15 @@ RELU, RELU_CLIPPED = 0, 4
 # ---- Which networks, and how they are cut -----------------------------------------------------------------------
 
 
-def fits(stack: DenseStack) -> str | None:
-    """Return why the kernels cannot run a stack; None if they can: inputs and outputs of all layers up to `WIDEST`."""
-    if max(stack.widths) <= WIDEST:
-        return None
-    return f"a layer has {max(stack.widths):,} inputs or outputs; the fused kernels take up to {WIDEST}"
+def fits(machine: Machine, shape: StackShape) -> str | None:
+    """Return why the kernels cannot run a stack; None if they can: inputs and outputs of all layers up to `WIDEST`.
+
+    Every GPU that there are kernels for has the shared memory that those take.
+    """
+    widest = max(shape.widths)
+    return (
+        None if widest <= WIDEST else f"a layer has {widest:,} inputs or outputs; the fused kernels take up to {WIDEST}"
+    )
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,17 @@ class Plan:
     shared_bytes: int
     tiles: int
 
+    def defines(self) -> dict[str, int | str]:
+        """Return what of this the kernel is compiled for."""
+        return {
+            "ROW_TILES": self.row_tiles,
+            "WARPS": self.most_warps,
+            "STAGED": int(self.staged),
+            "WIDE": int(self.wide),
+        }
 
-def plan(kind: Kind, widths: tuple[int, ...], rows: int, limits: Limits) -> Plan:
+
+def plan(kind: Kind, widths: tuple[int, ...], rows: int, machine: Machine) -> Plan:
     """Choose how a network of given widths is run on so many rows.
 
     With few rows, tiles are small and blocks have few warps, so that all multiprocessors have something to do.
@@ -130,26 +144,26 @@ def plan(kind: Kind, widths: tuple[int, ...], rows: int, limits: Limits) -> Plan
     held = -(-vectors // 16) * 16 + kind.weight_bytes * sum(before * after for before, after in pairwise(sizes))
     scratch = kind.scratch * max(widths)
     own = scratch + 256 * kind.registers * max(sizes)
-    wide = max(widths) > IN_REGISTERS or held + kind.warps * scratch > limits.block_bytes
-    staged = not wide or held + LEAST_WARPS * own <= limits.block_bytes
-    most = min(kind.warps, (limits.block_bytes - held * staged) // own) if wide else kind.warps
+    wide = max(widths) > IN_REGISTERS or held + kind.warps * scratch > machine.block_bytes
+    staged = not wide or held + LEAST_WARPS * own <= machine.block_bytes
+    most = min(kind.warps, (machine.block_bytes - held * staged) // own) if wide else kind.warps
     together = max(before + after for before, after in pairwise(sizes))
-    many = not wide and together <= TWO_ROW_TILES and rows > 32 * most * limits.multiprocessors
+    many = not wide and together <= TWO_ROW_TILES and rows > 32 * most * machine.multiprocessors
     row_tiles = kind.row_tiles if many else 1
     tiles = -(-rows // (16 * row_tiles))
-    warps = max(1, min(most, -(-tiles // limits.multiprocessors)))
+    warps = max(1, min(most, -(-tiles // machine.multiprocessors)))
     shared = held * staged + warps * (own if wide else scratch)
     return Plan(row_tiles, kind.warps, warps, staged, wide, shared, tiles)
 
 
-def rows_of_block(widths: tuple[int, ...], rows: int, limits: Limits) -> tuple[int, bool, int]:
+def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple[int, bool, int]:
     """Return the rows of a block of fused_fma, whether weights are staged, and its bytes of shared memory.
 
     Two blocks should find room on a multiprocessor, and each should find work.
     """
     held = 4 * fma_floats(widths)
-    room = limits.multiprocessor_bytes // 2 - 1024
-    enough = [size for size in FMA_ROWS if -(-rows // size) >= 2 * limits.multiprocessors] or [FMA_ROWS[-1]]
+    room = machine.multiprocessor_bytes // 2 - 1024
+    enough = [size for size in FMA_ROWS if -(-rows // size) >= 2 * machine.multiprocessors] or [FMA_ROWS[-1]]
     for size in enough:
         both = 8 * max(widths) * (size + 4)
         if held + both <= room:
@@ -159,34 +173,47 @@ def rows_of_block(widths: tuple[int, ...], rows: int, limits: Limits) -> tuple[i
     return size, False, 8 * max(widths) * (size + 4)
 
 
-def fma_seconds(layers: Sequence[Linear], rows: int) -> float:
+def fma_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     """Estimate what fused_fma takes for so many rows."""
-    return rows * sum(layer.edges for layer in layers) / FMA_RATE
+    return _seconds(FMA_RATE * _part_of_h200(machine, "float32"), layers, rows)
 
 
-def tensor_float32_seconds(layers: Sequence[Linear], rows: int) -> float:
+def tensor_float32_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     """Estimate what tensor_float32 takes for so many rows: rows in shared memory cost it its lead over fused_fma."""
     widths = (layers[0].inputs, *(layer.outputs for layer in layers))
-    rate = WIDE_TENSOR_FLOAT32_RATE if plan(FLOAT32, widths, rows, Limits()).wide else TENSOR_FLOAT32_RATE
+    rate = WIDE_TENSOR_FLOAT32_RATE if plan(FLOAT32, widths, rows, machine).wide else TENSOR_FLOAT32_RATE
+    return _seconds(rate * _part_of_h200(machine, "tf32"), layers, rows)
+
+
+def _part_of_h200(machine: Machine, precision: str) -> float:
+    """Return the rate of a machine's multiply-adds, in parts of that of the one that rates were measured on."""
+    return machine.multiply_adds(precision) / H200.multiply_adds(precision)
+
+
+def _seconds(rate: float, layers: Sequence[Linear], rows: int) -> float:
     return rows * sum(layer.edges for layer in layers) / rate
 
 
 # ---- Launching -----------------------------------------------------------------------------------------------------
 
 
-@cache
-def _kernel(source: str, defines: tuple[tuple[str, int | str], ...], device: int) -> Any:
-    kernel = module(source, dict(defines)).get_function("mlp")
-    kernel.max_dynamic_shared_size_bytes = device_limits(device).block_bytes
-    return kernel
+_FMA = specialised("mlp/fused_fma.cu", dynamic_shared=True)
+_TENSOR: Mapping[str, Program] = {
+    kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, TF32, HALF)
+}
 
 
 @cache
-def _blocks_at_once(kernel: Any, threads: int, shared: int, device: int) -> int:
+def blocks_at_once(kernel: Any, threads: int, shared: int, device: int) -> int:
     """Return how many blocks a multiprocessor has at a time.
 
     Registers are given to warps in units of 256, and the system takes 1 KiB of shared memory of each block (CUDA C++
     Programming Guide, compute capabilities 8.0 and 9.0).
+
+    Parameters
+    ----------
+    threads : of a block, whole warps.
+    shared : bytes of shared memory of a block, besides those that the kernel's code names.
     """
     found = cupy().cuda.runtime.getDeviceProperties(device)
     registers = -(-WARP * kernel.num_regs // 256) * 256 * (threads // WARP)
@@ -198,28 +225,24 @@ def _blocks_at_once(kernel: Any, threads: int, shared: int, device: int) -> int:
     return max(1, int(min(limits)))
 
 
-def _network(widths: tuple[int, ...], activations: tuple[int, ...]) -> dict[str, int | str]:
+def network_defines(widths: Sequence[int], activations: Sequence[int]) -> dict[str, int | str]:
+    """Return what kernels are compiled for of a network; activations as they know them."""
     return {"WIDTHS": ",".join(map(str, widths)), "ACTIVATIONS": ",".join(map(str, activations))}
 
 
-def _activations(stack: DenseStack) -> tuple[int, ...]:
-    codes = ((int(layer.activation), bool(np.isfinite(layer.clip))) for layer in stack.layers)
-    return tuple(RELU_CLIPPED if code == RELU and clipped else code for code, clipped in codes)
+def fma_defines(rows: int, staged: bool) -> dict[str, int | str]:
+    """Return what fused_fma is compiled for besides: rows of a block, and whether weights are staged."""
+    return {"ROWS": rows, "THREADS": FMA_THREADS, "STAGED": int(staged)}
 
 
-def _defines(stack: DenseStack, features: Array, **others: int | str) -> tuple[tuple[str, int | str], ...]:
+def _defines(stack: DenseStack, features: Array) -> dict[str, int | str]:
     pointer: Any = features.data
     vector = features.shape[1] % 4 == 0 and pointer.ptr % (4 * features.itemsize) == 0
-    every = {**_network(stack.widths, _activations(stack)), "VECTOR": int(vector), **others}
-    return tuple(sorted(every.items()))
+    codes = (RELU_CLIPPED if code == (RELU, True) else code[0] for code in stack.shape.activations)
+    return {**network_defines(stack.widths, tuple(codes)), "VECTOR": int(vector)}
 
 
-def _check(stack: DenseStack, features: Array, types: tuple[Any, ...]) -> None:
-    reason = fits(stack)
-    if reason is not None:
-        raise UsageError(reason)
-    if features.ndim != 2 or features.shape[1] != stack.widths[0]:
-        raise ShapeError(f"the features have shape {features.shape}; the first layer takes (rows, {stack.widths[0]})")
+def _check(features: Array, types: tuple[Any, ...]) -> None:
     if features.dtype not in types or not features.flags.c_contiguous:
         names = " or ".join(np.dtype(kind).name for kind in types)
         raise UsageError(f"the features are {features.dtype}, strides {features.strides}; give {names} in row order")
@@ -231,14 +254,12 @@ def _run(kind: Kind, stack: DenseStack, features: Array, **others: int | str) ->
     outputs: Array = cp.empty((rows, stack.widths[-1]), features.dtype)
     if not rows:
         return outputs
-    limits = device_limits(stack.device)
-    chosen = plan(kind, stack.widths, rows, limits)
-    shape = {"ROW_TILES": chosen.row_tiles, "WARPS": chosen.most_warps}
-    room = {"STAGED": int(chosen.staged), "WIDE": int(chosen.wide)}
-    kernel = _kernel(kind.source, _defines(stack, features, **shape, **room, **others), stack.device)
+    machine = machine_of(stack.device)
+    chosen = plan(kind, stack.widths, rows, machine)
+    kernel = _TENSOR[kind.source].kernel("mlp", **_defines(stack, features), **chosen.defines(), **others)
     threads = WARP * chosen.warps
-    at_once = limits.multiprocessors * _blocks_at_once(kernel, threads, chosen.shared_bytes, stack.device)
-    blocks = min(chosen.tiles, max(limits.multiprocessors, min(at_once, -(-chosen.tiles // chosen.warps))))
+    at_once = machine.multiprocessors * blocks_at_once(kernel, threads, chosen.shared_bytes, stack.device)
+    blocks = min(chosen.tiles, max(machine.multiprocessors, min(at_once, -(-chosen.tiles // chosen.warps))))
     images = [kept(stack, kind.source, lambda: image(cp, kind, stack.layers))]
     if kind is FLOAT32:
         images.append(kept(stack, "plain", lambda: cp.concatenate([layer.weights.ravel() for layer in stack.layers])))
@@ -247,54 +268,49 @@ def _run(kind: Kind, stack: DenseStack, features: Array, **others: int | str) ->
     return outputs
 
 
-def launch_fused_fma(stack: DenseStack, features: Array) -> Array:
+def _launch_fused_fma(stack: DenseStack, features: Array) -> Array:
     """Run a stack in one kernel of ordinary float32 multiply-adds.
 
     Raises
     ------
     UsageError
-        A layer is wider than `WIDEST`, or the features are no row-major float32 array.
-    ShapeError
-        The features do not have the first layer's width.
+        The features are no row-major float32 array.
     """
-    _check(stack, features, (np.float32,))
+    _check(features, (np.float32,))
     cp = cupy()
     rows = features.shape[0]
     outputs: Array = cp.empty((rows, stack.widths[-1]), np.float32)
-    limits = device_limits(stack.device)
-    size, staged, shared = rows_of_block(stack.widths, rows, limits)
-    others = {"ROWS": size, "THREADS": FMA_THREADS, "STAGED": int(staged)}
-    kernel = _kernel("mlp/20_fused_fma.cu", _defines(stack, features, **others), stack.device)
+    machine = machine_of(stack.device)
+    size, staged, shared = rows_of_block(stack.widths, rows, machine)
+    kernel = _FMA.kernel("mlp", **_defines(stack, features), **fma_defines(size, staged))
     laid_out = kept(stack, "fused_fma", lambda: fma_image(cp, stack.layers))
-    blocks = min(-(-rows // size), limits.multiprocessors * _blocks_at_once(kernel, FMA_THREADS, shared, stack.device))
+    blocks = min(-(-rows // size), machine.multiprocessors * blocks_at_once(kernel, FMA_THREADS, shared, stack.device))
     arguments = features, outputs, laid_out, np.int64(rows)
     launch("mlp", kernel, (blocks,), (FMA_THREADS,), *arguments, shared_bytes=shared)
     return outputs
 
 
-def launch_tensor_float32(stack: DenseStack, features: Array) -> Array:
-    """Run a stack in one kernel on the tensor cores, to float32's precision; errors as `launch_fused_fma`."""
-    _check(stack, features, (np.float32,))
+def _launch_tensor_float32(stack: DenseStack, features: Array) -> Array:
+    """Run a stack in one kernel on the tensor cores, to float32's precision; errors as `_launch_fused_fma`."""
+    _check(features, (np.float32,))
     return _run(FLOAT32, stack, features)
 
 
-def launch_tensor_tf32(stack: DenseStack, features: Array) -> Array:
-    """Run a stack in one kernel on the tensor cores in TF32; errors as `launch_fused_fma`."""
-    _check(stack, features, (np.float32,))
+def _launch_tensor_tf32(stack: DenseStack, features: Array) -> Array:
+    """Run a stack in one kernel on the tensor cores in TF32; errors as `_launch_fused_fma`."""
+    _check(features, (np.float32,))
     return _run(TF32, stack, features)
 
 
-def launch_tensor_half(stack: DenseStack, features: Array) -> Array:
+def _launch_tensor_half(stack: DenseStack, features: Array) -> Array:
     """Run a stack in one kernel on the tensor cores in half precision; features and outputs float32, or both float16.
 
     Raises
     ------
     UsageError
-        As `launch_fused_fma`; or a weight is beyond half precision.
-    ShapeError
-        The features do not have the first layer's width.
+        As `_launch_fused_fma`; or a weight is beyond half precision.
     """
-    _check(stack, features, (np.float32, np.float16))
+    _check(features, (np.float32, np.float16))
     kept(stack, "within half precision", lambda: _within_range(stack))
     if features.dtype == np.float16:
         return _run(HALF_ROWS, stack, features, INPUT="half_bits")
@@ -313,40 +329,45 @@ def _within_range(stack: DenseStack) -> Array:
     return stack.layers[0].bias
 
 
-RUNGS: tuple[Rung, ...] = (
-    ("fused_fma", launch_fused_fma, "any widths up to 256 in one kernel, squares of sums in registers"),
-    ("tensor_float32", launch_tensor_float32, "tensor cores, each number split into two of TF32, rows in registers"),
-    ("tensor_tf32", launch_tensor_tf32, "tensor cores in TF32, rows in registers from layer to layer"),
-    ("tensor_half", launch_tensor_half, "tensor cores in half precision, sums in float32"),
+_NARROW = (f"layers up to {WIDEST} wide",)
+
+TENSOR_FLOAT32 = dense_kernel(
+    "tensor_float32",
+    _launch_tensor_float32,
+    "tensor cores, each number split into two of TF32, rows in registers",
+    fits,
+    needs=_NARROW,
+    auto=True,
+    seconds=tensor_float32_seconds,
+    tf32_products=SPLIT_PRODUCTS,
 )
-"""Name, launch and summary, in the ladder's order."""
-
-PRECISIONS = {"fused_fma": "float32", "tensor_float32": "float32", "tensor_tf32": "tf32", "tensor_half": "fp16"}
-"""What each rung multiplies; it adds in float32."""
-
-
-# ---- What the test-suite compiles -------------------------------------------------------------------------------
-
-
-def _declare(widths: tuple[int, ...], activations: tuple[int, ...]) -> None:
-    """Declare the builds that a network leads to on few and on many rows."""
-    shared = {name: (value,) for name, value in _network(widths, activations).items()}
-    shared["VECTOR"] = (int(widths[0] % 4 == 0),)
-    for rows in (1, 1 << 22):
-        size, staged, _ = rows_of_block(widths, rows, Limits())
-        fma = {"ROWS": (size,), "THREADS": (FMA_THREADS,), "STAGED": (int(staged),)}
-        program("mlp/20_fused_fma.cu", **shared, **fma)
-        for kind in (FLOAT32, TF32, HALF, HALF_ROWS):
-            chosen = plan(kind, widths, rows, Limits())
-            shape = {"ROW_TILES": (chosen.row_tiles,), "WARPS": (chosen.most_warps,)}
-            room = {"STAGED": (int(chosen.staged),), "WIDE": (int(chosen.wide),)}
-            half = {"INPUT": ("half_bits" if kind is HALF_ROWS else "float",)} if kind.source == HALF.source else {}
-            program(kind.source, **shared, **shape, **room, **half)
-
-
-_declare((72, 64, 64, 4), (0, 0, 3))
-_declare((10, 16, 1), (4, 1))
-_declare((3, 5, 2), (2, 3))
-_declare((128, 128, 128, 10), (0, 0, 3))
-_declare((129, 200, 7), (0, 1))
-_declare((256, 256, 256, 10), (0, 4, 3))
+FUSED_FMA = dense_kernel(
+    "fused_fma",
+    _launch_fused_fma,
+    "any widths up to 256 in one kernel, squares of sums in registers",
+    fits,
+    needs=_NARROW,
+    auto=True,
+    seconds=fma_seconds,
+)
+TENSOR_TF32 = dense_kernel(
+    "tensor_tf32",
+    _launch_tensor_tf32,
+    "tensor cores in TF32, rows in registers from layer to layer",
+    fits,
+    needs=_NARROW,
+    auto=True,
+    precision="tf32",
+)
+TENSOR_HALF = dense_kernel(
+    "tensor_half",
+    _launch_tensor_half,
+    "tensor cores in half precision, sums in float32",
+    fits,
+    needs=_NARROW,
+    auto=True,
+    precision="fp16",
+    half_rows=True,
+)
+KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_TF32, TENSOR_HALF)
+"""In the order in which `auto` prefers them; estimates have the last word on the first two."""

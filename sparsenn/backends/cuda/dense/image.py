@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.dense.stack import DenseLayer
-from sparsenn.backends.cuda.sparse.tiling import WARP
+from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 
 __all__ = [
@@ -54,10 +54,10 @@ class Kind:
     row_tiles: int = 2
 
 
-FLOAT32 = Kind("mlp/21_tensor_float32.cu", 4, 512, 8, scratch=8, row_tiles=1)
-TF32 = Kind("mlp/22_tensor_tf32.cu", 4, 256, 8)
-HALF = Kind("mlp/23_tensor_half.cu", 2, 128, 8)
-HALF_ROWS = Kind("mlp/23_tensor_half.cu", 2, 128, 12)
+FLOAT32 = Kind("mlp/tensor_float32.cu", 4, 512, 8, scratch=8, row_tiles=1)
+TF32 = Kind("mlp/tensor_tf32.cu", 4, 256, 8)
+HALF = Kind("mlp/tensor_half.cu", 2, 128, 8)
+HALF_ROWS = Kind("mlp/tensor_half.cu", 2, 128, 12)
 """HALF with features of half precision: rows that wait for their turn take half the registers."""
 
 

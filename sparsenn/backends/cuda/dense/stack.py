@@ -4,15 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["DenseLayer", "DenseStack", "upload_dense"]
+__all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense"]
+
+
+@dataclass(frozen=True)
+class StackShape:
+    """What a kernel for consecutive dense layers is chosen by, and compiled for.
+
+    Parameters
+    ----------
+    widths : inputs of the first layer, then outputs of each.
+    activations : of each layer its activation's code in `kernels/common.cuh`, and whether there is a clip.
+    """
+
+    widths: tuple[int, ...]
+    activations: tuple[tuple[int, bool], ...]
+
+
+def shape_of(layers: Sequence[Linear]) -> StackShape:
+    """Return the shape of layers that need not be on a device.
+
+    Raises
+    ------
+    UsageError
+        A layer has an activation that the kernels do not know.
+    """
+    codes = (activation_code(layer, number) for number, layer in enumerate(layers, start=1))
+    return StackShape((layers[0].inputs, *(layer.outputs for layer in layers)), tuple(_coded(*code) for code in codes))
+
+
+def _coded(activation: np.int32, clip: np.float32) -> tuple[int, bool]:
+    return int(activation), bool(np.isfinite(clip))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +80,16 @@ class DenseStack:
     device: int
     layers: tuple[DenseLayer, ...]
 
+    @cached_property
+    def shape(self) -> StackShape:
+        """Widths and activations."""
+        widths = self.layers[0].inputs, *(layer.outputs for layer in self.layers)
+        return StackShape(widths, tuple(_coded(layer.activation, layer.clip) for layer in self.layers))
+
     @property
     def widths(self) -> tuple[int, ...]:
         """Inputs of the first layer, then outputs of each."""
-        return (self.layers[0].inputs, *(layer.outputs for layer in self.layers))
+        return self.shape.widths
 
 
 def upload_dense(

@@ -1,5 +1,11 @@
-"""Sparse layers on the GPU: the rungs of spmspm, conversions, and the resident engine."""
+"""Sparse layers on the GPU: the kernels of spmspm that `auto` takes, and what brings rows into their forms."""
 
+from sparsenn.backends.cuda.sparse.chunks import CHUNKS
+from sparsenn.backends.cuda.sparse.resident import RESIDENT
 from sparsenn.backends.cuda.sparse.stack import Stack, prepared_bytes, upload
+from sparsenn.backends.registry import register
 
 __all__ = ["Stack", "prepared_bytes", "upload"]
+
+for kernel in (RESIDENT, CHUNKS):  # in the order in which `auto` prefers them
+    register(kernel)

@@ -1,6 +1,6 @@
 """Stages of the resident engine whose rows are many: all their layers in one launch, as `gather_chunks` computes one.
 
-The kernels are in `kernels/engine/06_chunk_layers.cu`. Features lie in tiles while a stage lasts, and are rows again
+The kernels are in `sparse/chunk_layers.cu`. Features lie in tiles while a stage lasts, and are rows again
 between stages, so that rows can be dropped and grouped there.
 """
 
@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy, program
-from sparsenn.backends.cuda.sparse.chunks import ChunkedWeights, chunk_weights
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.tiling import (
     BLOCKS,
     MOST_STAGES,
-    WARP,
     BlockShape,
-    Limits,
     Tiling,
-    device_limits,
     estimated_clocks,
+    room,
     tilings,
 )
+from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 
@@ -37,10 +36,7 @@ WAVE_BYTES = 24 << 20
 _SHAPES = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64)
 """Counting takes registers, too: more sums would spill before compute capability 9.0."""
 
-_PROGRAMS = {
-    block: program("engine/06_chunk_layers.cu", **{name: (value,) for name, value in block.defines.items()})
-    for block in _SHAPES
-}
+_PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in _SHAPES}
 
 _CHUNKED = np.dtype([("records", "u8"), ("starts", "u8"), ("slots", "u8"), ("groups", "i4"), ("unused", "i4")])
 _BUFFERS = np.dtype(
@@ -74,9 +70,6 @@ class StageTiles:
         return sum(weights.nbytes for weights in self.weights)
 
 
-_laid_out: WeakKeyDictionary[PackedNetwork, dict[tuple[int, int, int], StageTiles]] = WeakKeyDictionary()
-
-
 def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: int) -> tuple[StageTiles, ...]:
     """Return stages laid out for the current device, kept for later calls with about as many rows.
 
@@ -85,23 +78,23 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
     ranges : first and last layer of each stage.
     rows : at most, of any stage.
     """
-    limits = device_limits(cupy().cuda.runtime.getDevice())
-    kept = _laid_out.setdefault(network, {})
-    magnitude = max(1, rows).bit_length()
-    for first, last in ranges:
-        if (first, last, magnitude) not in kept:
-            kept[first, last, magnitude] = _lay_out(network.layers[first:last], rows, limits)
-    return tuple(kept[first, last, magnitude] for first, last in ranges)
+    machine, magnitude = current_machine(), max(1, rows).bit_length()
+
+    def stage(first: int, last: int) -> StageTiles:
+        name = ("stage in chunks", first, last, magnitude)
+        return kept(network, name, lambda: _lay_out(network.layers[first:last], rows, machine))
+
+    return tuple(stage(first, last) for first, last in ranges)
 
 
-def _lay_out(layers: Sequence[DeviceLayer], rows: int, limits: Limits) -> StageTiles:
+def _lay_out(layers: Sequence[DeviceLayer], rows: int, machine: Machine) -> StageTiles:
     """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
     block, groups, chunk = min(
-        (_shape_for(layers, rows, block, limits) for block in _SHAPES), key=lambda found: found[0]
+        (_shape_for(layers, rows, block, machine) for block in _SHAPES), key=lambda found: found[0]
     )[1:]
     while True:  # records that turn out too long are cut shorter, and then those of all layers
         weights = [
-            chunk_weights(layer.weights, layer.bias, Tiling(block, count, chunk), limits)
+            chunk_weights(layer.weights, layer.bias, Tiling(block, count, chunk), machine)
             for layer, count in zip(layers, groups, strict=True)
         ]
         shortest = min(found.tiling.chunk for found in weights)
@@ -109,23 +102,23 @@ def _lay_out(layers: Sequence[DeviceLayer], rows: int, limits: Limits) -> StageT
             break
         chunk = shortest
     stage_bytes = max(found.stage_bytes for found in weights)
-    stages = min(MOST_STAGES, limits.room(block) // stage_bytes)
+    stages = min(MOST_STAGES, room(machine, block) // stage_bytes)
     width = max(max(layer.inputs, layer.outputs) for layer in layers)
     return StageTiles(block, chunk, stages, stage_bytes, tuple(weights), width)
 
 
 def _shape_for(
-    layers: Sequence[DeviceLayer], rows: int, block: BlockShape, limits: Limits
+    layers: Sequence[DeviceLayer], rows: int, block: BlockShape, machine: Machine
 ) -> tuple[float, BlockShape, list[int], int]:
     """Return the estimated clocks of all layers in blocks of a shape, the shape, their groups, and the chunk."""
     clocks, groups, chunk = 0.0, [], 1 << 30
     for layer in layers:
         size = (rows, layer.inputs, max(1, layer.outputs), layer.weights.nnz)
         found = min(
-            (tiling for tiling in tilings(*size, limits, tile_rows=block.rows) if tiling.block == block),
-            key=lambda tiling: estimated_clocks(tiling, *size, limits),
+            (tiling for tiling in tilings(*size, machine, tile_rows=block.rows) if tiling.block == block),
+            key=lambda tiling: estimated_clocks(tiling, *size, machine),
         )
-        clocks += estimated_clocks(found, *size, limits)
+        clocks += estimated_clocks(found, *size, machine)
         groups.append(found.groups)
         chunk = min(chunk, found.chunk)
     return clocks, block, groups, chunk
@@ -143,7 +136,7 @@ class ChunkStages:
     def __init__(self, stages: Sequence[StageTiles], rows: int) -> None:
         cp = cupy()
         self._stages = tuple(stages)
-        self._limits = device_limits(cp.cuda.runtime.getDevice())
+        self._machine = current_machine()
         most_rows = max(stage.block.rows for stage in stages)
         capacity = -(-max(1, rows) // most_rows) * most_rows
         size = capacity * max(stage.width for stage in stages)
@@ -162,7 +155,7 @@ class ChunkStages:
         record["nonzeros"], record["done"] = self._nonzeros[number].data.ptr, self._done[number].data.ptr
         record["tile_bytes"], record["capacity"] = line * stage.width, capacity
         groups = max(weights.tiling.groups for weights in stage.weights)
-        blocks = self._limits.multiprocessors * stage.block.blocks
+        blocks = self._machine.multiprocessors * stage.block.blocks
         record["wave"] = max(-(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
         record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
         return record
@@ -180,14 +173,12 @@ class ChunkStages:
         network, stage : device arrays that hold a `Network` and this stage's `Stage` record.
         few : rows up to which the kernels leave the stage to another.
         """
-        tiles, multiprocessors = self._stages[number], self._limits.multiprocessors
+        tiles, multiprocessors = self._stages[number], self._machine.multiprocessors
         block, buffers = tiles.block, self._buffers[number * _BUFFERS.itemsize :]
         source, common = _PROGRAMS[block], (network, stage)
         threads, few_rows = (512,), np.int32(few)
         source.kernel("stage_to_tiles")((4 * multiprocessors,), threads, (*common, few_rows, buffers))
-        kernel = source.kernel("chunk_layers")
-        kernel.max_dynamic_shared_size_bytes = self._limits.room(block)
-        kernel(
+        source.kernel("chunk_layers")(
             (multiprocessors * block.blocks,),
             (WARP * (block.warps + 1),),
             (*common, self._chunked[number], few_rows, buffers),

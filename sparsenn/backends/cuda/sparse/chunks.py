@@ -1,244 +1,34 @@
-"""gather_chunks on the host side: laying weights out in chunks, and launching.
+"""chunks: layers of any sparse weights, by `gather_chunks`, one launch of it a layer.
 
-The kernel, `kernels/engine/04_gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
+The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
 (tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.contract import Features, LayerCounts, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch, part
-from sparsenn.backends.cuda.sparse.tiling import (
-    BLOCKS,
-    MOST_STAGES,
-    WARP,
-    BlockShape,
-    Limits,
-    Tiling,
-    device_limits,
-    estimated_clocks,
-    stage_bytes,
-    tiling_for,
-)
-from sparsenn.errors import ResourceError
-from sparsenn.formats import CSC, Array
+from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
+from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
+from sparsenn.backends.cuda.sparse.rows import count_tiles, take_from_tiles, tiles_from_csr, weigh_rows
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.tiling import BLOCKS, BlockShape, Tiling, shared_tilings
+from sparsenn.backends.machine import WARP, Machine
+from sparsenn.formats import CSR, Array
 
-__all__ = ["ChunkedWeights", "chunk_weights", "from_tiles", "gather_chunks", "shared_tilings", "to_tiles"]
+__all__ = ["CHUNKS", "from_tiles", "gather_chunks", "launch_chunks", "to_tiles"]
 
-MOST_UNITS = (1 << 31) - 1
-"""Records are addressed by 32-bit numbers of 16 bytes."""
-
-TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
-"""Rows that a tile can have."""
-
-_PROGRAMS = {
-    block: program("engine/04_gather_chunks.cu", **{name: (value,) for name, value in block.defines.items()})
-    for block in BLOCKS
-}
-
-
-# ---- Choosing tilings -------------------------------------------------------------------------------------------
-
-
-def shared_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], limits: Limits) -> tuple[Tiling, ...]:
-    """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
-
-    Of all numbers of rows, that with the least sum of estimated times is taken.
-
-    Parameters
-    ----------
-    rows : rows that all layers are computed on.
-    shapes : (inputs, outputs, edges) of each layer.
-    """
-    ways = [[_timed_tiling(rows, *shape, limits, tile_rows) for shape in shapes] for tile_rows in TILE_ROWS]
-    best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
-    return tuple(tiling for tiling, _ in best)
-
-
-@lru_cache(maxsize=1 << 14)
-def _timed_tiling(
-    rows: int, inputs: int, outputs: int, edges: int, limits: Limits, tile_rows: int
-) -> tuple[Tiling, float]:
-    """Return the best tiling for tiles of so many rows, and its estimated clocks."""
-    tiling = tiling_for(rows, inputs, outputs, edges, limits, tile_rows)
-    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, limits)
-
-
-# ---- Laying out the weights -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class ChunkedWeights:
-    """A layer's weights and bias as the kernel reads them; its source says how they lie.
-
-    Parameters
-    ----------
-    shape : (inputs, outputs).
-    tiling : how the layer is cut. Its chunk may be smaller than was asked for, so that records fit.
-    stages, stage_bytes : chunks in shared memory at a time, and the room for each.
-    records : int32 vector, the records of group 0, chunk by chunk, then those of group 1, and so on.
-    starts : (groups * chunks + 1,) int32, where each record begins, and the end, in units of 16 bytes.
-    slots : (groups * slots of a block, 2) int32: output, or -1; and the bits of its bias.
-    """
-
-    shape: tuple[int, int]
-    tiling: Tiling
-    stages: int
-    stage_bytes: int
-    records: Array
-    starts: Array
-    slots: Array
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the three arrays."""
-        return int(self.records.nbytes + self.starts.nbytes + self.slots.nbytes)
-
-
-def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, limits: Limits) -> ChunkedWeights:
-    """Lay out weights for a tiling, where they are: on the host or on the device.
-
-    Parameters
-    ----------
-    weights : canonical CSC, over NumPy or CuPy arrays.
-    bias : (outputs,) float32, where the weights are.
-
-    Raises
-    ------
-    ResourceError
-        The layer takes more than 32 GiB in this layout.
-    """
-    xp = np if isinstance(weights.indptr, np.ndarray) else cupy()
-    block, room = tiling.block, limits.room(tiling.block)
-    degrees = _on_host(xp, xp.diff(weights.indptr))
-    slot_of = _deal(degrees, block, tiling.groups)
-    slots = np.zeros((tiling.groups * block.slots, 2), np.int32)
-    slots[:, 0] = -1
-    slots[slot_of, 0] = np.arange(slot_of.size)
-    slots[slot_of, 1] = _on_host(xp, bias).astype(np.float32).view(np.int32)
-    chunk = tiling.chunk
-    while True:  # a chunk of one input always fits: its record has at most one pair for each slot
-        counts = _count_edges(xp, weights, block, tiling.groups, chunk, slot_of)
-        sizes = _header_units(block) + ((counts + 1) // 2).sum(axis=1)
-        stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)
-        if 2 * stage <= room or chunk == 1:
-            break
-        chunk = -(-chunk // 2)
-    if int(sizes.sum()) > MOST_UNITS:
-        raise ResourceError(
-            f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
-            f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
-        )
-    starts = _exclusive(xp, sizes)
-    records = _fill_records(xp, weights, block, tiling.groups, chunk, slot_of, counts, starts)
-    return ChunkedWeights(
-        weights.shape,
-        Tiling(block, tiling.groups, chunk),
-        min(MOST_STAGES, room // stage),
-        stage,
-        records,
-        starts.astype(np.int32),
-        xp.asarray(slots),
-    )
-
-
-def _header_units(block: BlockShape) -> int:
-    return 1 + block.slots // 4
-
-
-def _on_host(xp: Any, array: Any) -> Array:
-    return array if xp is np else cupy().asnumpy(array)  # type: ignore[no-any-return]
-
-
-def _exclusive(xp: Any, counts: Any) -> Any:
-    """Running sum, starting from 0 and ending with the total, int64."""
-    sums = xp.zeros(counts.size + 1, np.int64)
-    if counts.size:
-        sums[1:] = xp.cumsum(counts.ravel())
-    return sums
-
-
-def _deal(degrees: Array, block: BlockShape, groups: int) -> Array:
-    """Return each output's slot.
-
-    Outputs of like degree make up a group, the largest first, and are dealt to its warps to and fro, so that warps
-    that wait for each other have about the same number of edges.
-    """
-    outputs = degrees.size
-    bounds = np.arange(groups + 1) * outputs // groups
-    group = np.repeat(np.arange(groups), np.diff(bounds))
-    turn, warp = np.divmod(np.arange(outputs) - bounds[group], block.warps)
-    warp = np.where(turn % 2, block.warps - 1 - warp, warp)
-    slot = np.empty(outputs, np.int64)
-    slot[np.argsort(-degrees, kind="stable")] = group * block.slots + warp * block.outputs + turn
-    return slot
-
-
-def _columns(xp: Any, weights: CSC) -> Any:
-    """Return the output of each edge."""
-    borders = xp.bincount(weights.indptr[1:-1], minlength=weights.nnz + 1)
-    return xp.cumsum(borders[: weights.nnz])
-
-
-def _count_edges(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: int, slot_of: Array) -> Any:
-    """Return the number of edges of each record's slots, shape (groups * chunks, slots)."""
-    chunks = -(-weights.shape[0] // chunk)
-    if weights.nnz == 0:
-        return xp.zeros((groups * chunks, block.slots), np.int64)
-    group, slot = np.divmod(slot_of, block.slots)
-    first = xp.asarray(group * chunks * block.slots + slot)
-    segments = first[_columns(xp, weights)] + weights.indices.astype(np.int64) // chunk * block.slots
-    return xp.bincount(segments, minlength=groups * chunks * block.slots).reshape(groups * chunks, block.slots)
-
-
-def _fill_records(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: int, slot_of: Array, counts: Any,
-                  starts: Any) -> Any:  # fmt: skip
-    """Write headers and edges. A record's k-th slot has its edges where the slots before it have theirs, padded."""
-    header, slots = _header_units(block), block.slots
-    words = xp.zeros(int(starts[-1]) * 4, np.int32)
-    if not words.size:
-        return words
-    ends = header + xp.cumsum((counts + 1) // 2, axis=1)
-    words[::2] = chunk * block.line  # where padding reads: the line of zeros
-    places = 4 * starts[:-1, None] + xp.arange(4 + slots)
-    words[places[:, 3]] = 16 * header
-    words[places[:, 4:]] = (16 * ends).astype(np.int32)
-    if weights.nnz == 0:
-        return words
-    chunks = -(-weights.shape[0] // chunk)
-    inputs = weights.indices.astype(np.int64)
-    runs = _columns(xp, weights) * chunks + inputs // chunk  # edges of one output in one chunk are neighbours
-    segments = _segment_of_run(xp, slots, chunks, slot_of)
-    first = _exclusive(xp, counts.ravel()[segments])[:-1]
-    begin = 2 * (starts[:-1, None] + ends - (counts + 1) // 2).ravel()[segments]
-    at = 2 * ((begin - first)[runs] + xp.arange(weights.nnz))
-    words[at] = (inputs % chunk * block.line).astype(np.int32)
-    words[at + 1] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
-    return words
-
-
-def _segment_of_run(xp: Any, slots: int, chunks: int, slot_of: Array) -> Any:
-    """Return the place, among all records' slots, of each output's edges in each chunk; output by output."""
-    group, slot = np.divmod(slot_of, slots)
-    first = xp.asarray(group * chunks * slots + slot)
-    return (first[:, None] + xp.arange(chunks) * slots).ravel()
-
-
-# ---- On the device ----------------------------------------------------------------------------------------------
-
-
-@cache
-def _kernel(block: BlockShape, device: int) -> Any:
-    kernel = _PROGRAMS[block].kernel("gather_chunks")
-    kernel.max_dynamic_shared_size_bytes = device_limits(device).room(block)
-    return kernel
+_PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
 
 def gather_chunks(
@@ -264,8 +54,7 @@ def gather_chunks(
     items = tiles * weights.tiling.groups
     if not items or not outputs:
         return target
-    device = cp.cuda.runtime.getDevice()
-    grid = min(items, device_limits(device).multiprocessors * block.blocks)
+    grid = min(items, current_machine().multiprocessors * block.blocks)
     numbers = (tiles, inputs, outputs, weights.tiling.groups, weights.tiling.chunk, weights.stages, weights.stage_bytes)
     arguments = (
         *(features, weights.records, weights.starts, weights.slots, target),
@@ -273,9 +62,9 @@ def gather_chunks(
         *(np.int32(number) for number in numbers),
         *(activation, clip),
     )
-    threads = WARP * (block.warps + 1)
+    kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
     shared_bytes = weights.stages * weights.stage_bytes
-    launch("spmspm", _kernel(block, device), (grid,), (threads,), *arguments, shared_bytes=shared_bytes)
+    launch("spmspm", kernel, (grid,), (threads,), *arguments, shared_bytes=shared_bytes)
     return target
 
 
@@ -299,3 +88,86 @@ def _transpose(name: str, block: BlockShape, source: Any, target: Any, rows: int
         with part(name):
             kernel(grid, (WARP, 8), (source, target, np.int32(rows), np.int32(width)))
     return target
+
+
+def launch_chunks(step: StepInput) -> StepOutput:
+    """Run all layers of the step; inputs streamed through shared memory, the sums of many outputs in registers.
+
+    Rows lie in tiles from the first layer to the last. All are computed in every layer, whether they have died or not;
+    once weights are laid out, the host waits for nothing until the last layer has been queued. Dense output.
+    """
+    cp = cupy()
+    layers: Sequence[DeviceLayer] = step.stack.layers[step.first : step.last]
+    rows = step.features.shape[0]
+    with cp.cuda.Device(step.stack.device), within_memory(_named(layers), rows, _tiled_bytes(layers)):
+        multiplicity = cp.asarray(step.multiplicity, dtype=np.int64)
+        counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
+        counters[0, 2] = weigh_rows(step.features, layers[0].degrees)[0].sum()
+        with part("total"):
+            weights = _laid_out(layers, rows)
+            block = weights[0].tiling.block
+            tiles = _in_tiles(step.features, weights[0])
+        for number, layer in enumerate(layers):
+            alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
+            with part("total"):
+                tiles = gather_chunks(weights[number], layer.activation, layer.clip, tiles, alive)
+            following = layers[number + 1].degrees if number + 1 < len(layers) else None
+            count_tiles(tiles, alive, multiplicity, layer.copies, following, counters[number:])
+        remaining, outputs = _left(tiles, alive[:rows], block, step.last - 1 >= step.droppable_from)
+        counts = tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
+        return StepOutput(outputs, remaining, counts)
+
+
+def _left(tiles: Any, alive: Any, block: BlockShape, droppable: bool) -> tuple[Array, Array]:
+    """Return which rows are left, on the host, and those rows by rows; the dead are dropped where that is allowed."""
+    cp = cupy()
+    if droppable:
+        living = cp.flatnonzero(alive).astype(np.int64)
+        if living.size < alive.size:
+            return cp.asnumpy(living), take_from_tiles(tiles, living)
+    with part("total"):
+        return np.arange(alive.size), from_tiles(tiles, alive.size, block)
+
+
+def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
+    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
+    machine = current_machine()
+    shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+    tilings = shared_tilings(rows, shapes, machine)
+    return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
+
+
+def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
+    """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
+    return kept(layer, ("chunks", tiling), lambda: chunk_weights(layer.weights, layer.bias, tiling, machine))
+
+
+def _in_tiles(features: Features, weights: ChunkedWeights) -> Any:
+    """Lay rows of either form out in tiles for a layer."""
+    block = weights.tiling.block
+    return tiles_from_csr(features, block.rows) if isinstance(features, CSR) else to_tiles(features, block)
+
+
+def _named(layers: Sequence[DeviceLayer]) -> str:
+    """Say in words which layers a launch takes."""
+    if len(layers) == 1:
+        return f"a layer of {layers[0].inputs:,} x {layers[0].outputs:,}"
+    return f"{len(layers):,} layers of up to {max(layer.outputs for layer in layers):,} outputs"
+
+
+def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
+    """Return what a row takes: the widest two neighbours among its layers in tiles, and the result row-major."""
+    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
+    return 4 * (max(before + after for before, after in pairwise(widths)) + widths[-1])
+
+
+CHUNKS = SparseKernel(
+    name="chunks",
+    device="cuda",
+    summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
+    launch=launch_chunks,
+    needs=(ANY_GPU,),
+    auto=True,
+    seconds=chunks_seconds,
+    fuses=True,
+)

@@ -1,6 +1,6 @@
 """count_inputs on the host side: laying the first layer's weights out by value, and launching.
 
-The kernel, `kernels/engine/05_count_inputs.cu`, takes inputs that all have one value, as CSR rows. For each weight of
+The kernel, `sparse/count_inputs.cu`, takes inputs that all have one value, as CSR rows. For each weight of
 an output it counts the active inputs of 32, 16 or 8 rows at a time, and multiplies once.
 """
 
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.sparse.conversion import index_type
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
-from sparsenn.backends.cuda.sparse.tiling import WARP
+from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSC
 
 __all__ = [
@@ -46,11 +47,12 @@ _LEAST_THREADS = 128
 
 # Tiles of 32 rows are for narrow inputs only: 65,536 words of 32 bits are more shared memory than any block has.
 _PROGRAMS = {
-    ("index16", "index16"): program(
-        "engine/05_count_inputs.cu", INDEX=("index16",), EDGE=("index16",), ROWS=(32, 16, 8)
-    ),
-    ("index16", "index32"): program("engine/05_count_inputs.cu", INDEX=("index16",), EDGE=("index32",), ROWS=(16, 8)),
-    ("index32", "index32"): program("engine/05_count_inputs.cu", INDEX=("index32",), EDGE=("index32",), ROWS=(16, 8)),
+    (index, edge): program("sparse/count_inputs.cu", dynamic_shared=True, INDEX=(index,), EDGE=(edge,), ROWS=rows)
+    for index, edge, rows in (
+        ("index16", "index16", (32, 16, 8)),
+        ("index16", "index32", (16, 8)),
+        ("index32", "index32", (16, 8)),
+    )
 }
 
 
@@ -154,9 +156,6 @@ def _exclusive(xp: Any, counts: Any) -> Any:
 # ---- On the device ----------------------------------------------------------------------------------------------
 
 
-_counted: WeakKeyDictionary[PackedNetwork, CountedLayer] = WeakKeyDictionary()
-
-
 def has_finite_products(weights: CSC, one: np.float32) -> bool:
     """Return whether every weight times the inputs' one value is a float32 number."""
     if not weights.nnz:
@@ -179,9 +178,7 @@ def counted_first(network: PackedNetwork, one: np.float32, room: int) -> Counted
     weights = network.layers[0].weights
     if rows_for(weights.shape[0], room) is None or not has_finite_products(weights, one):
         return None
-    if network not in _counted:
-        _counted[network] = pack_counted(network.layers[0])
-    return _counted[network]
+    return kept(network, "counted", lambda: pack_counted(network.layers[0]))
 
 
 def word_bytes(inputs: int, rows: int) -> int:
@@ -238,7 +235,11 @@ def count_inputs(
     rows = rows_for(inputs, room) if rows is None else rows
     assert rows is not None, "`rows_for` tells what does not fit"
     kernel = _PROGRAMS[index_type(indices), index_type(layer.quads)].kernel("count_inputs", ROWS=rows)
-    kernel.max_dynamic_shared_size_bytes = memory = word_bytes(inputs, rows)
     blocks = max(1, -(-(indptr.size - 1) // rows))  # one a tile: the device hands them out as others end
     threads = block_threads(inputs, rows, room)
-    kernel((blocks,), (threads,), (network, stage, layer.pointer, indptr, indices, one), shared_mem=memory)
+    kernel(
+        (blocks,),
+        (threads,),
+        (network, stage, layer.pointer, indptr, indices, one),
+        shared_mem=word_bytes(inputs, rows),
+    )

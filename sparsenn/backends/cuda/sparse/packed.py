@@ -1,4 +1,4 @@
-"""A network packed for the engine's kernels: all layers end to end, in the layout of `kernels/engine/resident.cuh`."""
+"""A network packed for the kernels of `resident`: all layers end to end, in the layout of `sparse/resident.cuh`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.formats import Array
 

@@ -1,4 +1,4 @@
-"""The engine's kernels on the host side: the whole network resident on the device, run as one graph of launches.
+"""resident: the whole network resident on the device, run as one graph of launches.
 
 Layers are cut into *stages*. A stage takes its rows through some layers in shared memory, drops those that died, and
 groups those that became equal; counts stay on the device and the host waits for nothing until the end. While rows are
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.base import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.contract import Features, LayerCounts, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.sparse.chunk_stages import ChunkStages, laid_out
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, index_type
 from sparsenn.backends.cuda.sparse.counted import count_inputs, counted_first, has_finite_products, rows_for
+from sparsenn.backends.cuda.sparse.estimates import resident_seconds
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork, bytes_of, pack_network
 from sparsenn.backends.cuda.sparse.rows import as_dense
 from sparsenn.backends.cuda.sparse.stack import Stack
-from sparsenn.backends.cuda.sparse.tiling import device_limits
+from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["ResidentRun", "launch_resident", "stage_lengths", "tile_shape", "why_not"]
-
-SHARED_BYTES = 227 << 10
-"""Shared memory that a block can have on compute capability 9.0."""
+__all__ = ["RESIDENT", "ResidentRun", "launch_resident", "stage_lengths", "tile_shape", "why_not"]
 
 KERNEL_BYTES = 1 << 10
 """Shared memory that the kernels declare themselves, rounded up."""
@@ -42,8 +42,8 @@ WIDE = 128
 """Width from which on a row is shared by a cluster of blocks: 8 of them then take 1 to 6 microseconds a layer, one
 block 3 to 40 (4096 to 65536 neurons, merged)."""
 
-FEW_ROWS = 264
-"""Rows up to which each has a block to itself: two on each of an H200's 132 multiprocessors, all at once."""
+FEW_ROWS = 2
+"""Rows of a multiprocessor up to which each has a block to itself, all at once."""
 
 FIRST_STAGES = (3, 3, 3, 3, 6, 6)
 """Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
@@ -71,9 +71,9 @@ _STAGE = np.dtype(
     [(name, "u8") for name in _POINTERS] + [(name, "i4") for name in ("mask", "first", "last", "droppable_from")]
 )
 
-_TILES = program("engine/01_tile_layers.cu", THREADS=(256, 512, 1024), INDEX=INDEX_TYPES)
-_ROWS = program("engine/02_row_layers.cu", THREADS=(256, 512), GROUP=(4,), CLUSTER=(1, 8))
-_EQUAL = program("engine/03_equal_rows.cu")
+_TILES = program("sparse/tile_layers.cu", dynamic_shared=True, THREADS=(256, 512, 1024), INDEX=INDEX_TYPES)
+_ROWS = program("sparse/row_layers.cu", dynamic_shared=True, THREADS=(256, 512), GROUP=(4,), CLUSTER=(1, 8))
+_EQUAL = program("sparse/equal_rows.cu")
 
 
 def stage_lengths(layers: int) -> list[int]:
@@ -86,7 +86,7 @@ def stage_lengths(layers: int) -> list[int]:
     return lengths
 
 
-def tile_shape(widths: Sequence[int], inputs: int = 0, room: int = SHARED_BYTES) -> tuple[int, int, int] | None:
+def tile_shape(widths: Sequence[int], inputs: int, room: int) -> tuple[int, int, int] | None:
     """Return how a block lays out its shared memory: (log2 of the tile's most rows, floats of a half, of both).
 
     widths : of all rows that the tile holds in turn.
@@ -108,19 +108,9 @@ def _threads(half: int) -> int:
     return 256 if half <= 3000 else 512 if half <= 12000 else 1024
 
 
-def _room() -> int:
-    """Shared memory that a block can have on the current device; on an H200 where there is none to ask."""
-    try:
-        device = cupy().cuda.runtime.getDevice()
-    except (ImportError, RuntimeError):  # no CuPy, or nothing that it could ask
-        return SHARED_BYTES
-    return device_limits(device).block_bytes
-
-
-def why_not(network: Network, inputs: CSR) -> str | None:
+def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     """Say why a network (as it is computed) and inputs cannot run resident; None if they can."""
-    widths = list(network.sizes[1:])
-    room = _room()
+    widths, room = list(network.sizes[1:]), machine.block_bytes
     if inputs.iso or not inputs.nnz:
         one = np.float32(inputs.values[0] if inputs.nnz else 0)
         weights = network.sparse_layers()[0].weights
@@ -201,8 +191,9 @@ class ResidentRun:
         self._multiplicity = cp.asarray(multiplicity, np.int32)
         self._one = np.float32(inputs.values[0].item() if isinstance(inputs, CSR) and inputs.nnz else 0)
         self._droppable_from = droppable_from
-        self._room = _room()
-        self._multiprocessors = device_limits(cp.cuda.runtime.getDevice()).multiprocessors
+        machine = current_machine()
+        self._room, self._multiprocessors = machine.block_bytes, machine.multiprocessors
+        self._few = FEW_ROWS * machine.multiprocessors
         bits_fit = tile_shape(network.widths[1:], network.widths[0], self._room) is not None
         counts = isinstance(inputs, CSR) and (network.widths[1] >= COUNTED_WIDTH or not bits_fit)
         self._counted = counted_first(network, self._one, self._room) if counts else None
@@ -219,7 +210,7 @@ class ResidentRun:
     def _takes_tiles(self, cut: _Cut) -> bool:
         """Whether a stage is computed by `ChunkStages` while rows are many."""
         wide = max(cut.widths) >= TILED_WIDTH
-        return cut.reads is _Reads.ROWS and wide and cut.last <= TILED_LAYERS and self.rows > FEW_ROWS
+        return cut.reads is _Reads.ROWS and wide and cut.last <= TILED_LAYERS and self.rows > self._few
 
     def _allocate(self) -> None:
         cp = cupy()
@@ -239,7 +230,7 @@ class ResidentRun:
         self._stages = cp.asarray(np.frombuffer(self._records(places).tobytes(), np.uint8))
 
     def _records(self, places: int) -> Array:
-        """Build the `Stage` records of `kernels/engine/resident.cuh`."""
+        """Build the `Stage` records of `sparse/resident.cuh`."""
         stages = np.zeros(len(self._cuts), _STAGE)
         tables = iter(self._tables)
         stages["mask"], stages["droppable_from"] = places - 1, self._droppable_from
@@ -307,17 +298,16 @@ class ResidentRun:
             )
 
     def _enqueue_rows(self, stage: Any, cut: _Cut, chunked: int | None) -> None:
-        few, common = np.int32(FEW_ROWS), (self.network.pointer, stage)
+        few, common = np.int32(self._few), (self.network.pointer, stage)
         if chunked is not None and self._chunks:
-            self._chunks.enqueue(chunked, *common, FEW_ROWS)
+            self._chunks.enqueue(chunked, *common, self._few)
         else:
             self._enqueue_tiles("tile_rows", (*common, few), tile_shape(cut.widths, 0, self._room), ())
         length = max(cut.widths) + 1
         threads, cluster = (512, 8) if length > WIDE else (256, 1)
         kernel = _ROWS.kernel("few_rows", THREADS=threads, CLUSTER=cluster)
-        kernel.max_dynamic_shared_size_bytes = memory = 8 * length
-        blocks = cluster * max(1, min(self.rows, FEW_ROWS))
-        kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=memory)
+        blocks = cluster * max(1, min(self.rows, self._few))
+        kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=8 * length)
 
     def _enqueue_tiles(
         self,
@@ -332,7 +322,6 @@ class ResidentRun:
         log_rows, half, both = shape
         threads, memory = _threads(half), 4 * both
         kernel = _TILES.kernel(name, THREADS=threads, INDEX=index)
-        kernel.max_dynamic_shared_size_bytes = memory
         resident = max(1, min(2048 // threads, self._room // (memory + KERNEL_BYTES)))
         blocks = max(1, min(self.rows, self._multiprocessors * resident))
         kernel((blocks,), (threads,), (*first, np.int32(log_rows), np.int32(half), *rest), shared_mem=memory)
@@ -369,17 +358,6 @@ def _as_bits(features: Features) -> bool:
     return isinstance(features, CSR) and (features.iso or not features.nnz)
 
 
-_networks: WeakKeyDictionary[Stack, dict[tuple[int, int], PackedNetwork]] = WeakKeyDictionary()
-"""Layers packed so far, by the first and last of their stack."""
-
-
-def _packed(stack: Stack, first: int, last: int) -> PackedNetwork:
-    networks = _networks.setdefault(stack, {})
-    if (first, last) not in networks:
-        networks[first, last] = pack_network(stack.layers[first:last])
-    return networks[first, last]
-
-
 def launch_resident(step: StepInput) -> StepOutput:
     """Run layers at once, to the stack's last; rows that die or become equal are dealt with on the device."""
     stack: Stack = step.stack
@@ -387,10 +365,24 @@ def launch_resident(step: StepInput) -> StepOutput:
     layers = stack.layers[step.first : step.last]
     rows, widest = step.features.shape[0], max(layer.outputs for layer in layers)
     with cp.cuda.Device(stack.device), within_memory("the layers", rows, bytes_of(1, widest)):
-        packed = _packed(stack, step.first, step.last)
+        packed = kept(stack, ("packed", step.first, step.last), lambda: pack_network(layers))
         features = step.features if _as_bits(step.features) else cp.ascontiguousarray(as_dense(step.features))
         droppable_from = max(0, step.droppable_from - step.first)
         run = ResidentRun(packed, features, step.multiplicity, droppable_from, step.deduplicate)
         run.launch()
         owner = run.owners().astype(np.int64)
         return StepOutput(run.features(), np.zeros(0, np.int64), run.counts(), owner)
+
+
+RESIDENT = SparseKernel(
+    name="resident",
+    device="cuda",
+    summary="all layers in one graph, rows kept in shared memory, dropped and grouped on the device",
+    launch=launch_resident,
+    needs=(ANY_GPU, "rows that fit into shared memory"),
+    auto=True,
+    why_not=why_not,
+    seconds=resident_seconds,
+    fuses=True,
+    groups_rows=True,
+)

@@ -1,6 +1,6 @@
 """Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros.
 
-Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): see `kernels/rows/tiles.cu`.
+Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): see `rows/tiles.cu`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.base import Features
-from sparsenn.backends.cuda.loader import cupy, program
+from sparsenn.backends.contract import Features
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan_two_level
-from sparsenn.formats import CSR, Array, index_dtype
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
+from sparsenn.formats import CSR, Array
 
 __all__ = [
-    "as_csr",
     "as_dense",
     "count_tiles",
     "gather_pieces",
@@ -42,7 +42,6 @@ MOST_BLOCKS = 65_535
 _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
 _TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
-_FROM_DENSE = program("rows/from_dense.cu", INDEX=INDEX_TYPES)
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
 
@@ -73,7 +72,7 @@ def take_rows(features: Features, rows: Array) -> Features:
         taken: Array = cupy().take(features, rows, axis=0)
         return taken
     starts = features.indptr[rows]
-    offsets = scan_two_level(features.indptr[rows + 1] - starts)
+    offsets = scan(features.indptr[rows + 1] - starts)
     entries = gather_pieces(starts, offsets, features.indices, features.values, features.iso)
     return CSR((rows.size, features.shape[1]), offsets, *entries)
 
@@ -101,24 +100,6 @@ def weigh_rows(features: Features, weights: Array) -> tuple[Array, Array]:
         kernel, sizes = _COUNT.kernel("count_dense"), (np.int32(rows), np.int32(width))
         launch("count", kernel, grid, (THREADS,), *sizes, features, weights, sums, nonzeros)
     return sums, nonzeros
-
-
-def as_csr(features: Features) -> CSR:
-    """Return the features as CSR with sorted rows."""
-    if isinstance(features, CSR):
-        return features
-    cp = cupy()
-    rows, width = features.shape
-    _, nonzeros = weigh_rows(features, cp.zeros(width, np.int64))
-    offsets = scan_two_level(nonzeros)
-    total = int(offsets[-1])
-    indices, values = cp.empty(total, index_dtype(width)), cp.empty(total, np.float32)
-    if total:
-        kernel = _FROM_DENSE.kernel("from_dense", INDEX=index_type(indices))
-        grid = (blocks_for(rows, ROWS_PER_BLOCK),)
-        arguments = (np.int32(rows), np.int32(width), features, offsets, indices, values)
-        launch("from_dense", kernel, grid, (THREADS,), *arguments)
-    return CSR((rows, width), offsets, indices, values)
 
 
 def as_dense(features: Features) -> Array:
@@ -155,7 +136,7 @@ def group_rows(features: Features) -> tuple[Array, Array]:
         launch("group", kernel, grid, (THREADS,), np.int32(rows), np.int32(width), features, *found)
     first = smallest[place]  # each row's representative
     stands = first == cp.arange(rows, dtype=np.int32)
-    number = scan_two_level(stands.astype(np.int64))
+    number = scan(stands.astype(np.int64))
     return cp.flatnonzero(stands).astype(np.int64), number[first]
 
 

@@ -1,15 +1,16 @@
-"""Layers on the device: the weights by column and, once a kernel asks for it, by row."""
+"""Layers on the device: the weights by column, and what kernels make of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.errors import UsageError
-from sparsenn.formats import CSC, CSR, Array
+from sparsenn.formats import CSC, Array
 from sparsenn.layers import Conv2d, Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 
 __all__ = ["DeviceLayer", "Stack", "activation_code", "prepared_bytes", "upload"]
@@ -35,8 +36,6 @@ class DeviceLayer:
     activation: np.int32
     clip: np.float32
     copies: Array
-    _by_row: CSR | None = field(default=None, repr=False)
-    _degrees: Array | None = field(default=None, repr=False)
 
     @property
     def inputs(self) -> int:
@@ -49,18 +48,9 @@ class DeviceLayer:
         return self.weights.shape[1]
 
     @property
-    def by_row(self) -> CSR:
-        """The weights by input, converted on the device on first use."""
-        if self._by_row is None:
-            self._by_row = conversion.csc_to_csr(self.weights)
-        return self._by_row
-
-    @property
     def degrees(self) -> Array:
         """How many weights each input has, (inputs,) int64, counted on the device on first use."""
-        if self._degrees is None:
-            self._degrees = conversion.histogram_warp_match(self.weights.indices, self.inputs)
-        return self._degrees
+        return kept(self, "degrees", lambda: conversion.histogram(self.weights.indices, self.inputs))
 
     @property
     def epilogue(self) -> tuple[Array, np.int32, np.float32]:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
-from sparsenn.backends.cuda.loader import cupy
+from sparsenn.backends.machine import WARP, Machine
 
 __all__ = [
     "BLOCKS",
     "MOST_STAGES",
-    "WARP",
+    "TILE_ROWS",
     "BlockShape",
-    "Limits",
     "Tiling",
-    "device_limits",
     "estimated_clocks",
+    "room",
+    "shared_tilings",
     "stage_bytes",
     "tiling_for",
     "tilings",
 ]
 
-WARP = 32
 MOST_STAGES = 8
 """As in the kernel."""
 
@@ -60,11 +59,6 @@ class BlockShape:
         """Bytes of one input of a tile."""
         return 4 * self.rows
 
-    @property
-    def defines(self) -> dict[str, int]:
-        """What the kernel is compiled with."""
-        return {"VECTOR": self.vector, "OUTPUTS": self.outputs, "WARPS": self.warps, "BLOCKS": self.blocks}
-
 
 BLOCKS = (
     BlockShape(4, 16, 15, 1),
@@ -83,32 +77,14 @@ BLOCKS = (
 )
 """Large ones first: sums take 64 to 80 of a lane's 128 registers. Smaller ones give few rows to all multiprocessors."""
 
-
-@dataclass(frozen=True)
-class Limits:
-    """What a device offers; the defaults are those of compute capability 9.0 with 132 multiprocessors.
-
-    Parameters
-    ----------
-    multiprocessors : how many there are.
-    block_bytes, multiprocessor_bytes : shared memory that a block, and all blocks of a multiprocessor, can have.
-    """
-
-    multiprocessors: int = 132
-    block_bytes: int = 227 << 10
-    multiprocessor_bytes: int = 228 << 10
-
-    def room(self, block: BlockShape) -> int:
-        """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
-        reserved, barriers = 1 << 10, 16 * MOST_STAGES
-        return min(self.block_bytes, self.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
+TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
+"""Rows that a tile can have."""
 
 
-@cache
-def device_limits(device: int) -> Limits:
-    """Ask a device for its limits."""
-    found = cupy().cuda.runtime.getDeviceProperties(device)
-    return Limits(found["multiProcessorCount"], found["sharedMemPerBlockOptin"], found["sharedMemPerMultiprocessor"])
+def room(machine: Machine, block: BlockShape) -> int:
+    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
+    reserved, barriers = 1 << 10, 16 * MOST_STAGES
+    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
 
 
 @dataclass(frozen=True)
@@ -164,28 +140,29 @@ def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:
     return -(-((chunk + 1) * block.line + record + 16) // 128) * 128
 
 
-def _chunk_for(block: BlockShape, room: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
+def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
     """Return the most inputs whose chunk fits `stages` times; the same for every chunk of the layer, nearly.
 
+    space : of all stages, in bytes.
     edges_per_input, outputs : of a group, on average; records are given a sixth more.
     """
 
     def fits(chunk: int) -> bool:
         pairs = _pairs(edges_per_input * chunk, outputs)
         record = 16 + 4 * block.slots + 16 * (1.16 * pairs + 8)
-        return stages * stage_bytes(block, chunk, int(record)) <= room
+        return stages * stage_bytes(block, chunk, int(record)) <= space
 
-    most = max(1, min(inputs, room // (stages * block.line)))
+    most = max(1, min(inputs, space // (stages * block.line)))
     while most > 1 and not fits(most):
         most -= max(1, most // 16)
     return max(1, -(-inputs // -(-max(1, inputs) // most)))
 
 
-def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges: int, limits: Limits) -> float:
+def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges: int, machine: Machine) -> float:
     """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands."""
     block, groups = tiling.block, tiling.groups
     items = -(-rows // block.rows) * groups
-    share = -(-items // limits.multiprocessors)
+    share = -(-items // machine.multiprocessors)
     per_group = outputs / groups
     chunks = -(-inputs // tiling.chunk)
     pairs = _pairs(edges / groups, chunks * per_group)
@@ -206,7 +183,7 @@ def tilings(
     inputs: int,
     outputs: int,
     edges: int,
-    limits: Limits,
+    machine: Machine,
     stages: tuple[int, ...] = (2, 3),
     tile_rows: int | None = None,
 ) -> Iterator[Tiling]:
@@ -221,19 +198,43 @@ def tilings(
     for block in (block for block in BLOCKS if tile_rows in (None, block.rows)):
         least = max(1, -(-outputs // block.slots))
         tiles = max(1, -(-rows // block.rows))
-        rounds = -(-tiles * least // limits.multiprocessors)
-        even = max(least, rounds * limits.multiprocessors // tiles)  # as many as cost no further round
+        rounds = -(-tiles * least // machine.multiprocessors)
+        space = room(machine, block)
+        even = max(least, rounds * machine.multiprocessors // tiles)  # as many as cost no further round
         for groups in sorted({least, min(even, max(1, outputs))}):
             for count in stages:
-                chunk = _chunk_for(
-                    block, limits.room(block), count, inputs, edges / max(1, inputs * groups), outputs / groups
-                )
+                each = edges / max(1, inputs * groups)
+                chunk = _chunk_for(block, space, count, inputs, each, outputs / groups)
                 yield Tiling(block, groups, chunk)
 
 
 def tiling_for(
-    rows: int, inputs: int, outputs: int, edges: int, limits: Limits, tile_rows: int | None = None
+    rows: int, inputs: int, outputs: int, edges: int, machine: Machine, tile_rows: int | None = None
 ) -> Tiling:
     """Choose a tiling by estimated time; parameters as for `tilings`."""
-    found = tilings(rows, inputs, max(1, outputs), edges, limits, tile_rows=tile_rows)
-    return min(found, key=lambda tiling: estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, limits))
+    found = tilings(rows, inputs, max(1, outputs), edges, machine, tile_rows=tile_rows)
+    return min(found, key=lambda tiling: estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine))
+
+
+def shared_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine) -> tuple[Tiling, ...]:
+    """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
+
+    Of all numbers of rows, that with the least sum of estimated times is taken.
+
+    Parameters
+    ----------
+    rows : rows that all layers are computed on.
+    shapes : (inputs, outputs, edges) of each layer.
+    """
+    ways = [[_timed_tiling(rows, *shape, machine, tile_rows) for shape in shapes] for tile_rows in TILE_ROWS]
+    best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
+    return tuple(tiling for tiling, _ in best)
+
+
+@lru_cache(maxsize=1 << 14)
+def _timed_tiling(
+    rows: int, inputs: int, outputs: int, edges: int, machine: Machine, tile_rows: int
+) -> tuple[Tiling, float]:
+    """Return the best tiling for tiles of so many rows, and its estimated clocks."""
+    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows)
+    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine)

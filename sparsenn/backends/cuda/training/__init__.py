@@ -1,5 +1,8 @@
-"""Training on the GPU: the trainers of train."""
+"""Training on CUDA. Its kernel of train registers here."""
 
-from sparsenn.backends.cuda.training.rungs import register_all
+from sparsenn.backends.cuda.training.graph import GRAPH
+from sparsenn.backends.registry import register
 
-__all__ = ["register_all"]
+__all__ = ["GRAPH"]
+
+register(GRAPH)

@@ -1,19 +1,36 @@
-"""Training on a GPU without the host: an epoch as one persistent kernel, or as a graph of fused launches."""
+"""Training on a GPU without the host: an epoch as a graph of fused launches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.loader import cupy, program
-from sparsenn.backends.cuda.sparse.tiling import device_limits
-from sparsenn.backends.cuda.training.layered import REDUCING_THREADS, CUDATrainer, batches
-from sparsenn.errors import DeviceError, UsageError
+from sparsenn.backends.contract import TrainingKernel
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.trainer import TrainingProblem
+from sparsenn.errors import DeviceError
 
-__all__ = ["RUNGS", "GraphTrainer", "PersistentTrainer", "Step", "backward_steps", "lanes_of", "tile_size"]
+__all__ = [
+    "GRAPH",
+    "ROW_TILES",
+    "SHARED_BYTES",
+    "THREADS",
+    "WEIGHT_TILES",
+    "FusedTrainer",
+    "GraphTrainer",
+    "Step",
+    "backward_steps",
+    "lanes_of",
+    "tile_size",
+    "too_little_shared_memory",
+]
 
 NARROW = 32
 """Outputs up to which the last layer is computed a row at a time."""
@@ -29,15 +46,9 @@ WEIGHT_TILES = (32, 64)
 MOST_LAUNCHES = 4096
 """Launches of a graph; a longer epoch takes several."""
 
-_PERSISTENT = program("train/04_persistent.cu", ROW_TILE=ROW_TILES[:1], WEIGHT_TILE=WEIGHT_TILES[:1])
-_FUSED = program("train/05_fused.cu", ROW_TILE=ROW_TILES, WEIGHT_TILE=WEIGHT_TILES)
-
-_RECORD = np.dtype(
-    [(name, "u8") for name in ("in", "in_gradient", "weights", "velocity", "out", "gradient")]
-    + [("inputs", "i4"), ("outputs", "i4"), ("in_activation", "i4"), ("in_clip", "f4")]
-    + [("activation", "i4"), ("clip", "f4")]
-)
-"""`Layer` in `kernels/train/layer.cuh`."""
+_FUSED = program("train/fused.cu", ROW_TILE=ROW_TILES, WEIGHT_TILE=WEIGHT_TILES)
+_SHARING = replace(_FUSED, dynamic_shared=True)
+"""The same for kernels that take `SHARED_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +91,32 @@ def tile_size(products: list[tuple[int, int]], sizes: tuple[int, ...], blocks: i
     return max(enough, default=min(sizes))
 
 
-class _FusedTrainer(CUDATrainer):
-    """What both have in common: the sizes of tiles, and how many outputs the last layer has."""
+def too_little_shared_memory(machine: Machine) -> str | None:
+    """Return why blocks have no room for `SHARED_BYTES` on a machine; None if they have."""
+    if machine.block_bytes >= SHARED_BYTES:
+        return None
+    return (
+        f"blocks have {machine.block_bytes:,} bytes of shared memory here, this kernel takes {SHARED_BYTES:,}; "
+        "use --kernel tiled"
+    )
+
+
+class FusedTrainer(CUDATrainer):
+    """What trainers with fused steps have in common: the sizes of tiles, and how many outputs the last layer has.
+
+    Raises
+    ------
+    DeviceError
+        The device has too little shared memory.
+    """
 
     def _allocate(self) -> None:
-        limits = device_limits(cupy().cuda.runtime.getDevice())
-        if limits.block_bytes < SHARED_BYTES:
-            raise DeviceError(
-                f"blocks have {limits.block_bytes:,} bytes of shared memory here, this kernel takes {SHARED_BYTES:,}; "
-                "use --kernel tiled"
-            )
+        machine = current_machine()
+        reason = too_little_shared_memory(machine)
+        if reason is not None:
+            raise DeviceError(reason)
         super()._allocate()
-        self._multiprocessors = limits.multiprocessors
+        self._multiprocessors = machine.multiprocessors
         self._lanes = lanes_of(self._arrays[-1].outputs)
 
     def _tiles(self, row_tiles: tuple[int, ...], weight_tiles: tuple[int, ...]) -> dict[str, int]:
@@ -103,7 +128,7 @@ class _FusedTrainer(CUDATrainer):
         }
 
 
-class GraphTrainer(_FusedTrainer):
+class GraphTrainer(FusedTrainer):
     """Fused launches, captured as a graph that serves every epoch."""
 
     def _prepare(self) -> None:
@@ -111,10 +136,8 @@ class GraphTrainer(_FusedTrainer):
         count = len(self._layers)
         self._steps = tuple(backward_steps(count, self._lanes > 0))
         self._defines = self._tiles(ROW_TILES, WEIGHT_TILES)
-        names = ("forward", "head", "loss", "backward", "add_losses")
-        self._kernels = {name: _FUSED.kernel(name, **self._defines) for name in names}
-        for name in ("forward", "head", "backward"):
-            self._kernels[name].max_dynamic_shared_size_bytes = SHARED_BYTES
+        sources = {"forward": _SHARING, "head": _SHARING, "loss": _FUSED, "backward": _SHARING, "add_losses": _FUSED}
+        self._kernels = {name: source.kernel(name, **self._defines) for name, source in sources.items()}
         launches = count + 1 + len(self._steps)
         self._span = min(self._rows, max(1, MOST_LAUNCHES // launches) * self._batch_size)
         """Rows of a graph."""
@@ -175,43 +198,16 @@ class GraphTrainer(_FusedTrainer):
         self._kernels[name]((blocks,), (THREADS,), arguments, shared_mem=memory)
 
 
-class PersistentTrainer(_FusedTrainer):
-    """One cooperative launch an epoch; blocks wait for each other between steps."""
-
-    def _prepare(self) -> None:
-        """Compile, and put the layers' records where the kernel finds them."""
-        cp = cupy()
-        count = len(self._layers)
-        self._memory = SHARED_BYTES + count * _RECORD.itemsize
-        room = device_limits(cp.cuda.runtime.getDevice()).block_bytes
-        if self._memory > room:
-            most = (room - SHARED_BYTES) // _RECORD.itemsize
-            raise UsageError(f"{count:,} layers are more than the {most:,} that this kernel holds; use --kernel graph")
-        records = np.array([tuple(fields) for fields in self._layers], _RECORD)
-        self._records = cp.asarray(np.frombuffer(records.tobytes(), np.uint8))
-        self._arrived = cp.zeros(1, np.uint32)
-        raw = _PERSISTENT.kernel("epoch", **self._tiles(ROW_TILES[:1], WEIGHT_TILES[:1]))
-        raw.max_dynamic_shared_size_bytes = self._memory
-        self._epoch = raw.kernel  # the function itself takes the wish for a cooperative launch
-        self._blocks = self._multiprocessors  # its registers leave room for one block on each
-        self._kernels = {"epoch": raw, "add_losses": _PERSISTENT.kernel("add_losses")}
-
-    def _pass(self) -> None:
-        cupy().cuda.runtime.memsetAsync(self._arrived.data.ptr, 0, self._arrived.nbytes, self._stream.ptr)
-        arguments = (
-            self._records,
-            np.int32(len(self._layers)),
-            *self._batch(self._order, self._losses, self._batch_size),
-            np.int32(self._rows),
-            np.int32(self._lanes),
-            self._arrived,
-        )
-        self._epoch((self._blocks,), (THREADS,), arguments, shared_mem=self._memory, enable_cooperative_groups=True)
-        arguments = (self._losses, np.int32(self._rows), self._total)
-        self._kernels["add_losses"]((1,), (REDUCING_THREADS,), arguments)
+def _why_not(machine: Machine, problem: TrainingProblem) -> str | None:
+    return too_little_shared_memory(machine)
 
 
-RUNGS: tuple[tuple[str, type[CUDATrainer], str], ...] = (
-    ("persistent", PersistentTrainer, "the whole epoch one kernel, whose blocks wait for each other between steps"),
-    ("graph", GraphTrainer, "a fused launch for each step, the whole epoch one graph"),
+GRAPH = TrainingKernel(
+    name="graph",
+    device="cuda",
+    summary="a fused launch for each step, the whole epoch one graph",
+    launch=GraphTrainer,
+    needs=(ANY_GPU,),
+    auto=True,
+    why_not=_why_not,
 )

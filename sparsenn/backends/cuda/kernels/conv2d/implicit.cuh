@@ -1,6 +1,6 @@
 // A convolution as a product on the tensor cores: filters (rows) times pixels of the outputs (columns); its depth are the
 // filters' taps and channels. Images and outputs are (images, channels, height, width), as they come; no other kernel runs
-// before. The source of gemm/tensor.cuh that gathers pixels; conv2d/implicit_band.cuh says where they lie.
+// before. The source of products/tensor.cuh that gathers pixels; conv2d/implicit_band.cuh says where they lie.
 //
 // Between the steps of a chunk's products, threads bring in the next chunk's band: a few numbers of one pixel each time,
 // from as many channels, as one unit.

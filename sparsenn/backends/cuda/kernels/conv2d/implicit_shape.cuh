@@ -1,6 +1,6 @@
 // The numbers of a convolution as conv2d/implicit_kernel.cuh takes them, and where a block, a pixel and a place of the band are.
 #pragma once
-#include "gemm/tensor.cuh"
+#include "products/tensor.cuh"
 
 typedef INPUT Number;
 

@@ -8,7 +8,7 @@
 //           place a pixel has is said in conv2d/warpgroup.cuh; all others are zeros.
 // Needs     blocks of 256 threads, one for UNITS units of 256 places. Numbers beyond half precision become infinite.
 #include "common.cuh"
-#include "gemm/kinds.cuh"
+#include "products/kinds.cuh"
 #include "ptx/numbers.cuh"
 #include "ptx/opaque.cuh"
 

@@ -1,5 +1,5 @@
 // A convolution of stride 1 as a product by whole warpgroups: filters (rows) times pixels of the outputs (columns); its
-// depth are the filters' taps and channels. What the three rungs named for it share.
+// depth are the filters' taps and channels. What the three kernels named for it share.
 //
 // conv2d/unit_planes.cu lays images out first: all pixels of all images in one row of places, each row of an image
 // followed by its zeros of padding, which are those before the next row, too. PITCH places lead to the next row, TALL
@@ -31,7 +31,7 @@
 #include "ptx/opaque.cuh"
 #include "ptx/warpgroup_products.cuh"
 #include "turn.cuh"
-#include "gemm/kinds.cuh"
+#include "products/kinds.cuh"
 
 constexpr int BARRIER_BYTES = 8;
 constexpr int BM = ROWS * WARPGROUPS_M, BN = COLUMNS * WARPGROUPS_N;

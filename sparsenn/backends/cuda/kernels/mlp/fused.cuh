@@ -1,4 +1,4 @@
-// What the fused tensor-core rungs share: the image of the weights, how rows come in and go out in the layout that the
+// What the tensor-core kernels share: the image of the weights, how rows come in and go out in the layout that the
 // matrix instructions use, and the loop of a warp over its tiles of rows.
 //
 // A warp takes 16 * ROW_TILES rows through all layers. In the instructions, lane l holds of a 16 x 8 tile of sums the

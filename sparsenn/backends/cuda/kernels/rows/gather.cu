@@ -4,7 +4,7 @@
 // Layout    piece p is entries starts[p] and following of the source, and offsets[p] to offsets[p + 1] of the target;
 //           indices of INDEX, values float32 (not touched where `iso`).
 // Needs     blocks of whole warps.
-// Used for  taking rows out of a CSR matrix, and bringing the pieces of spmspm's row_per_warp into order.
+// Used for  taking rows out of a CSR matrix, and bringing pieces into order that were written in any.
 #include "common.cuh"
 
 extern "C" __global__ void gather(int64 pieces, const int64* __restrict__ starts, const int64* __restrict__ offsets,

@@ -1,0 +1,113 @@
+"""What kernels of conv2d have in common: how one is described, and how it is launched on its layer's device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sparsenn.backends.contract import ConvolutionKernel, Tunable
+from sparsenn.backends.convolution_sizes import sizes_in_words
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.conv.estimates import IMAGES
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.machine import Machine
+from sparsenn.formats import Array
+from sparsenn.layers import Conv2d
+from sparsenn.network import Image
+
+__all__ = ["Fits", "Launch", "conv2d_sizes", "convolution", "everywhere"]
+
+Launch = Callable[[ConvLayer, Array], Array]
+Fits = Callable[[Machine, Geometry], str | None]
+
+
+def convolution(
+    name: str,
+    launch: Launch,
+    summary: str,
+    fits: Fits,
+    *,
+    needs: tuple[str, ...] = (),
+    gpu: str = ANY_GPU,
+    auto: bool = False,
+    seconds: Callable[[Machine, Geometry], float] | None = None,
+    precision: str = "float32",
+    half_rows: bool = False,
+    tf32_products: int = 0,
+    half_sums: int = 0,
+    tunable: Tunable | None = None,
+    traffic: Callable[..., Any] | None = None,
+) -> ConvolutionKernel:
+    """Describe a kernel of conv2d on the GPU; it remains to be registered.
+
+    Parameters
+    ----------
+    launch : takes the layer and images on its device, and returns a new array of the outputs.
+    fits : says why a machine cannot run a convolution with it; None if it can.
+    gpu : the GPU that it needs, in words.
+    seconds : estimates what `IMAGES` images take.
+    tunable : its launches are such as `launch`.
+    others : as `Kernel` has them.
+    """
+    return ConvolutionKernel(
+        name=name,
+        device="cuda",
+        summary=summary,
+        launch=partial(_launch, launch),
+        needs=(gpu, *needs),
+        auto=auto,
+        why_not=partial(_why_not, fits),
+        seconds=partial(_seconds, seconds) if seconds else None,
+        precision=precision,
+        half_rows=half_rows,
+        tf32_products=tf32_products,
+        half_sums=half_sums,
+        tunable=replace(tunable, launch_with=partial(_launch_with, tunable.launch_with)) if tunable else None,
+        traffic=traffic,
+    )
+
+
+def everywhere(fits: Callable[[Geometry], str | None]) -> Fits:
+    """Return what says why a convolution cannot be run where that is the same on all machines."""
+    return lambda machine, geometry: fits(geometry)
+
+
+def conv2d_sizes(layer: ConvLayer, images: Array) -> str:
+    """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
+    given = layer.geometry
+    return sizes_in_words(images.shape, layer.weights.shape, (given.stride, given.padding, given.dilation))
+
+
+def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str | None:
+    return fits(machine, geometry_of(layer, image))
+
+
+def _seconds(estimate: Callable[[Machine, Geometry], float], machine: Machine, layer: Conv2d, image: Image) -> float:
+    return estimate(machine, geometry_of(layer, image)) / IMAGES
+
+
+def _launch_with(launch_with: Callable[[Mapping[str, int]], Launch], numbers: Mapping[str, int]) -> Launch:
+    return partial(_launch, launch_with(numbers))
+
+
+def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:
+    """Launch a kernel on the layer's device.
+
+    Raises
+    ------
+    ShapeError
+        The images are not of the size that the layer was uploaded for.
+    UsageError
+        The kernel is not written for such a convolution, or for images of that type.
+    OutOfMemoryError
+        The device's memory does not suffice.
+    """
+    given = layer.geometry
+    outputs = given.filters * given.output_height * given.output_width
+    with cupy().cuda.Device(layer.device), within_memory("a convolution", images.shape[0], 8 * outputs):
+        return launch(layer, images)

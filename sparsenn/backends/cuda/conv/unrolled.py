@@ -1,0 +1,91 @@
+"""The kernel of conv2d that takes every convolution: a thread an output, loops over windows of a known size unrolled.
+
+A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
+and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
+on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.estimates import IMAGES, multiply_adds_a_second
+from sparsenn.backends.cuda.conv.filters import launch_filters
+from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
+from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, parts, sizes
+from sparsenn.backends.cuda.loader import specialised
+from sparsenn.backends.machine import Machine
+from sparsenn.formats import Array
+
+__all__ = ["SOURCE", "UNROLLED", "launch_unrolled", "shape_defines", "tile_of"]
+
+SOURCE = "conv2d/unrolled.cu"
+
+THREADS = 256
+"""Of a block."""
+
+RATE = 2.5e12
+"""Multiply-adds a second that an H200 reaches with a thread an output."""
+
+_PROGRAM = specialised(SOURCE)
+
+
+def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
+    """Return the width and height of a block's tile of pixels, powers of two.
+
+    Tiles should not stand over at the edges, and be wide enough that a warp reads neighbouring pixels. Where a tile has
+    fewer pixels than a block has threads, the block takes several tiles.
+
+    Parameters
+    ----------
+    height, width : of an output.
+    """
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        covered = parts(width, tile[0]) * tile[0] * parts(height, tile[1]) * tile[1]
+        return covered * (1 + 2 / tile[0]), -tile[0] * tile[1]
+
+    choices = ((1 << across, 1 << down) for across in range(6) for down in range(9) if threads >> across >> down)
+    return min(choices, key=cost)
+
+
+def shape_defines(geometry: Geometry) -> dict[str, int]:
+    """Return a convolution's sizes, and how its outputs are cut, as the kernel is compiled for them."""
+    width, height = tile_of(geometry.output_height, geometry.output_width)
+    tile = {"TILE_WIDTH": width, "TILE_HEIGHT": height, "PLANES": THREADS // (width * height)}
+    return {**sizes(geometry), **tile}
+
+
+def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
+    """Run any convolution.
+
+    Raises
+    ------
+    ShapeError
+        The images do not have the shape that the layer was uploaded for.
+    UsageError
+        They are not float32 in row-major order.
+    """
+    outputs = new_outputs(layer, images)
+    given, cut = layer.geometry, shape_defines(layer.geometry)
+    planes = images.shape[0] * given.filters
+    tiles = parts(given.output_width, cut["TILE_WIDTH"]) * parts(given.output_height, cut["TILE_HEIGHT"])
+    grid = grid_of(parts(planes, cut["PLANES"]), tiles)
+    launch_filters(layer, images, outputs, _PROGRAM, cut, grid, THREADS, np.int64(planes))
+    return outputs
+
+
+def _seconds(machine: Machine, geometry: Geometry) -> float:
+    return IMAGES * geometry.multiply_adds / multiply_adds_a_second(machine, "float32", RATE)
+
+
+UNROLLED = convolution(
+    "unrolled",
+    launch_unrolled,
+    "compiled for the sizes, loops over the window unrolled",
+    everywhere(why_too_large),
+    auto=True,
+    seconds=_seconds,
+)

@@ -1,0 +1,75 @@
+"""CuPy, and what a GPU that is here offers.
+
+CuPy is imported here and nowhere else, when a kernel or an array is first needed.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from sparsenn.backends.machine import MACHINES, Machine
+
+__all__ = ["cupy", "current_machine", "machine_of"]
+
+_imported: Any = None
+"""CuPy, once it has been imported in full."""
+
+
+def cupy() -> Any:
+    """Import CuPy on first use. It warns about installations that it still works with; those warnings are dropped.
+
+    Launches ask for it many times over, so that what was imported is looked at first.
+    """
+    global _imported
+    if _imported is None or sys.modules.get("cupy") is not _imported:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _imported = import_module("cupy")
+    return _imported
+
+
+CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH = 13, 36, 37
+"""What CUDA calls these attributes of a device: cudaDevAttrClockRate and so on; rates in kHz, the width in bits."""
+
+SUSTAINED, COPIED = 0.9, 0.88
+"""The parts of its highest clock, and of its memory's bandwidth, that a GPU reaches under load, where none is known."""
+
+
+@cache
+def machine_of(device: int) -> Machine:
+    """Ask a device what it offers; rates that it does not tell are those measured on its like, or about 9 tenths."""
+    runtime = cupy().cuda.runtime
+    found = runtime.getDeviceProperties(device)
+    name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
+    clock, copies = _rates(runtime, device, name)
+    return Machine(
+        name=name,
+        device="cuda",
+        multiprocessors=found["multiProcessorCount"],
+        capability=10 * found["major"] + found["minor"],
+        block_bytes=found["sharedMemPerBlockOptin"],
+        multiprocessor_bytes=found["sharedMemPerMultiprocessor"],
+        memory_bytes=found["totalGlobalMem"],
+        clock=clock,
+        copy_bandwidth=copies,
+    )
+
+
+def current_machine() -> Machine:
+    """Return what the current device offers."""
+    return machine_of(cupy().cuda.runtime.getDevice())
+
+
+def _rates(runtime: Any, device: int, name: str) -> tuple[float, float]:
+    """Return the clock and the bandwidth of copies under load."""
+    for known in MACHINES.values():
+        if known.name == name:
+            return known.clock, known.copy_bandwidth
+    clock, memory, width = (
+        runtime.deviceGetAttribute(attribute, device) for attribute in (CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH)
+    )
+    return SUSTAINED * 1e3 * clock, COPIED * 2e3 * memory * width / 8

@@ -1,0 +1,353 @@
+// chunk_layers: all layers of a stage with many rows in one launch, each as gather_chunks computes one.
+//
+// Idea      A tile's next layer needs nothing but the tile's last one, so there is no step that the whole grid takes
+//           together: a block that begins on a tile waits until the tile's inputs are there, and they are, because work
+//           is taken in order.
+// Layout    Features of a stage lie in tiles, (tiles, `tile_bytes`), each a (width, ROWS) matrix, in two buffers by
+//           turns. Tiles are taken in *waves*: few enough that their features stay in the L2 cache from layer to layer,
+//           enough to occupy every block. For every layer and tile, `done` counts the warps that have finished; for
+//           every layer and row, `nonzeros` counts the neurons that are not zero.
+// Needs     all blocks resident at a time, or waiting would never end; `done` and `nonzeros` filled with 0. Layers laid
+//           out with the same chunk. Defines: VECTOR, OUTPUTS, WARPS, BLOCKS, as for gather_chunks.
+// Beside    tile_layers, which keeps whole rows in shared memory, hence few of them when they are wide, and reads every
+//           edge from the L2 cache for each 32 rows or fewer. Here edges are in shared memory for up to 256 rows and
+//           sums in registers, at the price of features that pass through the L2 cache between layers.
+#include "gather_chunks.cuh"
+#include "ptx/memory.cuh"
+#include "resident.cuh"
+
+// A layer as gather_chunks reads it.
+struct ChunkedLayer {
+    const char* records;
+    const int* starts;  // of each record and of the end, in units of 16 bytes
+    const Slot* slots;
+    int groups;  // of SLOTS outputs
+    int unused;
+};
+
+struct Buffers {
+    char *even, *odd;  // what layers read and write by turns; the stage's inputs are in `even`
+    int* nonzeros;   // (layers of the stage, capacity)
+    int* done;       // (layers of the stage, tiles)
+    int64 tile_bytes;
+    int capacity;  // rows, a multiple of ROWS
+    int wave;      // tiles
+    int chunk;     // inputs
+    int stages, stage_bytes;
+
+    // What has gone through so many layers of the stage.
+    __device__ __forceinline__ char* tile(int number, int layers) const {
+        return (layers % 2 ? odd : even) + number * tile_bytes;
+    }
+};
+
+struct Problem {
+    const Layer* layers;          // of the stage
+    const ChunkedLayer* chunked;  // likewise
+    const float* bias;
+    const int* copies;
+    int count;  // layers
+    int tiles;
+};
+
+// One piece of work: a layer's group of outputs for a tile.
+struct Item {
+    int layer, tile, group;
+};
+
+// Goes through a block's items in the order in which all blocks take them: wave by wave, layer by layer.
+struct Schedule {
+    int wave, layer, number;  // first tile of the wave; item within the wave's layer
+    int taken;                // items of earlier layers, modulo the blocks
+
+    __device__ __forceinline__ bool next(const Problem& problem, int tiles_of_wave, Item& item) {
+        while (wave < problem.tiles) {
+            const int groups = problem.chunked[layer].groups;
+            const int items = min(tiles_of_wave, problem.tiles - wave) * groups;
+            if (number < items) {
+                item = {layer, wave + number / groups, number % groups};
+                number += gridDim.x;
+                return true;
+            }
+            taken = (taken + items) % gridDim.x;
+            number = (blockIdx.x + gridDim.x - taken) % gridDim.x;
+            if (++layer == problem.count) layer = 0, wave += tiles_of_wave;
+        }
+        return false;
+    }
+};
+
+// Orders what this thread wrote, or has seen to be written, before what the copy engine reads afterwards.
+__device__ __forceinline__ void fence_copies() {
+#if __CUDA_ARCH__ >= 900
+    show_all_to_engines();
+#endif
+}
+
+__device__ __forceinline__ void produce(const Problem& problem, const Buffers& buffers, char* memory, uint64* full,
+                                        uint64* empty, int lane) {
+    Turn turn = {0, 1};  // the first round waits for nobody
+    Schedule schedule = {0, 0, int(blockIdx.x), 0};
+    for (Item item; schedule.next(problem, buffers.wave, item);) {
+        const ChunkedLayer layer = problem.chunked[item.layer];
+        const int width = problem.layers[item.layer].inputs;
+        const int chunks = (width + buffers.chunk - 1) / buffers.chunk;
+        const char* tile = buffers.tile(item.tile, item.layer);
+        const int* starts = layer.starts + static_cast<int64>(item.group) * chunks;
+        if (item.layer > 0) {
+            const int* done = buffers.done + (item.layer - 1) * (buffers.capacity / ROWS) + item.tile;
+            const int all = problem.chunked[item.layer - 1].groups * WARPS;
+            while (read_acquire(done) < all) __nanosleep(64);
+            fence_copies();
+        }
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const int start = starts[chunk], stop = starts[chunk + 1];
+            const int first = chunk * buffers.chunk, inputs = min(buffers.chunk, width - first);
+            char* lines = memory + turn.stage * buffers.stage_bytes;
+            barrier_wait(&empty[turn.stage], turn.parity);
+            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + (buffers.chunk + 1) * LINE,
+                 layer.records + static_cast<int64>(start) * 16, (stop - start) * 16, &full[turn.stage], lane);
+            turn.next(buffers.stages);
+        }
+    }
+}
+
+// Writes this warp's outputs of a tile and counts those that are not zero, by row.
+__device__ __forceinline__ void finish(const Layer& layer, const int* copies, const Slot& slot,
+                                       const float (&sums)[OUTPUTS][VECTOR], char* lines, int* nonzeros, int lane) {
+    const int own = slot.output < 0 ? 0 : copies[slot.output];
+    int found[VECTOR] = {};
+    if (layer.activation == RELU || layer.activation == IDENTITY) {
+        const float infinity = __int_as_float(0x7f800000);
+        const float least = layer.activation == RELU ? 0.0f : -infinity;
+        const float most = layer.activation == RELU ? layer.clip : infinity;
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j++) {
+            const int output = __shfl_sync(ALL_LANES, slot.output, j);
+            const float bias = __shfl_sync(ALL_LANES, slot.bias, j);
+            const int count = __shfl_sync(ALL_LANES, own, j);
+            if (output < 0) continue;
+            float rows[VECTOR];
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++) {
+                const float z = sums[j][v] + bias;
+                rows[v] = z < least ? least : (z > most ? most : z);  // NaN stays
+                found[v] += rows[v] != 0.0f ? count : 0;
+            }
+            write_line(lines + static_cast<int64>(output) * LINE, rows);
+        }
+    } else {  // costly activations: sums are written first, so that the code for them is there once
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j++) {
+            const int output = __shfl_sync(ALL_LANES, slot.output, j);
+            if (output >= 0) write_line(lines + static_cast<int64>(output) * LINE, sums[j]);
+        }
+#pragma unroll 1
+        for (int j = 0; j < OUTPUTS; j++) {
+            const int output = __shfl_sync(ALL_LANES, slot.output, j);
+            const float bias = __shfl_sync(ALL_LANES, slot.bias, j);
+            const int count = __shfl_sync(ALL_LANES, own, j);
+            if (output < 0) continue;
+            char* line = lines + static_cast<int64>(output) * LINE;
+            float rows[VECTOR];
+            read_line(rows, line);
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++) {
+                rows[v] = activate(rows[v] + bias, layer.activation, layer.clip);
+                found[v] += rows[v] != 0.0f ? count : 0;
+            }
+            write_line(line, rows);
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++)
+        if (found[v]) atomicAdd(&nonzeros[row_of(lane, v)], found[v]);
+}
+
+__device__ __forceinline__ void consume(const Problem& problem, const Buffers& buffers, const char* memory,
+                                        uint64* full, uint64* empty, int warp, int lane) {
+    Turn turn = {0, 0};
+    Schedule schedule = {0, 0, int(blockIdx.x), 0};
+    for (Item item; schedule.next(problem, buffers.wave, item);) {
+        const Layer layer = problem.layers[item.layer];
+        const int chunks = (layer.inputs + buffers.chunk - 1) / buffers.chunk;
+        Slot slot = {-1, 0.0f};
+        if (lane < OUTPUTS) slot = problem.chunked[item.layer].slots[item.group * SLOTS + warp * OUTPUTS + lane];
+        float sums[OUTPUTS][VECTOR] = {};
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const char* lines = memory + turn.stage * buffers.stage_bytes;
+            barrier_wait(&full[turn.stage], turn.parity);
+            add_chunk(lines + lane * PIECE * 4, lines + (buffers.chunk + 1) * LINE, warp, sums);
+            barrier_arrive(&empty[turn.stage]);
+            turn.next(buffers.stages);
+        }
+        finish(layer, problem.copies + layer.output, slot, sums,
+               buffers.tile(item.tile, item.layer + 1) + lane * PIECE * 4,
+               buffers.nonzeros + static_cast<int64>(item.layer) * buffers.capacity + item.tile * ROWS, lane);
+        __threadfence();
+        fence_copies();
+        __syncwarp();
+        if (lane == 0) atomicAdd(&buffers.done[item.layer * (buffers.capacity / ROWS) + item.tile], 1);
+    }
+}
+
+// All layers of a stage. Does nothing where `few` rows or fewer are left: another kernel is for them.
+extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
+    chunk_layers(const Network* network, const Stage* stages, const ChunkedLayer* __restrict__ chunked, int few,
+                 const Buffers* where) {
+    extern __shared__ __align__(128) char memory[];
+    __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
+    const Stage& stage = *stages;
+    const int rows = *stage.count_in;
+    if (rows <= few) return;
+    const Buffers buffers = *where;
+    const Problem problem = {network->layers + stage.first, chunked,
+                             network->bias,                 network->copies,
+                             stage.last - stage.first,      (rows + ROWS - 1) / ROWS};
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (int at = threadIdx.x; at < buffers.stages * ROWS; at += (WARPS + 1) * WARP)
+        reinterpret_cast<float*>(memory + at / ROWS * buffers.stage_bytes + buffers.chunk * LINE)[at % ROWS] = 0.0f;
+    if (threadIdx.x < buffers.stages) {
+        barrier_init(&full[threadIdx.x], FULL_ARRIVALS);
+        barrier_init(&empty[threadIdx.x], WARPS * WARP);
+    }
+    barriers_ready();
+    __syncthreads();
+    if (warp < WARPS) {
+        consume(problem, buffers, memory, full, empty, warp, lane);
+    } else if (lane < PRODUCERS) {
+        produce(problem, buffers, memory, full, empty, lane);
+    }
+}
+
+// ---- Into tiles and out of them ---------------------------------------------------------------------------------
+
+constexpr int SIDE = 32;      // columns that a block takes at a time: a strip
+constexpr int STRIPS = 4;     // strips that it takes one after the other
+constexpr int THREADS = 512;  // of the two kernels that move rows
+constexpr int WARP_ROWS = ROWS / (THREADS / WARP);
+static_assert(THREADS % ROWS == 0, "a thread keeps to one row");
+
+// The stage's input rows, by its list, to tiles; what fills the last tile up is zeros.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    stage_to_tiles(const Network* network, const Stage* stages, int few, const Buffers* where) {
+    __shared__ float block[SIDE][ROWS + 1];
+    __shared__ int from[ROWS];
+    const Stage& stage = *stages;
+    const int rows = *stage.count_in;
+    if (rows <= few) return;
+    const Buffers buffers = *where;
+    const int width = network->layers[stage.first].inputs, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int pieces = (width + SIDE * STRIPS - 1) / (SIDE * STRIPS), tiles = (rows + ROWS - 1) / ROWS;
+    for (int number = blockIdx.x; number < tiles * pieces; number += gridDim.x) {
+        const int tile = number / pieces, begin = number % pieces * SIDE * STRIPS, own = threadIdx.x % ROWS;
+        if (threadIdx.x < ROWS) {
+            const int position = tile * ROWS + threadIdx.x;
+            from[threadIdx.x] = position >= rows ? -1 : stage.list_in ? stage.list_in[position] : position;
+        }
+        __syncthreads();
+        float* target = reinterpret_cast<float*>(buffers.tile(tile, 0));
+        for (int first = begin; first < min(begin + SIDE * STRIPS, width); first += SIDE) {
+            float values[WARP_ROWS];
+#pragma unroll
+            for (int k = 0; k < WARP_ROWS; k++) {
+                const int row = from[warp * WARP_ROWS + k];
+                const bool inside = row >= 0 && first + lane < width;
+                values[k] = inside ? stage.rows_in[static_cast<int64>(row) * width + first + lane] : 0.0f;
+            }
+#pragma unroll
+            for (int k = 0; k < WARP_ROWS; k++) block[lane][warp * WARP_ROWS + k] = values[k];
+            __syncthreads();
+            for (int line = threadIdx.x / ROWS; line < SIDE && first + line < width; line += THREADS / ROWS)
+                target[static_cast<int64>(first + line) * ROWS + own] = block[line][own];
+            __syncthreads();
+        }
+    }
+}
+
+// Gives the rows that are left a place in the output, and accounts for all layers of the stage. A warp takes 32 rows.
+extern "C" __global__ void __launch_bounds__(256)
+    leave_tiles(const Network* network, const Stage* stages, int few, const Buffers* where) {
+    const Stage& stage = *stages;
+    const int rows = *stage.count_in, lane = threadIdx.x % WARP;
+    if (rows <= few) return;
+    const Buffers buffers = *where;
+    for (int base = blockIdx.x * blockDim.x + threadIdx.x - lane; base < rows; base += gridDim.x * blockDim.x) {
+        const int position = base + lane;
+        const bool present = position < rows;
+        const int from = !present ? -1 : stage.list_in ? stage.list_in[position] : position;
+        const int weight = !present ? 0 : stage.weights_in ? stage.weights_in[from] : 1;
+        int nonzeros = 0;
+        for (int number = stage.first; number < stage.last; number++) {
+            const int64 layer = number - stage.first;
+            nonzeros = present ? buffers.nonzeros[layer * buffers.capacity + position] : 0;
+            const uint64 active = warp_sum(nonzeros ? static_cast<uint64>(weight) : 0ull);
+            const uint64 sum = warp_sum(static_cast<uint64>(weight) * nonzeros);
+            if (lane == 0) {
+                const uint64 here = min(WARP, rows - base);
+                uint64* counters = stage.counters + 4 * number;
+                atomicAdd(&counters[0], here);
+                if (sum) {
+                    atomicAdd(&counters[1], active);
+                    atomicAdd(&counters[2], sum);
+                }
+                atomicAdd(&counters[3], here * network->layers[number].edges);
+            }
+        }
+        const bool keep = present && (nonzeros || stage.last - 1 < stage.droppable_from);
+        const unsigned kept = __ballot_sync(ALL_LANES, keep);
+        int start = 0;
+        if (lane == 0 && kept) start = atomicAdd(stage.count_out, __popc(kept));
+        start = __shfl_sync(ALL_LANES, start, 0);
+        const int slot = keep ? start + __popc(kept & lanes_below(lane)) : -1;
+        if (present) stage.next[position] = slot;
+        if (keep) {
+            stage.weights_out[slot] = weight;
+            stage.hashes_out[slot] = 0;
+        }
+    }
+}
+
+// The stage's outputs back to rows, where `leave_tiles` has put them, each with its hash.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    tiles_to_stage(const Network* network, const Stage* stages, int few, const Buffers* where) {
+    __shared__ float block[SIDE][ROWS + 1];
+    __shared__ int slots[ROWS];
+    const Stage& stage = *stages;
+    const int rows = *stage.count_in;
+    if (rows <= few) return;
+    const Buffers buffers = *where;
+    const int width = network->layers[stage.last - 1].outputs, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int pieces = (width + SIDE * STRIPS - 1) / (SIDE * STRIPS), tiles = (rows + ROWS - 1) / ROWS;
+    for (int number = blockIdx.x; number < tiles * pieces; number += gridDim.x) {
+        const int tile = number / pieces, begin = number % pieces * SIDE * STRIPS, own = threadIdx.x % ROWS;
+        bool left = false;
+        if (threadIdx.x < ROWS) {
+            const int position = tile * ROWS + threadIdx.x;
+            slots[threadIdx.x] = position < rows ? stage.next[position] : -1;
+            left = slots[threadIdx.x] >= 0;
+        }
+        if (!__syncthreads_or(left)) continue;
+        const float* source = reinterpret_cast<const float*>(buffers.tile(tile, stage.last - stage.first));
+        uint64 hash = 0;
+        for (int first = begin; first < min(begin + SIDE * STRIPS, width); first += SIDE) {
+#pragma unroll 4
+            for (int line = threadIdx.x / ROWS; line < SIDE; line += THREADS / ROWS) {
+                if (first + line >= width) break;
+                const float value = source[static_cast<int64>(first + line) * ROWS + own];
+                block[line][own] = value;
+                hash += hash_element(value, first + line);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < WARP_ROWS; k++) {
+                const int slot = slots[warp * WARP_ROWS + k];
+                if (slot >= 0 && first + lane < width)
+                    stage.rows_out[static_cast<int64>(slot) * width + first + lane] = block[lane][warp * WARP_ROWS + k];
+            }
+            __syncthreads();
+        }
+        if (slots[own] >= 0) atomicAdd(&stage.hashes_out[slots[own]], hash);
+        __syncthreads();
+    }
+}

@@ -1,0 +1,190 @@
+// gather_chunks: one layer of any sparse weights on dense rows, the inputs streamed through shared memory.
+//
+// Idea      Rows lie along the lanes: an edge is read once for a tile of 32 to 256 rows, its input is a run of
+//           neighbouring words in shared memory, its weight the same for all lanes. A warp keeps the sums of OUTPUTS
+//           outputs in registers. Inputs pass through shared memory in chunks, each with the edges that read it,
+//           brought in by a warp of its own and the bulk copy engine, several chunks ahead. What bounds the product
+//           is reading shared memory: 4 bytes a multiply-add, or 32 multiply-adds a clock and multiprocessor. What
+//           bounds it at 1 % density is bringing chunks in, hence as many outputs to a block as registers hold.
+// Layout    Features: (tiles, width, ROWS), a chunk of inputs of a tile being one contiguous piece. A *record* holds
+//           the edges of SLOTS outputs in one chunk: 4 + SLOTS ints, of which the fourth says at which byte of the
+//           record the first output's edges begin and each following one where the next output's do; then the edges,
+//           two to 16 bytes, as (byte offset of the input within the chunk, weight), each output's padded to an even
+//           number. What pads has weight 0 and reads a line of zeros behind the chunk, so that no zero ever meets
+//           an infinite input. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that
+//           warps have alike work. A block takes one (tile, SLOTS outputs) after the other, those of one tile
+//           next to each other, so that chunks are shared in the L2 cache.
+// Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk, the line
+//           of zeros, the longest record and 16 bytes. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even),
+//           WARPS (that compute; one more brings chunks in), BLOCKS (on a multiprocessor).
+// Beside    tile_layers, which keeps whole rows in shared memory: narrow networks only, and every weight is read from
+//           global memory once for 32 rows. Here rows have any width, up to 8 of them a lane; sums of many outputs are
+//           in registers, and edges in shared memory, too. Sums run by increasing input, the same for every shape of
+//           block.
+#include "gather_chunks.cuh"
+
+// ---- One layer --------------------------------------------------------------------------------------------------
+
+struct Layer {
+    const char* records;
+    const int* starts;  // of each record and of the end, in units of 16 bytes
+    const Slot* slots;
+    int inputs, outputs;
+    int groups;  // of SLOTS outputs
+    int chunk;   // inputs
+    int activation;
+    float clip;
+
+    __device__ __forceinline__ int chunks() const { return (inputs + chunk - 1) / chunk; }
+};
+
+// Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
+// it would be most of the kernel's code.
+__device__ __forceinline__ void activate_written(const Layer& layer, const Slot& slot, char* lines,
+                                                 bool (&alive)[VECTOR]) {
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) alive[v] = false;
+#pragma unroll 1
+    for (int j = 0; j < OUTPUTS; j++) {
+        const int output = __shfl_sync(ALL_LANES, slot.output, j);
+        if (output < 0) continue;
+        char* line = lines + static_cast<int64>(output) * LINE;
+        float rows[VECTOR];
+        read_line(rows, line);
+#pragma unroll
+        for (int v = 0; v < VECTOR; v++) {
+            rows[v] = activate(rows[v], layer.activation, layer.clip);
+            alive[v] |= rows[v] != 0.0f;
+        }
+        write_line(line, rows);
+    }
+}
+
+// Writes this warp's outputs of a tile. `lines` is where this lane's rows of the tile begin.
+__device__ __forceinline__ void finish(const Layer& layer, const Slot& slot, const float (&sums)[OUTPUTS][VECTOR],
+                                       char* lines, unsigned char* flags, int lane) {
+    const float infinity = __int_as_float(0x7f800000);
+    const float least = layer.activation == RELU ? 0.0f : -infinity;
+    const float most = layer.activation == RELU ? layer.clip : infinity;
+    bool alive[VECTOR] = {};
+#pragma unroll
+    for (int j = 0; j < OUTPUTS; j++) {
+        const int output = __shfl_sync(ALL_LANES, slot.output, j);
+        const float bias = __shfl_sync(ALL_LANES, slot.bias, j);
+        if (output < 0) continue;
+        float rows[VECTOR];
+#pragma unroll
+        for (int v = 0; v < VECTOR; v++) {
+            const float z = sums[j][v] + bias;
+            rows[v] = z < least ? least : (z > most ? most : z);  // NaN stays
+            alive[v] |= rows[v] != 0.0f;
+        }
+        write_line(lines + static_cast<int64>(output) * LINE, rows);
+    }
+    if (layer.activation == SIGMOID || layer.activation == TANH) activate_written(layer, slot, lines, alive);
+    if (!flags) return;
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++)
+        if (alive[v]) flags[row_of(lane, v)] = 1;
+}
+
+// Keeps the stages filled: chunk after chunk of one item after the other.
+__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, char* memory, int stages,
+                                        int stage_bytes, uint64* full, uint64* empty, int lane) {
+    const int chunks = layer.chunks(), items = tiles * layer.groups;
+    Turn turn = {0, 1};  // the first round waits for nobody
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
+        const int* starts = layer.starts + static_cast<int64>(item % layer.groups) * chunks;
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const int start = starts[chunk], stop = starts[chunk + 1];
+            const int first = chunk * layer.chunk, inputs = min(layer.chunk, layer.inputs - first);
+            char* lines = memory + turn.stage * stage_bytes;
+            barrier_wait(&empty[turn.stage], turn.parity);
+            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + (layer.chunk + 1) * LINE,
+                 layer.records + static_cast<int64>(start) * 16, (stop - start) * 16, &full[turn.stage], lane);
+            turn.next(stages);
+        }
+    }
+}
+
+__device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles,
+                                        const char* memory, int stages, int stage_bytes, uint64* full, uint64* empty,
+                                        int warp, int lane) {
+    const int chunks = layer.chunks(), items = tiles * layer.groups;
+    Turn turn = {0, 0};
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const int tile = item / layer.groups, group = item % layer.groups;
+        Slot slot = {-1, 0.0f};
+        if (lane < OUTPUTS) slot = layer.slots[group * SLOTS + warp * OUTPUTS + lane];
+        float sums[OUTPUTS][VECTOR] = {};
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const char* lines = memory + turn.stage * stage_bytes;
+            barrier_wait(&full[turn.stage], turn.parity);
+            add_chunk(lines + lane * PIECE * 4, lines + (layer.chunk + 1) * LINE, warp, sums);
+            barrier_arrive(&empty[turn.stage]);
+            turn.next(stages);
+        }
+        finish(layer, slot, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
+               flags ? flags + static_cast<int64>(tile) * ROWS : nullptr, lane);
+    }
+}
+
+// flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
+extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
+    gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
+                  const Slot* __restrict__ slots, char* __restrict__ target, unsigned char* __restrict__ flags,
+                  int tiles, int inputs, int outputs, int groups, int chunk, int stages, int stage_bytes,
+                  int activation, float clip) {
+    extern __shared__ __align__(128) char memory[];
+    __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
+    const Layer layer = {records, starts, slots, inputs, outputs, groups, chunk, activation, clip};
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (int at = threadIdx.x; at < stages * ROWS; at += (WARPS + 1) * WARP)
+        reinterpret_cast<float*>(memory + at / ROWS * stage_bytes + chunk * LINE)[at % ROWS] = 0.0f;
+    if (threadIdx.x < stages) {
+        barrier_init(&full[threadIdx.x], FULL_ARRIVALS);
+        barrier_init(&empty[threadIdx.x], WARPS * WARP);
+    }
+    barriers_ready();
+    __syncthreads();
+    if (warp < WARPS) {
+        consume(layer, target, flags, tiles, memory, stages, stage_bytes, full, empty, warp, lane);
+    } else if (lane < PRODUCERS) {
+        produce(layer, features, tiles, memory, stages, stage_bytes, full, empty, lane);
+    }
+}
+
+// ---- Layouts ----------------------------------------------------------------------------------------------------
+
+constexpr int SIDE = 32, STEP = 8;  // columns of a block, and the rows that its 256 threads take at a time
+
+// Row-major to tiles, rows past the last as zeros. Block x: tile, y: 32 columns.
+extern "C" __global__ void __launch_bounds__(SIDE * STEP)
+    rows_to_tiles(const float* __restrict__ matrix, float* __restrict__ tiles, int rows, int width) {
+    __shared__ float block[SIDE][ROWS + 1];
+    const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
+    for (int row = threadIdx.y; row < ROWS; row += STEP) {
+        const bool inside = first_row + row < rows && column < width;
+        block[threadIdx.x][row] = inside ? matrix[static_cast<int64>(first_row + row) * width + column] : 0.0f;
+    }
+    __syncthreads();
+    float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
+    for (int line = threadIdx.y; line < SIDE && blockIdx.y * SIDE + line < width; line += STEP)
+        for (int row = threadIdx.x; row < ROWS; row += SIDE)
+            tile[static_cast<int64>(blockIdx.y * SIDE + line) * ROWS + row] = block[line][row];
+}
+
+// And back.
+extern "C" __global__ void __launch_bounds__(SIDE * STEP)
+    tiles_to_rows(const float* __restrict__ tiles, float* __restrict__ matrix, int rows, int width) {
+    __shared__ float block[SIDE][ROWS + 1];
+    const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
+    const float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
+    for (int line = threadIdx.y; line < SIDE && blockIdx.y * SIDE + line < width; line += STEP)
+        for (int row = threadIdx.x; row < ROWS; row += SIDE)
+            block[line][row] = tile[static_cast<int64>(blockIdx.y * SIDE + line) * ROWS + row];
+    __syncthreads();
+    for (int row = threadIdx.y; row < ROWS && first_row + row < rows; row += STEP)
+        if (column < width) matrix[static_cast<int64>(first_row + row) * width + column] = block[threadIdx.x][row];
+}

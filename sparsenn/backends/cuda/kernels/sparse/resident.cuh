@@ -1,0 +1,67 @@
+// What the kernels of `resident` share: how a merged network lies in device memory, and small device functions.
+//
+// Layers are packed end to end. Output j of layer l reads the edges columns[layer.column + j] up to
+// columns[layer.column + j + 1], an even number of them: a padding edge has weight 0 and points at the input after
+// the last one, which every kernel keeps at zero. Two edges are one 16-byte load.
+#pragma once
+
+#include "common.cuh"
+
+struct Layer {
+    int inputs;
+    int outputs;
+    int column;      // where this layer's outputs begin in `columns`, which has outputs + 1 entries for it
+    int output;      // where they begin in `bias` and `copies`
+    int activation;  // RELU, SIGMOID, TANH or IDENTITY
+    float clip;      // upper bound of RELU, infinity where there is none
+    int edges;       // of all outputs, padding included
+};
+
+struct Network {
+    const Layer* layers;
+    const int* columns;
+    const int2* edges;  // x: input, y: weight as bits
+    const float* bias;
+    const int* copies;  // neurons that an output stands for
+};
+
+// A stage: some layers, what they read and what they leave. A row is known by its position in the stage's input; `next`
+// says where in `rows_out` it went, -1 if it died. Where equal rows are looked for, `kept` names for each row left the
+// one that stands for it, and `list` holds those that do: the next stage's input.
+struct Stage {
+    const float* rows_in;            // (rows, inputs); null for the first stage, which reads the CSR inputs
+    const int* list_in;              // which of rows_in are meant, null for all
+    const int* count_in;             // how many
+    const int* weights_in;           // inputs that each row of rows_in stands for, null for 1 each
+    float* rows_out;                 // (rows left, outputs)
+    unsigned long long* hashes_out;  // of each row left
+    int* weights_out;
+    int* next;
+    int* count_out;
+    int* kept;                       // null where equal rows are not looked for
+    int* index;                      // position in `list` of each row that is kept
+    int* list;
+    int* list_count;
+    int* table;                      // `mask` + 1 places for row numbers, -1 where free
+    unsigned long long* counters;    // four a layer of the network: rows, active inputs, non-zeros, multiply-adds
+    unsigned mask;
+    int first, last;                 // the layers, `last` excluded
+    int droppable_from;              // rows of zeros may be dropped after this layer
+};
+
+__device__ __forceinline__ float add_two(float sum, int4 two, float first, float second) {
+    sum = fmaf(__int_as_float(two.y), first, sum);
+    return fmaf(__int_as_float(two.w), second, sum);
+}
+
+// splitmix64's finaliser: a bijection whose every output bit depends on every input bit.
+__device__ __forceinline__ unsigned long long mix(unsigned long long x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+// A row's hash is the sum of this over its elements: any thread may hash any element, in any order.
+__device__ __forceinline__ unsigned long long hash_element(float value, int place) {
+    return mix(((unsigned long long)(place + 1) << 32) | __float_as_uint(value));
+}

@@ -1,0 +1,244 @@
+// row_layers: a row a block, or a cluster of blocks, when few rows are left.
+//
+// Idea      Few rows are not enough tiles to fill the device, and a layer costs what waiting for its weights costs. So
+//           a block takes a single row, its threads share the layer's edges, and the next layer's edges are on their
+//           way while this one is computed.
+// Layout    A row is a vector in shared memory, two of them by turns. GROUP neighbouring threads share an output: each
+//           sums every GROUP-th pair of its edges, then they add up in a fixed tree. Where a layer has more edges than
+//           one multiprocessor should read, CLUSTER blocks share the row: each holds all of it, computes a part of the
+//           outputs and writes them into the shared memory of all.
+// Needs     two rows in shared memory; below compute capability 9.0 a row has one block. Defines: THREADS, GROUP (a
+//           power of two up to 32), CLUSTER (1 to 8).
+// Beside    tile_layers, which has rows along the lanes; here edges are.
+#include "ptx/clusters.cuh"
+#include "resident.cuh"
+
+#ifndef THREADS
+#define THREADS 256
+#define GROUP 4
+#define CLUSTER 1
+#endif
+static_assert(32 % GROUP == 0, "a group must divide a warp");
+static_assert(CLUSTER >= 1 && CLUSTER <= 8, "more than 8 blocks are no portable cluster");
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no clusters there: each block takes rows of its own
+#undef CLUSTER
+#define CLUSTER 1
+#endif
+#if CLUSTER > 1
+#define BLOCKS_OF_A_ROW __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define BLOCKS_OF_A_ROW
+#endif
+
+// Which of the row's blocks this is.
+__device__ __forceinline__ int rank() { return CLUSTER > 1 ? blockIdx.x % CLUSTER : 0; }
+
+__device__ __forceinline__ void wait_for_all() {
+#if CLUSTER > 1
+    cluster_wait();
+#else
+    __syncthreads();
+#endif
+}
+
+// The address that `local`, in this block's shared memory, has in another block's.
+__device__ __forceinline__ unsigned address_in(int block, const void* local) {
+    const unsigned own = shared_address(local);
+#if CLUSTER > 1
+    return cluster_address(own, block);
+#else
+    return own;
+#endif
+}
+
+// Writes to the same place in the shared memory of all blocks of the row.
+__device__ __forceinline__ void store_everywhere(float* local, float value) {
+#if CLUSTER > 1
+#pragma unroll
+    for (int block = 0; block < CLUSTER; block++)
+        cluster_store(address_in(block, local), value);
+#else
+    *local = value;
+#endif
+}
+
+__device__ __forceinline__ void add_everywhere(int* local, int value) {
+#if CLUSTER > 1
+#pragma unroll
+    for (int block = 0; block < CLUSTER; block++)
+        cluster_add(address_in(block, local), value);
+#else
+    atomicAdd(local, value);
+#endif
+}
+
+#define AHEAD 4  // pairs of edges that a thread holds for the next layer: 32 edges an output, as in the challenge
+
+// What a thread knows of a layer before its turn: the record three layers ahead, where its first output's edges lie
+// two layers ahead, the edges themselves one layer ahead. So no load waits for another within a layer.
+struct Share {
+    int edge, last;  // this thread's first edge, and the end of its output's
+    float bias;
+    int copies;
+};
+
+__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer) {
+    const int output = (rank() * THREADS + threadIdx.x) / GROUP;
+    if (output >= layer.outputs) return {0, 0, 0.0f, 0};
+    const int* column = net.columns + layer.column + output;
+    return {column[0] + 2 * int(threadIdx.x % GROUP), column[1], net.bias[layer.output + output],
+            net.copies[layer.output + output]};
+}
+
+__device__ __forceinline__ void fetch(const Network& net, const Share& share, int4 (&pairs)[AHEAD]) {
+#pragma unroll
+    for (int pair = 0; pair < AHEAD; pair++) {
+        const int edge = share.edge + 2 * GROUP * pair;
+        if (edge < share.last) pairs[pair] = *reinterpret_cast<const int4*>(net.edges + edge);
+    }
+}
+
+__device__ __forceinline__ float sum_edges(const Network& net, int edge, int last, const float* source) {
+    float sum = 0.0f;
+#pragma unroll 4
+    for (; edge < last; edge += 2 * GROUP) {
+        const int4 two = *reinterpret_cast<const int4*>(net.edges + edge);
+        sum = add_two(sum, two, source[two.x], source[two.z]);
+    }
+    return sum;
+}
+
+__device__ __forceinline__ float group_sum(float sum) {
+#pragma unroll
+    for (int step = GROUP / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    return sum;
+}
+
+// Stores an output; returns the neurons that are not zero.
+__device__ __forceinline__ int store(float z, const Layer& layer, int output, int copies, float* target) {
+    const float value = activate(z, layer.activation, layer.clip);
+    store_everywhere(target + output, value);
+    return value != 0.0f ? copies : 0;
+}
+
+__device__ int compute(const Network& net, const Layer& layer, const Share& share, const int4 (&pairs)[AHEAD],
+                       const float* source, float* target) {
+    const bool leader = threadIdx.x % GROUP == 0;
+    constexpr int at_once = CLUSTER * THREADS / GROUP;
+    int output = (rank() * THREADS + threadIdx.x) / GROUP, found = 0;
+    float sum = 0.0f;
+#pragma unroll
+    for (int pair = 0; pair < AHEAD; pair++)
+        if (share.edge + 2 * GROUP * pair < share.last)
+            sum = add_two(sum, pairs[pair], source[pairs[pair].x], source[pairs[pair].z]);
+    if (share.edge + 2 * GROUP * AHEAD < share.last)
+        sum += sum_edges(net, share.edge + 2 * GROUP * AHEAD, share.last, source);
+    sum = group_sum(sum);
+    if (leader && output < layer.outputs) found = store(sum + share.bias, layer, output, share.copies, target);
+    const int turns = (layer.outputs + at_once - 1) / at_once;
+    for (int turn = 1; turn < turns; turn++) {  // all threads of a warp take part in the shuffles
+        output += at_once;
+        const bool present = output < layer.outputs;
+        const int* column = net.columns + layer.column + output;
+        sum = present ? sum_edges(net, column[0] + 2 * (threadIdx.x % GROUP), column[1], source) : 0.0f;
+        sum = group_sum(sum);
+        if (leader && present)
+            found += store(sum + net.bias[layer.output + output], layer, output, net.copies[layer.output + output], target);
+    }
+    if (threadIdx.x == 0) target[layer.outputs] = 0.0f;  // what padding edges read
+    return found;
+}
+
+__device__ void hand_over(const Stage& stage, const float* source, int width, int position, int weight, bool keep) {
+    __shared__ int slot;
+    __shared__ unsigned long long hash;
+    if (threadIdx.x == 0) {
+        slot = keep ? atomicAdd(stage.count_out, 1) : -1;
+        hash = 0;
+        stage.next[position] = slot;
+        if (keep) stage.weights_out[slot] = weight;
+    }
+    __syncthreads();
+    if (!keep) return;
+    unsigned long long part = 0;
+    for (int place = threadIdx.x; place < width; place += THREADS) {
+        stage.rows_out[(size_t)slot * width + place] = source[place];
+        part += hash_element(source[place], place);
+    }
+    part = warp_sum(part);
+    if (threadIdx.x % 32 == 0) atomicAdd(&hash, part);
+    __syncthreads();
+    if (threadIdx.x == 0) stage.hashes_out[slot] = hash;
+}
+
+// Adds one layer of one row to the counters; called by one thread.
+__device__ void account(const Stage& stage, int number, int edges, int weight, int nonzeros) {
+    unsigned long long* counters = stage.counters + 4 * number;
+    atomicAdd(&counters[0], 1ull);
+    atomicAdd(&counters[1], (unsigned long long)(nonzeros ? weight : 0));
+    atomicAdd(&counters[2], (unsigned long long)weight * nonzeros);
+    atomicAdd(&counters[3], (unsigned long long)edges);
+}
+
+__device__ __forceinline__ Layer layer_or_last(const Network& net, const Stage& stage, int number) {
+    return net.layers[min(number, stage.last - 1)];
+}
+
+__device__ void run_row(const Network& net, const Stage& stage, float* source, float* target, int position) {
+    __shared__ int counts[3];  // by turns: one is added to, one is read, one is cleared
+    const int row = stage.list_in ? stage.list_in[position] : position;
+    const int weight = stage.weights_in ? stage.weights_in[row] : 1;
+    const int droppable_from = stage.droppable_from;
+    int number = stage.first;
+    Layer layer = net.layers[number], next = layer_or_last(net, stage, number + 1);
+    Layer after = layer_or_last(net, stage, number + 2);
+    Share share = share_of(net, layer), next_share = share_of(net, next);
+    int4 pairs[AHEAD] = {};
+    fetch(net, share, pairs);
+    for (int place = threadIdx.x; place <= layer.inputs; place += THREADS)
+        source[place] = place < layer.inputs ? stage.rows_in[(size_t)row * layer.inputs + place] : 0.0f;
+    if (threadIdx.x < 3) counts[threadIdx.x] = 0;
+    wait_for_all();
+    bool alive = true;
+    int width = layer.inputs;
+    for (; number < stage.last && (alive || number - 1 < droppable_from); number++) {
+        int4 next_pairs[AHEAD] = {};
+        fetch(net, next_share, next_pairs);
+        const Share after_share = share_of(net, after);
+        const Layer later = layer_or_last(net, stage, number + 3);
+        const int found = warp_sum(compute(net, layer, share, pairs, source, target));
+        int* count = &counts[number % 3];
+        if (threadIdx.x % 32 == 0 && found) add_everywhere(count, found);
+        wait_for_all();
+        const int nonzeros = *count;
+        if (threadIdx.x == 0) {
+            counts[(number + 2) % 3] = 0;
+            if (rank() == 0) account(stage, number, layer.edges, weight, nonzeros);
+        }
+        alive = nonzeros > 0;
+        width = layer.outputs;
+        float* swap = source;
+        source = target;
+        target = swap;
+        layer = next, next = after, after = later;
+        share = next_share, next_share = after_share;
+#pragma unroll
+        for (int pair = 0; pair < AHEAD; pair++) pairs[pair] = next_pairs[pair];
+    }
+    const bool keep = number == stage.last && (alive || number - 1 < droppable_from);
+    if (rank() == 0) hand_over(stage, source, width, position, weight, keep);
+    wait_for_all();
+}
+
+// Rows that an earlier launch left, if they are `few` or fewer.
+extern "C" __global__ void BLOCKS_OF_A_ROW __launch_bounds__(THREADS)
+    few_rows(const Network* network, const Stage* stages, int few, int second_row) {
+    extern __shared__ float memory[];
+    const Network net = *network;
+    const Stage& stage = *stages;
+    const int count = *stage.count_in;
+    if (count > few) return;
+    for (int position = blockIdx.x / CLUSTER; position < count; position += gridDim.x / CLUSTER)
+        run_row(net, stage, memory, memory + second_row, position);
+}

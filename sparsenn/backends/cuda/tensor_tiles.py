@@ -1,0 +1,218 @@
+"""Products on tensor cores: precisions, tiles of a block, estimates of what they take, and room for sums in parts.
+
+The kernels are `kernels/products/tensor.cuh` and what includes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import stream_key
+from sparsenn.backends.machine import WARP, Machine
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+
+__all__ = [
+    "FLOAT32",
+    "HALF",
+    "LINE",
+    "RESERVED",
+    "TF32",
+    "Kind",
+    "Tile",
+    "counters",
+    "partial_sums",
+    "parts_of",
+    "work",
+]
+
+LINE = 128
+"""Bytes of a row or a column of the factors in a slab."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A precision.
+
+    Parameters
+    ----------
+    name : of the factors' numbers: float32, tf32 or fp16.
+    define : as kernels know it.
+    factor_bytes : of a number as it is multiplied.
+    products : instructions for each tile of factors.
+    """
+
+    name: str
+    define: str
+    factor_bytes: int
+    products: int
+
+    @property
+    def terms(self) -> int:
+        """Terms of a slab."""
+        return LINE // self.factor_bytes
+
+
+FLOAT32 = Kind("float32", "TENSOR_FLOAT32", 4, 3)
+TF32 = Kind("tf32", "TENSOR_TF32", 4, 1)
+HALF = Kind("fp16", "TENSOR_HALF", 2, 1)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes at a time; a kernel is compiled for each.
+
+    Parameters
+    ----------
+    rows, columns : of the tile.
+    warps_down, warps_across : that share it.
+    slices : groups of so many warps that share a slab's terms.
+    stages : slabs in shared memory.
+    blocks : of a multiprocessor, which registers are given for.
+    """
+
+    rows: int
+    columns: int
+    warps_down: int
+    warps_across: int
+    slices: int = 1
+    stages: int = 3
+    blocks: int = 2
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.warps_down * self.warps_across * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.warps
+
+    @property
+    def sums(self) -> int:
+        """Numbers of a tile."""
+        return self.rows * self.columns
+
+    def defines(self, kind: Kind) -> dict[str, int | str]:
+        """Return what `kernels/products/tensor.cuh` is compiled with."""
+        return {
+            "KIND": kind.define,
+            "BM": self.rows,
+            "BN": self.columns,
+            "WARPS_M": self.warps_down,
+            "WARPS_N": self.warps_across,
+            "SLICES": self.slices,
+            "STAGES": self.stages,
+            "BLOCKS": self.blocks,
+        }
+
+    def resident(self, shared_bytes: int, machine: Machine) -> int:
+        """Return how many blocks of so much shared memory a multiprocessor has at a time; 0 if it has no room."""
+        if shared_bytes > machine.block_bytes:
+            return 0
+        return min(self.blocks, machine.multiprocessor_bytes // (shared_bytes + RESERVED))
+
+
+RESERVED = 1 << 10
+"""Bytes of shared memory that the system takes of each block."""
+
+INSTRUCTION = 1.6
+"""About the clocks of an H200's tensor cores for 16 x 8 sums and 32 bytes of each row and column."""
+
+CACHE_BYTES = 32.0
+"""That come to a multiprocessor in a clock from the cache that all share, when all ask at once."""
+
+BUSY = {False: 0.75, True: 0.9}
+"""The part of the time in which a multiprocessor does what bounds it, with fewer than eight warps and with more."""
+
+SLAB, BLOCK, JOIN = 40.0, 2500.0, 2500.0
+"""Clocks of a slab's barrier, of a block's beginning and end, and of waiting for others' parts of the sums."""
+
+
+def parts_of(total: int, size: int) -> int:
+    """Return how many parts of a size make up a total, the last one perhaps smaller."""
+    return -(-total // size)
+
+
+def work(
+    kind: Kind,
+    tile: Tile,
+    *,
+    copied: float,
+    read: float,
+    slabs: int,
+    tiles: int,
+    parts: int,
+    resident: int,
+    machine: Machine,
+    filled: float = 1.0,
+    waiting: float = 0.0,
+) -> float:
+    """Estimate the clocks from the first block to the last.
+
+    Parameters
+    ----------
+    copied, read : bytes of a slab that a block writes to its shared memory, and that it takes from the cache for that.
+    slabs : of a block.
+    tiles, parts : of the sums, and of the depth; a block has one of each.
+    resident : blocks that a multiprocessor can have at a time.
+    filled : the part of the slabs that is multiplied.
+    waiting : clocks of a block in which it waits, besides.
+    """
+    instructions = tile.sums / 128 * 4 * kind.products * _instruction_clocks(kind, machine)
+    warps = tile.warps_down * tile.warps_across
+    lines = warps * (tile.rows // tile.warps_down + tile.columns // tile.warps_across)
+    busy = max(filled * instructions, filled * lines + copied / LINE, read / CACHE_BYTES)
+    blocks = parts_of(tiles * parts, machine.multiprocessors)
+    together = min(blocks, resident)
+    clocks = blocks * slabs * (busy / BUSY[together * tile.warps >= 8] + SLAB)
+    clocks += parts_of(blocks, together) * (BLOCK + waiting)
+    if parts > 1:
+        clocks += JOIN + blocks * 2 * 4 * tile.sums / CACHE_BYTES
+    return clocks
+
+
+@cache
+def _instruction_clocks(kind: Kind, machine: Machine) -> float:
+    """Return what an instruction takes a multiprocessor; numbers of float32 are split into those of TF32."""
+    return INSTRUCTION / machine.share("tf32" if kind is FLOAT32 else kind.name)
+
+
+# ---- On the device -----------------------------------------------------------------------------------------------
+
+
+_counters: dict[tuple[int, Hashable], Array] = {}
+"""By device and stream: launches of one stream follow each other, and each leaves zeros behind."""
+
+
+def counters(tiles: int) -> Array:
+    """Return zeros, one for each tile, for a launch on the current stream.
+
+    Raises
+    ------
+    UsageError
+        A graph captures the stream, on which nothing has been launched before: zeros would be there in the graph only.
+    """
+    cp = cupy()
+    stream = cp.cuda.get_current_stream()
+    key = cp.cuda.runtime.getDevice(), stream_key(stream)
+    if key not in _counters or _counters[key].size < tiles:
+        if stream.is_capturing():
+            if tiles:
+                raise UsageError("launch the kernel once on this stream before a graph captures it")
+            none: Array = cp.empty(0, np.uint32)
+            return none
+        _counters[key] = cp.zeros(max(tiles, 1 << 12), np.uint32)
+    return _counters[key]
+
+
+def partial_sums(tile: Tile, tiles: int, parts: int) -> Array:
+    """Return room for the sums of each part of each tile; none where there is one part."""
+    sums: Array = cupy().empty(tiles * parts * tile.sums if parts > 1 else 0, np.float32)
+    return sums

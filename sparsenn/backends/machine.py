@@ -1,0 +1,89 @@
+"""Machines: what a device offers, as a value; of the device at hand, or of one that is somewhere else.
+
+Kernels say by it what they cannot run and estimate by it what they take, so that a plan can be made for a GPU that is
+not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparsenn.errors import unknown_name
+
+__all__ = ["A100", "H200", "MACHINES", "RTX_4090", "WARP", "Machine", "machine_named"]
+
+WARP = 32
+"""Threads of a GPU that execute together."""
+
+PER_CLOCK = {
+    80: {"float32": 64, "tf32": 512, "fp16": 1024},
+    86: {"float32": 128, "tf32": 128, "fp16": 256},
+    90: {"float32": 128, "tf32": 1024, "fp16": 2048},
+    100: {"float32": 128, "tf32": 2048, "fp16": 4096},
+    120: {"float32": 128, "tf32": 128, "fp16": 256},
+}
+"""Multiply-adds of a multiprocessor in a clock, sums in float32, by the compute capability from which on it is so; from
+NVIDIA's descriptions of the architectures."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device.
+
+    Parameters
+    ----------
+    name : the hardware's own, with the threads in use where it is a processor.
+    device : `cpu`, `cuda` or `reference`.
+    multiprocessors : of a GPU; threads of a processor.
+    capability : ten times the compute capability, 90 for 9.0; 0 where it is no GPU, as all that follow.
+    block_bytes, multiprocessor_bytes : shared memory that a block, and all blocks of a multiprocessor, can have.
+    memory_bytes : of the device's own memory.
+    clock : clocks of a multiprocessor in a second, under load.
+    copy_bandwidth : bytes a second, read plus written, of a copy far larger than the caches.
+    """
+
+    name: str
+    device: str
+    multiprocessors: int
+    capability: int = 0
+    block_bytes: int = 0
+    multiprocessor_bytes: int = 0
+    memory_bytes: int = 0
+    clock: float = 0.0
+    copy_bandwidth: float = 0.0
+
+    def multiply_adds(self, precision: str) -> float:
+        """Return the most multiply-adds a second in a precision, `float32`, `tf32` or `fp16`."""
+        known = max((least for least in PER_CLOCK if least <= self.capability), default=min(PER_CLOCK))
+        return PER_CLOCK[known][precision] * self.multiprocessors * self.clock
+
+    def share(self, precision: str) -> float:
+        """Return the multiply-adds of a multiprocessor in a clock, in parts of what an H200's does."""
+        clocks, others = self.multiprocessors * self.clock, H200.multiprocessors * H200.clock
+        return self.multiply_adds(precision) / clocks / (H200.multiply_adds(precision) / others)
+
+
+H200 = Machine("NVIDIA H200", "cuda", 132, 90, 227 << 10, 228 << 10, 150_754_820_096, 1.755e9, 4.2e12)
+"""The GPU that estimates were fitted to; clock and bandwidth as measured under load."""
+
+A100 = Machine("NVIDIA A100-SXM4-80GB", "cuda", 108, 80, 163 << 10, 164 << 10, 85_899_345_920, 1.41e9, 1.75e12)
+"""Multiprocessors, memory and highest clock as NVIDIA states them; about 86 % of the bandwidth that it states."""
+
+RTX_4090 = Machine("NVIDIA GeForce RTX 4090", "cuda", 128, 89, 99 << 10, 100 << 10, 25_769_803_776, 2.52e9, 0.92e12)
+"""As `A100`; about 91 % of the stated bandwidth."""
+
+MACHINES = {"h200": H200, "a100": A100, "rtx-4090": RTX_4090}
+"""GPUs that plans can be made for where they are not, by the names that users give them."""
+
+
+def machine_named(name: str) -> Machine:
+    """Return one of `MACHINES`.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name; the message lists those there are.
+    """
+    if name not in MACHINES:
+        raise unknown_name("machine", name, MACHINES)
+    return MACHINES[name]

@@ -1,0 +1,114 @@
+"""The oracle behind the backend protocol, so that it passes the same tests as the other backends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack
+from sparsenn.backends.host_arrays import largest_number, rows_on_host
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.oracle.images import forward_images
+from sparsenn.backends.oracle.sparse import as_csr
+from sparsenn.backends.steps import prepared_as_they_are
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.memory import free_memory
+from sparsenn.network import Layer
+
+__all__ = ["ReferenceBackend"]
+
+
+class ReferenceBackend:
+    """Computes in float64 on the host, by NumPy and SciPy."""
+
+    device = "reference"
+    description = "reference (float64, SciPy)"
+    prepares_ahead = False
+    machine = Machine(name="float64 reference", device="reference", multiprocessors=1)
+
+    def free_memory(self) -> int:
+        """Return the host's free memory."""
+        return free_memory() or 0
+
+    def weight_memory(self) -> int:
+        """Return what backends on the host take."""
+        return HOST_WEIGHT_MEMORY
+
+    def prepared_bytes(self, layer: Layer) -> int:
+        """Return the bytes of the weights, which are used as they are."""
+        return layer.weight_bytes
+
+    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
+        """Return the layers with the number of neurons that each output stands for."""
+        return tuple(zip(layers, copies, strict=True))
+
+    def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
+        """Return the layers, which are used as they are."""
+        return tuple(layers)
+
+    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
+        """Return the layers, which are used as they are."""
+        return prepared_as_they_are(layers, shapes)
+
+    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+        """Run a layer in float64."""
+        rows = features.shape[0]
+        outputs = forward_images(layer, features.reshape(rows, *shape))
+        return outputs.reshape(rows, prod(outputs.shape[1:]))
+
+    def release(self) -> None:
+        """Do nothing: no memory is kept."""
+
+    def compile_seconds(self) -> float:
+        """Return 0: nothing is compiled."""
+        return 0.0
+
+    def place(self, features: Features) -> Features:
+        """Return the features as CSR."""
+        return as_csr(features)
+
+    def fetch(self, features: Features) -> Features:
+        """Return the features: they are on the host."""
+        return features
+
+    def take_rows(self, features: Features, rows: Array) -> Features:
+        """Return the given rows."""
+        return CSR.from_scipy(as_csr(features).to_scipy()[rows], np.float64)
+
+    def equal_rows(self, features: Features) -> tuple[Array, Array]:
+        """Group equal rows by comparing each one whole, as bytes."""
+        rows = as_csr(features)
+        seen: dict[tuple[bytes, bytes], int] = {}
+        representatives: list[int] = []
+        group = np.empty(rows.shape[0], np.int64)
+        values = rows.expanded_values()
+        for row in range(rows.shape[0]):
+            entries = slice(rows.indptr[row], rows.indptr[row + 1])
+            key = rows.indices[entries].tobytes(), values[entries].tobytes()
+            if key not in seen:
+                seen[key] = len(representatives)
+                representatives.append(row)
+            group[row] = seen[key]
+        return np.array(representatives, np.int64), group
+
+    def as_dense(self, features: Features) -> Array:
+        """Return the features as a float64 matrix."""
+        dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float64)
+        return dense
+
+    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
+        """Return rows as a float64 matrix; `keep_half` is not looked at."""
+        return rows_on_host(rows).astype(np.float64), True
+
+    def count_nonzeros(self, features: Array) -> Array:
+        """Count the non-zeros of each row."""
+        counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
+        return counts
+
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers piece by piece."""
+        return largest_number(features.values if isinstance(features, CSR) else features)

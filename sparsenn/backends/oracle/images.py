@@ -1,0 +1,161 @@
+"""The oracle for layers of images: float64, NumPy, windows cut out of padded images, nothing clever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatch
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from sparsenn.backends.contract import ConvolutionKernel
+from sparsenn.backends.registry import register
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Softmax
+from sparsenn.layers.images import Pair
+from sparsenn.workers import chunks
+
+__all__ = ["average_pool", "convolve", "forward_images", "max_pool", "softmax"]
+
+WINDOW_BYTES = 256 << 20
+"""Windows that are cut out at a time."""
+
+
+@singledispatch
+def _forward(layer: Any, images: Array) -> Array:
+    raise UsageError(f"the reference does not know the layer {type(layer).__name__}")
+
+
+def forward_images(layer: ImageLayer, images: Array) -> Array:
+    """Compute one layer in float64.
+
+    Parameters
+    ----------
+    images : of a shape that the layer takes, images first.
+
+    Raises
+    ------
+    ShapeError
+        The layer does not take them.
+    UsageError
+        The layer is of a kind that is not known.
+    """
+    shape = layer.output_shape(images.shape)
+    return _forward(layer, images.astype(np.float64)).reshape(shape)
+
+
+@_forward.register
+def convolve(layer: Conv2d, images: Array) -> Array:
+    """Compute a convolution.
+
+    Parameters
+    ----------
+    images : (images, channels, height, width).
+
+    Returns
+    -------
+    float64 of shape (images, filters, output height, output width).
+
+    Raises
+    ------
+    ShapeError
+        The layer does not take such images.
+    """
+    stride, padding, dilation = layer.steps
+    shape = layer.output_shape(images.shape)
+    weights = np.split(layer.weights.astype(np.float64), layer.groups)
+    bias = layer.bias_vector().astype(np.float64)[:, None, None]
+
+    def product(windows: Array) -> Array:
+        """Sum over the channels of each group, and over the rows and columns of a filter."""
+        parts = zip(np.split(windows, layer.groups, axis=1), weights, strict=True)
+        sums = [np.tensordot(part, filters, axes=([1, 4, 5], [1, 2, 3])) for part, filters in parts]
+        found: Array = layer.activation(np.concatenate(sums, axis=3).transpose(0, 3, 1, 2) + bias)
+        return found
+
+    return _over_windows(images, shape, layer.kernel_size, (stride, padding, dilation), 0.0, product)
+
+
+@_forward.register
+def max_pool(layer: MaxPool2d, images: Array) -> Array:
+    """Return the largest number of each window, float64; NaN where one is NaN."""
+    window, stride, padding = layer.steps
+    shape = layer.output_shape(images.shape)
+    steps = stride, padding, (1, 1)
+    return _over_windows(images, shape, window, steps, -np.inf, lambda windows: np.max(windows, axis=(4, 5)))
+
+
+@_forward.register
+def average_pool(layer: AvgPool2d, images: Array) -> Array:
+    """Return the sum of each window, padding included, divided by the window's pixels; float64."""
+    window, stride, padding = layer.steps
+    shape = layer.output_shape(images.shape)
+    steps = stride, padding, (1, 1)
+    return _over_windows(images, shape, window, steps, 0.0, lambda windows: np.mean(windows, axis=(4, 5)))
+
+
+def softmax(rows: Array) -> Array:
+    """Return exp(y) / sum of exp(y) for each row, float64; a NaN, or an infinite sum, makes its row NaN."""
+    if not rows.size:
+        return rows.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+        shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+@_forward.register
+def _softmax(layer: Softmax, images: Array) -> Array:
+    return softmax(images.reshape(images.shape[0], prod(images.shape[1:])))
+
+
+@_forward.register
+def _flatten(layer: Flatten, images: Array) -> Array:
+    return images
+
+
+def _over_windows(
+    images: Array,
+    shape: tuple[int, ...],
+    window: Pair,
+    steps: tuple[Pair, Pair, Pair],
+    padding_value: float,
+    reduced: Callable[[Array], Array],
+) -> Array:
+    """Reduce all windows of padded images, some images at a time.
+
+    Parameters
+    ----------
+    shape : of what is returned.
+    steps : stride, padding and dilation.
+    reduced : turns windows, float64 of shape (images, channels, output height, output width, window height, window
+        width), into (images, ..., output height, output width).
+    """
+    stride, (above, beside), dilation = steps
+    span_down, span_across = (apart * (size - 1) + 1 for size, apart in zip(window, dilation, strict=True))
+    found = np.empty(shape)
+    image_bytes = 8 * images.shape[1] * prod(shape[2:]) * prod(window)
+    for first, last in chunks(images.shape[0], max(1, WINDOW_BYTES // image_bytes)):
+        padded = np.pad(
+            images[first:last].astype(np.float64),
+            ((0, 0), (0, 0), (above, above), (beside, beside)),
+            constant_values=padding_value,
+        )
+        windows = sliding_window_view(padded, (span_down, span_across), axis=(2, 3))
+        chosen = windows[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+        found[first:last] = reduced(chosen)
+    return found
+
+
+register(
+    ConvolutionKernel(
+        name="reference",
+        device="reference",
+        summary="windows cut out of the images, summed in float64: the oracle",
+        launch=convolve,
+        auto=True,
+    )
+)

@@ -1,0 +1,72 @@
+"""Whole networks in float64, layer by layer, whatever the layers are."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.oracle.dense import forward as forward_dense
+from sparsenn.backends.oracle.images import forward_images
+from sparsenn.backends.oracle.sparse import forward_sparse
+from sparsenn.errors import UsageError
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+
+__all__ = ["categories", "forward", "run"]
+
+
+@singledispatch
+def forward(layer: Any, features: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """Compute a layer in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR.
+
+    Parameters
+    ----------
+    shape : of one input, which layers of images must be told: (channels, height, width) or (inputs,).
+
+    Raises
+    ------
+    UsageError
+        The layer is of a kind that is not known.
+    """
+    raise UsageError(f"the reference does not know the layer {type(layer).__name__}")
+
+
+@forward.register
+def _(layer: SparseLinear, features: Any, shape: tuple[int, ...] | None = None) -> Any:
+    return forward_sparse(layer, features)
+
+
+@forward.register
+def _(layer: Linear, features: Any, shape: tuple[int, ...] | None = None) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array(forward_dense((layer,), features.toarray()))
+
+
+@forward.register
+def _(layer: ImageLayer, features: Any, shape: tuple[int, ...] | None = None) -> Any:
+    from scipy.sparse import csr_array
+
+    rows, width = features.shape
+    images = features.toarray().reshape(rows, *((width,) if shape is None else shape))
+    outputs = forward_images(layer, images)
+    return csr_array(outputs.reshape(rows, prod(outputs.shape[1:])))
+
+
+def run(network: Network, inputs: CSR, progress: Progress = silent) -> Any:
+    """Run the whole network in float64; returns the outputs as a SciPy CSR array of shape (rows, outputs)."""
+    features = inputs.to_scipy().astype(np.float64)
+    for number, (layer, shape) in enumerate(zip(network, network.shapes, strict=False), start=1):
+        features = forward(layer, features, shape)
+        progress("reference", number, len(network))
+    return features
+
+
+def categories(network: Network, inputs: CSR, progress: Progress = silent) -> Array:
+    """Return the rows, counted from 0, whose float64 output has a non-zero, as sorted int64."""
+    return np.flatnonzero(np.diff(run(network, inputs, progress).indptr)).astype(np.int64)

@@ -1,0 +1,109 @@
+"""Training in float64, by the book: the oracle of every trainer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparsenn.backends.contract import TrainingKernel
+from sparsenn.backends.registry import register
+from sparsenn.backends.trainer import TrainingProblem, Velocities
+from sparsenn.formats import Array
+from sparsenn.layers import Activation, Linear, ReLU, Sigmoid, Tanh
+
+__all__ = ["REFERENCE", "ReferenceTrainer", "loss_and_gradient"]
+
+
+def loss_and_gradient(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:
+    """Return the loss of some rows and its gradient by the outputs, in float64; both are (rows, outputs)."""
+    rows = len(outputs)
+    if loss == "mse":
+        difference = outputs - targets
+        return float(np.mean(difference**2)), 2 * difference / difference.size
+    shifted = outputs - outputs.max(axis=1, keepdims=True)
+    logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return float(-np.sum(targets * logarithms) / rows), (np.exp(logarithms) - targets) / rows
+
+
+def _slope(activation: Activation, z: Array) -> Array:
+    """The derivative of an activation at z; a ReLU's is 0 at both of its corners."""
+    if isinstance(activation, Sigmoid):
+        return np.asarray(activation(z) * activation(-z))
+    if isinstance(activation, Tanh):
+        return np.asarray(1 - np.tanh(z) ** 2)
+    if isinstance(activation, ReLU):
+        clip = np.inf if activation.clip is None else activation.clip
+        return ((z > 0) & (z < clip)).astype(np.float64)
+    return np.ones_like(z)
+
+
+class ReferenceTrainer:
+    """Backpropagation over whole matrices in float64.
+
+    `layers` and `velocities` round to float32, so a restored run goes on from rounded numbers.
+    """
+
+    def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
+        self._problem = problem
+        self.restore(
+            problem.layers,
+            tuple((np.zeros_like(layer.weights), np.zeros(layer.outputs, np.float32)) for layer in problem.layers),
+        )
+
+    def epoch(self, order: Array) -> float:
+        """Pass once over the rows; see `Trainer`."""
+        problem, total = self._problem, 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, order.size, problem.batch_size):
+                rows = order[start : start + problem.batch_size]
+                total += rows.size * self._update(problem.inputs[rows], problem.targets[rows])
+        return total / order.size
+
+    def _update(self, inputs: Array, targets: Array) -> float:
+        activations = [layer.activation for layer in self._problem.layers]
+        values, sums = [inputs.astype(np.float64)], []
+        for (weights, bias), activation in zip(self._parameters, activations, strict=True):
+            sums.append(values[-1] @ weights + bias)
+            values.append(activation(sums[-1]))
+        loss, gradient = loss_and_gradient(self._problem.loss, values[-1], targets.astype(np.float64))
+        gradients: list[tuple[Array, Array]] = []
+        for number in reversed(range(len(activations))):
+            gradient = gradient * _slope(activations[number], sums[number])
+            gradients.insert(0, (values[number].T @ gradient, gradient.sum(axis=0)))
+            gradient = gradient @ self._parameters[number][0].T
+        for parameters, velocities, slopes in zip(self._parameters, self._velocities, gradients, strict=True):
+            for parameter, velocity, slope in zip(parameters, velocities, slopes, strict=True):
+                velocity *= self._problem.momentum
+                velocity -= self._problem.learning_rate * slope
+                parameter += velocity
+        return loss
+
+    def layers(self) -> tuple[Linear, ...]:
+        """Return the parameters, rounded to float32."""
+        return tuple(
+            Linear(weights, bias, layer.activation)
+            for (weights, bias), layer in zip(self._parameters, self._problem.layers, strict=True)
+        )
+
+    def velocities(self) -> Velocities:
+        """Return the velocities, rounded to float32."""
+        return tuple((weights.astype(np.float32), bias.astype(np.float32)) for weights, bias in self._velocities)
+
+    def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
+        """Replace parameters and velocities."""
+        self._parameters = [_doubles(layer.weights, layer.bias_vector()) for layer in layers]
+        self._velocities = [_doubles(*pair) for pair in velocities]
+
+
+def _doubles(*arrays: Array) -> tuple[Array, ...]:
+    return tuple(array.astype(np.float64) for array in arrays)
+
+
+REFERENCE = register(
+    TrainingKernel(
+        name="reference",
+        device="reference",
+        summary="backpropagation in float64: the oracle",
+        launch=ReferenceTrainer,
+        auto=True,
+    )
+)

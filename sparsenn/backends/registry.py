@@ -1,0 +1,78 @@
+"""The registry of kernels: one place for their names, and an answer for wrong ones.
+
+The engine's own kernels register when `sparsenn.backends` is imported. Modules that bring more, such as the studies',
+are named in `sparsenn.plugins`; they are imported when all kernels are listed, or one is asked for that is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from sparsenn.backends.contract import Kernel
+from sparsenn.errors import SparseNNError, unknown_name
+from sparsenn.plugins import load_plugins
+
+__all__ = ["automatic", "kernel_named", "kernels", "operations", "register"]
+
+AnyKernel = TypeVar("AnyKernel", bound=Kernel)
+
+_KERNELS: dict[tuple[str, str, str], Kernel] = {}
+
+
+def register(kernel: AnyKernel) -> AnyKernel:
+    """Add a kernel to the registry and return it; a name may be taken once per operation and device."""
+    key = (kernel.operation, kernel.device, kernel.name)
+    if key in _KERNELS:
+        raise SparseNNError(f"the {kernel.device} kernel {kernel.name!r} of {kernel.operation} is registered twice")
+    _KERNELS[key] = kernel
+    return kernel
+
+
+def operations() -> tuple[str, ...]:
+    """Return the names of all operations that have a kernel."""
+    load_plugins()
+    return tuple(sorted({kernel.operation for kernel in _KERNELS.values()}))
+
+
+def kernels(operation: str | None = None, device: str | None = None) -> tuple[Kernel, ...]:
+    """Return the registered kernels in order of registration, all or those of an operation and a device.
+
+    Raises
+    ------
+    UsageError
+        No kernel has that operation.
+    """
+    known = operations()
+    if operation is not None and operation not in known:
+        raise unknown_name("operation", operation, known)
+    return _registered(operation, device)
+
+
+def automatic(operation: str, device: str) -> tuple[Kernel, ...]:
+    """Return the kernels that `auto` may take for an operation on a device, the preferred one first."""
+    return tuple(kernel for kernel in _registered(operation, device) if kernel.auto)
+
+
+def kernel_named(operation: str, name: str, device: str) -> Kernel:
+    """Return one kernel.
+
+    Raises
+    ------
+    UsageError
+        The operation has no kernel of that name on that device; the message lists those it has.
+    """
+    found = _KERNELS.get((operation, device, name))
+    if found is not None:
+        return found
+    choices = {kernel.name: kernel for kernel in kernels(operation, device)}
+    if name not in choices:
+        raise unknown_name(f"{device} kernel for {operation}", name, choices)
+    return choices[name]
+
+
+def _registered(operation: str | None, device: str | None) -> tuple[Kernel, ...]:
+    return tuple(
+        kernel
+        for kernel in _KERNELS.values()
+        if operation in (None, kernel.operation) and device in (None, kernel.device)
+    )

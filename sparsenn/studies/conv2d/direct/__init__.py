@@ -1,0 +1,8 @@
+"""The first story: the direct convolution, from a thread an output to several pixels and filters a thread.
+
+In order: `baseline`, `constant_filters`, then the engine's own `unrolled`, `tiled_shared`, `half`, `per_shape`,
+`implicit_gemm`, `swept`, `streamed`, and the engine's own `register_tiled`, where it ends. Sources are numbered by
+their places in it; the third, of `unrolled`, is `backends/cuda/kernels/conv2d/unrolled.cu`.
+"""
+
+__all__ = []

@@ -1,0 +1,107 @@
+"""The first story's rung whose arithmetic is half precision.
+
+A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 or float16 in
+row-major order, and returns the outputs, a new CuPy array (images, filters, output height, output width) of the same
+type. float32 images are first converted, by a kernel of its own. It queues its work on the current stream and does not
+wait for it, but for the first launch of a layer, which looks at its weights, and of a size, which compiles a kernel.
+
+What a number may be off by: products, and sums of up to `CHAIN` of them, are rounded to half precision, each time by up
+to 2⁻¹¹ of the sum so far; sums of those, bias and activation are float32. Pixels, and sums of `CHAIN` products, become
+infinite beyond 65,504; weights must not exceed that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.filters import launch_filters
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
+from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.specialised import (
+    check_half_range,
+    grid_of,
+    new_outputs,
+    parts,
+    refuse,
+    sizes,
+    why_not_plain,
+)
+from sparsenn.backends.cuda.conv.unrolled import tile_of
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import specialised
+from sparsenn.formats import Array
+from sparsenn.studies.conv2d.direct.convert import to_half
+
+__all__ = ["CHAIN", "HALF", "SOURCE", "launch_half", "shape_defines"]
+
+CHAIN = 14
+"""Products that are added up in half precision: two rows of a 7 x 7 window, off by up to 14 · 2⁻¹¹ of their sizes."""
+
+THREADS = 256
+"""Of a block."""
+
+SOURCE = "studies/conv2d/direct/kernels/05_half.cu"
+
+_PROGRAM = specialised(SOURCE)
+
+
+def shape_defines(geometry: Geometry, aligned: bool) -> dict[str, int]:
+    """Return a convolution's sizes, tiles of pairs of pixels, and whether pairs are read at once, for the kernel.
+
+    Parameters
+    ----------
+    aligned : the images begin at a multiple of 4 bytes.
+    """
+    width, height = tile_of(geometry.output_height, parts(geometry.output_width, 2), THREADS)
+    paired = aligned and geometry.width % 2 == 0 and geometry.padding[1] % 2 == 0
+    tile = {"TILE_PAIRS": width, "TILE_HEIGHT": height, "PLANES": THREADS // (width * height)}
+    return {**sizes(geometry), **tile, "PAIRED": int(paired), "CHAIN": CHAIN}
+
+
+def launch_half(layer: ConvLayer, images: Array) -> Array:
+    """Run a convolution of stride 1, dilation 1 and one group in half precision, two pixels a thread.
+
+    Raises
+    ------
+    ShapeError
+        The images do not have the shape that the layer was uploaded for.
+    UsageError
+        They are neither float32 nor float16, or not in row-major order; the convolution does not fit, or has a weight
+        beyond half precision.
+    """
+    given = layer.geometry
+    refuse(why_not_plain(given))
+    outputs = new_outputs(layer, images, (np.float32, np.float16))
+    doubled = kept(layer, "doubled", lambda: _doubled(layer))
+    halves = to_half(images) if images.dtype == np.float32 else images
+    pointer: Any = halves.data
+    cut = shape_defines(given, pointer.ptr % 4 == 0)
+    planes = images.shape[0] * given.filters
+    tiles = parts(parts(given.output_width, 2), cut["TILE_PAIRS"]) * parts(given.output_height, cut["TILE_HEIGHT"])
+    defines = {**cut, "OUTPUT": "float" if images.dtype == np.float32 else "half_bits"}
+    grid = grid_of(parts(planes, cut["PLANES"]), tiles)
+    launch_filters(layer, halves, outputs, _PROGRAM, defines, grid, THREADS, np.int64(planes), weights=doubled)
+    return outputs
+
+
+def _doubled(layer: ConvLayer) -> Array:
+    """Return each weight in half precision twice in a word, uint32."""
+    check_half_range(layer)
+    cp = cupy()
+    doubled: Array = cp.repeat(layer.weights.astype(np.float16).reshape(-1), 2).view(np.uint32)
+    return doubled
+
+
+HALF = convolution(
+    "half",
+    launch_half,
+    "half precision, two neighbouring pixels an instruction; float32 images converted before",
+    everywhere(why_not_plain),
+    precision="fp16",
+    half_rows=True,
+    half_sums=CHAIN,
+)

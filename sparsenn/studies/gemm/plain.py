@@ -1,0 +1,144 @@
+"""The rungs of gemm in ordinary float32 multiply-adds, and a library's product beside them.
+
+A launch takes matrices a and b, CuPy arrays (rows, depth) and (depth, columns) of float32 in row-major order, and
+returns their product, a new CuPy array (rows, columns) of float32. It queues its work on the current stream and does
+not wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.loader import Program, program
+from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.formats import Array
+from sparsenn.studies.gemm.kernel import product_kernel
+from sparsenn.studies.gemm.tiling import TILINGS, cut_for
+from sparsenn.studies.traffic import block_tiled, coalesced, naive, shared_tiled, tiled
+
+__all__ = ["KERNELS", "LIBRARY", "launch_vectorized"]
+
+THREADS = 256
+"""Of a block that computes an output a thread, or adds up parts."""
+
+SIDE, EACH, TERMS = 16, 4, 16
+"""Tiled rungs: threads along a side of a tile, outputs of a thread likewise, and terms in shared memory at a time."""
+
+LARGE_SIDE, EACH_OF_LARGE = 128, 8
+"""The same of vectorized, as long as there are enough tiles; as its model of traffic takes it."""
+
+ALIGNMENT = 16
+"""Bytes that four numbers are moved in."""
+
+_NAIVE = program("studies/gemm/kernels/01_naive.cu", THREADS=(THREADS,))
+_COALESCED = program("studies/gemm/kernels/02_coalesced.cu", THREADS=(THREADS,))
+_BLOCK_TILED = program("studies/gemm/kernels/03_block_tiled.cu", SIDE=(SIDE,), EACH=(EACH,))
+_SHARED_TILED = program("studies/gemm/kernels/04_shared_tiled.cu", SIDE=(SIDE,), EACH=(EACH,), TERMS=(TERMS,))
+_VECTORIZED = {
+    tiling: program(
+        "studies/gemm/kernels/05_vectorized.cu",
+        QUADS=(1, 0),
+        WARPS_DOWN=tiling.warps[:1],
+        WARPS_ACROSS=tiling.warps[1:],
+        LANES_DOWN=tiling.lanes[:1],
+        LANES_ACROSS=tiling.lanes[1:],
+    )
+    for tiling in TILINGS
+}
+
+
+def _launch_naive(a: Array, b: Array) -> Array:
+    """Compute an output a thread, rows along the lanes."""
+    return _launch(_NAIVE, a, b, 1, THREADS)
+
+
+def _launch_coalesced(a: Array, b: Array) -> Array:
+    """Compute an output a thread, columns along the lanes."""
+    return _launch(_COALESCED, a, b, 1, THREADS)
+
+
+def _launch_block_tiled(a: Array, b: Array) -> Array:
+    """Compute several outputs a thread, read from global memory."""
+    return _launch(_BLOCK_TILED, a, b, SIDE * EACH, SIDE * SIDE)
+
+
+def _launch_shared_tiled(a: Array, b: Array) -> Array:
+    """Compute several outputs a thread, read from shared memory."""
+    return _launch(_SHARED_TILED, a, b, SIDE * EACH, SIDE * SIDE)
+
+
+def launch_vectorized(a: Array, b: Array) -> Array:
+    """Compute 8 x 8 outputs a thread, tiles of the factors copied ahead."""
+    cp = cupy()
+    (rows, depth), columns = a.shape, b.shape[1]
+    if not a.size or not b.size:
+        return _zeros(rows, columns)
+    cut = cut_for(rows, columns, depth, current_machine().multiprocessors)
+    pointer: Any = b.data
+    quads = int(columns % 4 == 0 and pointer.ptr % ALIGNMENT == 0)
+    source = _VECTORIZED[cut.tiling]
+    product: Array = cp.empty((rows, columns), np.float32)
+    sums = product if cut.parts == 1 else cp.empty((cut.parts, rows, columns), np.float32)
+    grid = cut.tiling.tiles(rows, columns), cut.parts
+    sizes = np.int32(rows), np.int32(columns), np.int32(depth), np.int32(cut.deep)
+    launch("gemm", source.kernel("gemm", QUADS=quads), grid, (cut.tiling.threads,), *sizes, a, b, sums)
+    if cut.parts > 1:
+        given = np.int64(product.size), np.int32(cut.parts), sums, product
+        launch("gemm", source.kernel("add_parts", QUADS=quads), (-(-product.size // THREADS),), (THREADS,), *given)
+    return product
+
+
+def _launch_library(a: Array, b: Array) -> Array:
+    """Compute the product by cuBLAS."""
+    if not a.size or not b.size:
+        return _zeros(a.shape[0], b.shape[1])
+    with part("gemm"):
+        product: Array = cupy().matmul(a, b)
+    return product
+
+
+def _launch(source: Program, a: Array, b: Array, tile: int, threads: int) -> Array:
+    """Launch a rung with a block for each tile, or, if those are single outputs, for each `threads` outputs."""
+    (rows, depth), columns = a.shape, b.shape[1]
+    product: Array = cupy().empty((rows, columns), np.float32)
+    tiles = -(-rows // tile) * -(-columns // tile)
+    blocks = tiles if tile > 1 else -(-tiles // threads)
+    sizes = np.int32(rows), np.int32(columns), np.int32(depth)
+    launch("gemm", source.kernel("gemm"), (blocks,), (threads,), *sizes, a, b, product)
+    return product
+
+
+def _zeros(rows: int, columns: int) -> Array:
+    zeros: Array = cupy().zeros((rows, columns), np.float32)
+    return zeros
+
+
+KERNELS = (
+    product_kernel("naive", _launch_naive, "a thread an output, neighbours in different rows", traffic=naive),
+    product_kernel("coalesced", _launch_coalesced, "a thread an output, neighbours side by side", traffic=coalesced),
+    product_kernel(
+        "block_tiled",
+        _launch_block_tiled,
+        "squares of outputs in a thread's registers, factors in global memory",
+        traffic=tiled(block_tiled, SIDE * EACH),
+    ),
+    product_kernel(
+        "shared_tiled",
+        _launch_shared_tiled,
+        "squares of outputs in registers, tiles of the factors in shared memory",
+        traffic=tiled(shared_tiled, SIDE * EACH, thread_tile=(EACH, EACH)),
+    ),
+    product_kernel(
+        "vectorized",
+        launch_vectorized,
+        "four numbers a read, 8 x 8 outputs a thread, tiles copied ahead",
+        traffic=tiled(shared_tiled, LARGE_SIDE, thread_tile=(EACH_OF_LARGE, EACH_OF_LARGE)),
+    ),
+)
+"""In the ladder's order."""
+
+LIBRARY = product_kernel("library", _launch_library, "cuBLAS's product")
+"""What a library does, for comparison."""

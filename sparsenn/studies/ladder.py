@@ -1,0 +1,210 @@
+"""Ladders: an operation's kernels in order, from plain to best, on one problem that all of them solve.
+
+An operation joins by registering a `Ladder`: its rungs in order, on each device that has some, and how its problem is
+built from a network and inputs, which are a sparse dataset's unless the ladder makes its own, or from what stands in
+their place. Rungs are kernels of the registry, the engine's own and those that exist to be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sparsenn.backends.contract import Backend, Kernel
+from sparsenn.backends.registry import kernels
+from sparsenn.errors import SparseNNError, UsageError, unknown_name
+
+__all__ = [
+    "Ladder",
+    "Settled",
+    "Stage",
+    "Work",
+    "ladder_for",
+    "ladders",
+    "listing",
+    "register_ladder",
+    "rungs_of",
+]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that any implementation must do: what physical floors are computed from.
+
+    Parameters
+    ----------
+    bytes : each input read once, each output written once.
+    multiply_adds : those that touch no zero.
+    """
+
+    bytes: int
+    multiply_adds: int
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a launch.
+
+    Parameters
+    ----------
+    carried : what the next stage is given.
+    error : largest difference from the reference: absolute, or in parts of the reference's largest element where the
+        ladder is `scaled`.
+    correct : whether every element is within what float32 allows.
+    allowed : the largest error of rungs of another precision, by its name.
+    """
+
+    carried: Any
+    error: float
+    correct: bool
+    allowed: Mapping[str, float] = field(default_factory=dict)
+
+    def correct_in(self, precision: str) -> bool:
+        """Return whether the result is as close as a precision allows; NaN never is."""
+        return self.error <= self.allowed[precision] if precision in self.allowed else self.correct
+
+
+class Stage(Protocol):
+    """One thing that every rung computes, for example a layer. Stages come in order; results are carried on."""
+
+    @property
+    def work(self) -> Work:
+        """The least that must be done."""
+        ...
+
+    def arguments(self, carried: Any) -> tuple[Any, ...]:
+        """Return what the rung's launch takes, given what the stage before left (None for the first)."""
+        ...
+
+    def settle(self, output: Any) -> Settled:
+        """Compare what a launch returned with the reference; keep what is carried on from later launches."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """How to set the rungs of an operation one and the same problem.
+
+    Parameters
+    ----------
+    operation : whose kernels are the rungs.
+    stage : what a stage is called, in the singular.
+    stages : builds the stages for a device, one after the other, from a network and its inputs.
+    rungs : of each device, in the order in which the story is told.
+    sweeps : of rungs with numbers to tune, by their names, the number that `--sweep` varies. The `launch_with` of such
+        a rung must take that number alone, too.
+    problem : makes that network and inputs from rows, sizes and a seed; None where they are a dataset's.
+    rows, sizes : of that problem, unless asked for otherwise; no rows where the sizes say how many there are.
+    form : what the sizes are, in order, such as m,k,n, with those in brackets that may be left out; empty where they
+        are the widths of the rows and then of each layer's outputs.
+    row : what one of the rows is, in the singular.
+    row_count : says how many there are, given the problem.
+    asked : what `Kernel.why_not` is given besides the machine, of the problem.
+    launched : turns a kernel into the rung that is timed, where its launch is not that itself.
+    scaled : whether errors are in parts of the reference's largest element.
+    note : sentences on what is computed, and on what errors are where they are not `scaled`.
+    """
+
+    operation: str
+    stage: str
+    stages: Callable[[Backend, Any, Any], Iterable[Stage]]
+    rungs: Mapping[str, tuple[Kernel, ...]]
+    sweeps: Mapping[str, str] = field(default_factory=dict)
+    problem: Callable[[int, Sequence[int], int], tuple[Any, Any]] | None = None
+    rows: int = 0
+    sizes: tuple[int, ...] = ()
+    form: str = ""
+    row: str = "row"
+    row_count: Callable[[Any, Any], int] = lambda network, inputs: int(inputs.shape[0])
+    asked: Callable[[Any, Any], tuple[Any, ...]] = lambda network, inputs: (network, inputs)
+    launched: Callable[[Kernel], Kernel] = lambda rung: rung
+    scaled: bool = False
+    note: str = ""
+
+
+_LADDERS: dict[str, Ladder] = {}
+
+
+def register_ladder(ladder: Ladder) -> Ladder:
+    """Add a ladder; an operation has one."""
+    if ladder.operation in _LADDERS:
+        raise SparseNNError(f"the ladder of {ladder.operation} is registered twice")
+    _LADDERS[ladder.operation] = ladder
+    return ladder
+
+
+def ladders() -> tuple[str, ...]:
+    """Return the operations that have a ladder."""
+    return tuple(_LADDERS)
+
+
+def ladder_for(operation: str) -> Ladder:
+    """Return an operation's ladder.
+
+    Raises
+    ------
+    UsageError
+        It has none; the message lists those that have.
+    """
+    if operation not in _LADDERS:
+        raise unknown_name("ladder", operation, _LADDERS)
+    return _LADDERS[operation]
+
+
+def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Kernel, ...]:
+    """Return an operation's rungs on a device in order; with `sweep`, the first, and those to be varied once a value.
+
+    Raises
+    ------
+    UsageError
+        The operation has no rung on that device, or none that can be varied.
+    """
+    ladder = ladder_for(operation)
+    rungs = ladder.rungs.get(device, ())
+    if not rungs:
+        raise UsageError(f"{operation} has no kernel for the device {device}; use --device {_devices(ladder)}")
+    if sweep:
+        varied = {rung.name: _varied(rung, ladder.sweeps[rung.name]) for rung in rungs if rung.name in ladder.sweeps}
+        if not varied:
+            raise UsageError(_nothing_to_sweep(operation, device))
+        rungs = tuple(one for rung in rungs for one in varied.get(rung.name, (rung,) if rung is rungs[0] else ()))
+    return tuple(map(ladder.launched, rungs))
+
+
+def _devices(ladder: Ladder) -> str:
+    return " or ".join(sorted(device for device, rungs in ladder.rungs.items() if rungs))
+
+
+def _varied(rung: Kernel, number: str) -> tuple[Kernel, ...]:
+    """Return a rung with each value of one of its numbers."""
+    assert rung.tunable is not None, f"{rung.name} has no numbers to vary"
+    launch_with, values = rung.tunable.launch_with, rung.tunable.parameters[number]
+    return tuple(
+        replace(rung, name=f"{rung.name}, {number} {value}", launch=launch_with({number: value})) for value in values
+    )
+
+
+def _nothing_to_sweep(operation: str, device: str) -> str:
+    tuned = [kernel.name for kernel in kernels(operation, device) if kernel.tunable is not None]
+    if not tuned:
+        return f"no {device} kernel for {operation} has a number to vary; leave --sweep out"
+    return (
+        f"--sweep varies no {device} kernel for {operation}, but sparsenn tune does: {', '.join(tuned)}; "
+        f"use sparsenn tune {tuned[0]} --device {device}, or leave --sweep out"
+    )
+
+
+def listing(operation: str | None = None) -> tuple[Kernel, ...]:
+    """Return all kernels, or those of an operation: each operation's and device's together, rungs in their order first.
+
+    Raises
+    ------
+    UsageError
+        No kernel has that operation.
+    """
+    known = kernels(operation)
+    rungs = [rung for ladder in _LADDERS.values() for every in ladder.rungs.values() for rung in every]
+    ordered = [*(rung for rung in rungs if rung in known), *(kernel for kernel in known if kernel not in rungs)]
+    groups = list(dict.fromkeys((kernel.operation, kernel.device) for kernel in ordered))
+    return tuple(sorted(ordered, key=lambda kernel: groups.index((kernel.operation, kernel.device))))

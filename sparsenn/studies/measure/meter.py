@@ -1,0 +1,163 @@
+"""Meters: how long work takes on a device, what it occupies, and what the device can do at most."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparsenn.backends.cpu.processor import host_machine
+from sparsenn.studies.measure.cache_reading import cache_bytes, cache_level, reading
+from sparsenn.workers import map_threads, thread_count
+
+__all__ = ["Ceilings", "HostMeter", "Identity", "Measurement", "Meter", "Roofs", "median_seconds"]
+
+RUNS = 20
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One launch, measured.
+
+    Parameters
+    ----------
+    output : what it returned.
+    seconds : from its start to its result, without what is counted for statistics only.
+    kernel_seconds : spent in kernels of the operation itself; None where the device does not tell.
+    registers, shared_bytes : of the operation's kernel, a thread and a block; None where the device does not tell.
+    """
+
+    output: Any
+    seconds: float
+    kernel_seconds: float | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the device can do at most.
+
+    Parameters
+    ----------
+    copy_bandwidth : bytes per second, read plus written, of a copy far larger than the caches.
+    multiply_adds : float32 multiply-adds per second of a large matrix product in the vendor's library.
+    """
+
+    copy_bandwidth: float
+    multiply_adds: float
+
+    def floor(self, bytes_moved: int, multiply_adds: int) -> float:
+        """Return the seconds that no implementation can go below: memory or arithmetic, whichever takes longer."""
+        return max(bytes_moved / self.copy_bandwidth, multiply_adds / self.multiply_adds)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What was measured: numbers found for one identity hold for another one that is equal.
+
+    Parameters
+    ----------
+    device : the hardware's own name, whatever its number in this machine.
+    driver : what stands between it and this program, with its version.
+    """
+
+    device: str
+    driver: str
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """What bounds a kernel by what it moves through each memory and by what it multiplies: the roofs of a roofline.
+
+    Parameters
+    ----------
+    copy_bandwidth : bytes per second, read plus written, of a copy far larger than the caches.
+    cache_bandwidth : bytes per second that all processors together read from the cache they share.
+    cache : that cache's name, such as L2.
+    cache_bytes : its size.
+    multiply_adds : multiply-adds per second by what is multiplied, `float32` and where there are any `tf32` and `fp16`.
+    shared_bandwidth : bytes per second that all processors together read from shared memory; None where there is none.
+    processors : multiprocessors of a GPU, threads of a host.
+    """
+
+    copy_bandwidth: float
+    cache_bandwidth: float
+    cache: str
+    cache_bytes: int
+    multiply_adds: Mapping[str, float] = field(hash=False)
+    shared_bandwidth: float | None = None
+    processors: int = 1
+
+
+class Meter(Protocol):
+    """Measures on one device."""
+
+    def identity(self) -> Identity:
+        """Say what device this is."""
+        ...
+
+    def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
+        """Run `work`, which launches `operation`, to its end."""
+        ...
+
+    def ceilings(self) -> Ceilings:
+        """Measure the device."""
+        ...
+
+    def roofs(self) -> Roofs:
+        """Measure the device, its caches and its arithmetic by precision."""
+        ...
+
+
+class HostMeter:
+    """Measures by the wall clock."""
+
+    def identity(self) -> Identity:
+        """Return the processor's name with the threads in use, and NumPy's version: its library multiplies."""
+        return Identity(host_machine().name, f"numpy {np.__version__}")
+
+    def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
+        """Run `work`."""
+        start = time.perf_counter()
+        output = work()
+        return Measurement(output, time.perf_counter() - start)
+
+    def ceilings(self) -> Ceilings:
+        """Measure a copy and a matrix product on all threads; medians of 20 runs."""
+        source = np.ones((thread_count(), 32 << 20), np.float32)
+        target = np.zeros_like(source)
+
+        def copy() -> None:
+            map_threads(lambda part: np.copyto(target[part], source[part]), range(thread_count()))
+
+        size = 2048
+        matrix = np.random.default_rng(0).random((size, size), dtype=np.float32)
+        product = np.empty_like(matrix)
+        return Ceilings(
+            copy_bandwidth=2 * source.nbytes / median_seconds(self, copy),
+            multiply_adds=size**3 / median_seconds(self, lambda: np.matmul(matrix, matrix, out=product)),
+        )
+
+    def roofs(self) -> Roofs:
+        """Measure what `ceilings` does, and how fast all threads read the largest cache; medians of 20 runs."""
+        limits = self.ceilings()
+        read, work = reading()
+        return Roofs(
+            copy_bandwidth=limits.copy_bandwidth,
+            cache_bandwidth=read / median_seconds(self, work),
+            cache=f"L{cache_level()}",
+            cache_bytes=cache_bytes(),
+            multiply_adds={"float32": limits.multiply_adds},
+            processors=thread_count(),
+        )
+
+
+def median_seconds(meter: Meter, work: Callable[[], Any]) -> float:
+    """Return the median of 20 runs after one to warm up."""
+    work()
+    return statistics.median(meter.measure("", work).seconds for _ in range(RUNS))

@@ -1,0 +1,271 @@
+"""The rungs of spmspm on a GPU: launching each kernel and turning what it leaves into sorted CSR.
+
+Every rung multiplies all rows that it is given; no row is skipped. The kernels up to `warp_vote_privatized` leave
+COO in any order, which the engine's conversion makes CSR of, so that rungs differ in their product alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import Features, SparseKernel, StepInput, StepOutput, Tunable
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.loader import Program, program
+from sparsenn.backends.cuda.memory import free_bytes, within_memory
+from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan
+from sparsenn.backends.cuda.sparse.rows import gather_pieces
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.sizes import about
+from sparsenn.formats import CSR, Array, index_dtype
+from sparsenn.formats.compressed import Compressed
+from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, weights_by_row
+
+__all__ = ["ROWS_PER_THREAD", "RUNGS", "SWEPT", "step_sizes"]
+
+ROWS_PER_THREAD = (100, 1, 10, 25, 50, 75, 125, 150, 200)
+"""How far threads may be coarsened; the first is the default."""
+
+SWEPT = "rows a thread"
+"""What the number is called."""
+
+BLOCK = 32
+COARSE_THREADS = 64
+"""Columns of a block of the coarsened rungs: small, because coarsening leaves few threads to spread."""
+
+MOST_ELEMENTS = 1 << 28
+"""Outputs computed at a time: their places take 2.7 GB, and are counted in 32 bits."""
+
+MOST_BLOCKS_DOWN = 65_535
+"""A grid has no more blocks along its second axis, which is that of the rows."""
+
+BYTES_PER_ELEMENT = 32
+"""Row, column and value of an output before conversion, the same after it, and what the conversion takes."""
+
+WARPS, TILE = 8, 1024
+"""row_per_warp: 8 sums of 4 KiB are 32 KiB a block, which leaves room for 7 blocks or 56 warps a multiprocessor."""
+
+TILE_WARPS, TILE_COLUMNS, TILE_PANEL = 8, 8, 256
+"""tile: 64 columns share the reading of a panel of 32 rows by 256 inputs, 32 KiB."""
+
+_KERNELS = "studies/spmspm/kernels"
+_NAIVE = program(f"{_KERNELS}/01_naive.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES)
+_WARP_VOTE = program(f"{_KERNELS}/02_warp_vote.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES)
+_COARSENED = program(
+    f"{_KERNELS}/03_coarsened.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, ROWS_PER_THREAD=ROWS_PER_THREAD
+)
+_PRIVATIZED = program(f"{_KERNELS}/04_privatized.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, BLOCK=(BLOCK,))
+_VOTE_COARSENED = program(
+    f"{_KERNELS}/05_warp_vote_coarsened.cu",
+    IN_INDEX=INDEX_TYPES,
+    OUT_INDEX=INDEX_TYPES,
+    ROWS_PER_THREAD=ROWS_PER_THREAD,
+)
+_VOTE_PRIVATIZED = program(
+    f"{_KERNELS}/06_warp_vote_privatized.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, BLOCK=(BLOCK,)
+)
+_ROW_PER_WARP = program(
+    f"{_KERNELS}/07_row_per_warp.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, WARPS=(WARPS,), TILE=(TILE,)
+)
+_TILE = program(
+    f"{_KERNELS}/08_tile.cu",
+    IN_INDEX=INDEX_TYPES,
+    WARPS=(TILE_WARPS,),
+    COLUMNS=(TILE_COLUMNS,),
+    PANEL=(TILE_PANEL,),
+)
+
+Multiply = Callable[[DeviceLayer, CSR, int, int], CSR]
+"""(layer, features, first row, last row) to the outputs of those rows."""
+
+
+# ---- Running a layer --------------------------------------------------------------------------------------------
+
+
+def _by_chunks(kernel: str, multiply: Multiply, step: StepInput, rows_per_block: int = BLOCK) -> StepOutput:
+    """Multiply as many rows at a time as memory and the grid allow, and join the parts."""
+    layer: DeviceLayer = step.stack.layers[step.first]
+    with (
+        cupy().cuda.Device(step.stack.device),
+        _memory(step, layer, BYTES_PER_ELEMENT * layer.outputs),
+    ):
+        with part("total"):
+            features = as_csr(step.features)
+            chunks = _chunks(layer, features.shape[0], rows_per_block)
+            outputs = _joined([multiply(layer, features, *chunk) for chunk in chunks])
+        return finish(step, layer, kernel, outputs)
+
+
+def _memory(step: StepInput, layer: DeviceLayer, bytes_per_row: int) -> Any:
+    rows = step.features.shape[0]
+    return within_memory(f"a layer of {layer.inputs:,} x {layer.outputs:,}", rows, bytes_per_row + 8 * layer.inputs)
+
+
+def _chunks(layer: DeviceLayer, rows: int, rows_per_block: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) ranges of rows whose outputs fit a quarter of the free memory; an empty one for no rows."""
+    elements = min(MOST_ELEMENTS, free_bytes() // (4 * BYTES_PER_ELEMENT))
+    size = min(MOST_BLOCKS_DOWN * rows_per_block, max(1, elements // max(1, layer.outputs)))
+    for first in range(0, max(1, rows), size):
+        yield first, min(rows, first + size)
+
+
+def _joined(parts: list[CSR]) -> CSR:
+    """Stack matrices of one width on top of each other."""
+    if len(parts) == 1:
+        return parts[0]
+    cp = cupy()
+    starts = np.cumsum([0, *(block.nnz for block in parts)])
+    offsets = [block.indptr[:-1] + int(start) for block, start in zip(parts, starts, strict=False)]
+    return CSR(
+        (sum(block.shape[0] for block in parts), parts[0].shape[1]),
+        cp.concatenate([*offsets, cp.asarray(starts[-1:], dtype=np.int64)]),
+        cp.concatenate([block.indices for block in parts]),
+        cp.concatenate([block.expanded_values() for block in parts]),
+    )
+
+
+def _sparse(matrix: Compressed, first: int = 0) -> tuple[Any, ...]:
+    """Return the kernels' arguments for a sparse matrix, from group `first` on."""
+    return matrix.indptr[first:], matrix.indices, matrix.values, np.int64(not matrix.iso)
+
+
+def _types(layer: DeviceLayer) -> dict[str, str]:
+    outputs = INDEX_TYPES[0] if index_dtype(layer.outputs) == np.uint16 else INDEX_TYPES[1]
+    return {"IN_INDEX": index_type(layer.weights.indices), "OUT_INDEX": outputs}
+
+
+def _multiply_elements(
+    source: Program,
+    defines: dict[str, int],
+    block: tuple[int, int],
+    rows_per_thread: int,
+    layer: DeviceLayer,
+    features: CSR,
+    first: int,
+    last: int,
+) -> CSR:
+    """Multiply rows `first` to `last` into COO in any order, and convert that to CSR."""
+    cp = cupy()
+    rows, columns = last - first, layer.outputs
+    capacity = rows * columns
+    count = cp.zeros(1, np.uint32)
+    out_rows = cp.empty(capacity, np.int32)
+    out_columns = cp.empty(capacity, index_dtype(columns))
+    out_values = cp.empty(capacity, np.float32)
+    if capacity:
+        kernel = source.kernel("spmspm", **_types(layer), **defines)
+        grid = (-(-columns // block[0]), -(-rows // (block[1] * rows_per_thread)))
+        matrices = (*_sparse(features, first), *_sparse(layer.weights))
+        output = (count, out_rows, out_columns, out_values)
+        launch("spmspm", kernel, grid, block, np.int32(rows), np.int32(columns), *matrices, *layer.epilogue, *output)
+    found = int(count[0])
+    return compress(CSR, (rows, columns), out_rows[:found], out_columns[:found], out_values[:found])
+
+
+def _multiply_by_row(layer: DeviceLayer, features: CSR, first: int, last: int) -> CSR:
+    """Multiply rows `first` to `last` by scattering, and bring the pieces that the warps leave into order."""
+    cp = cupy()
+    rows, columns = last - first, layer.outputs
+    tiles = -(-columns // TILE)
+    pieces = rows * tiles
+    if not pieces:
+        return CSR(
+            (rows, columns), cp.zeros(rows + 1, np.int64), cp.empty(0, index_dtype(columns)), cp.empty(0, np.float32)
+        )
+    count = cp.zeros(1, np.uint32)
+    starts, lengths = cp.empty(pieces, np.int64), cp.empty(pieces, np.int64)
+    out_columns, out_values = cp.empty(rows * columns, index_dtype(columns)), cp.empty(rows * columns, np.float32)
+    kernel = _ROW_PER_WARP.kernel("spmspm", **_types(layer))
+    sizes = (np.int32(rows), np.int32(columns), np.int32(tiles))
+    matrices = (*_sparse(features, first), *_sparse(weights_by_row(layer)))
+    output = (count, starts, lengths, out_columns, out_values)
+    launch("spmspm", kernel, (-(-pieces // WARPS),), (32 * WARPS,), *sizes, *matrices, *layer.epilogue, *output)
+    offsets = scan(lengths)
+    indices, values = gather_pieces(starts, offsets, out_columns, out_values, iso=False)
+    return CSR((rows, columns), cp.ascontiguousarray(offsets[::tiles]), indices, values)
+
+
+def _multiply_tile(layer: DeviceLayer, features: Features) -> Array:
+    """Multiply all rows, CSR or dense, into a dense matrix."""
+    cp = cupy()
+    rows, inputs = features.shape
+    outputs: Array = cp.empty((rows, layer.outputs), np.float32)
+    types = {"IN_INDEX": index_type(layer.weights.indices)}
+    kernel = _TILE.kernel("spmspm_csr" if isinstance(features, CSR) else "spmspm_dense", **types)
+    columns = -(-layer.outputs // (TILE_WARPS * TILE_COLUMNS))
+    for first in range(0, rows, 32 * MOST_BLOCKS_DOWN):
+        last = min(rows, first + 32 * MOST_BLOCKS_DOWN)
+        sizes = (np.int32(last - first), np.int32(inputs), np.int32(layer.outputs))
+        source = _sparse(features, first) if isinstance(features, CSR) else (features[first:last],)
+        arguments = (*sizes, *source, *_sparse(layer.weights), *layer.epilogue, outputs[first:last])
+        launch("spmspm", kernel, (columns, -(-(last - first) // 32)), (32 * TILE_WARPS,), *arguments)
+    return outputs
+
+
+def _launch_tile(step: StepInput) -> StepOutput:
+    """Run one layer, 32 rows along the lanes. The output is dense."""
+    layer: DeviceLayer = step.stack.layers[step.first]
+    with cupy().cuda.Device(step.stack.device), _memory(step, layer, 4 * layer.outputs):
+        with part("total"):
+            outputs = _multiply_tile(layer, step.features)
+        return finish(step, layer, "tile", outputs)
+
+
+# ---- The rungs --------------------------------------------------------------------------------------------------
+
+
+def step_sizes(step: StepInput) -> str:
+    """Return the sizes of a launch: the rows' width, and about how many they are."""
+    rows, width = step.features.shape
+    return f"width {width}, rows {about(rows)}"
+
+
+def _rung(
+    name: str, summary: str, launch_rung: Callable[[StepInput], StepOutput], tunable: Tunable | None = None
+) -> SparseKernel:
+    return SparseKernel(
+        name=name, device="cuda", summary=summary, launch=launch_rung, needs=(ANY_GPU,), tunable=tunable
+    )
+
+
+def _by_element(name: str, summary: str, source: Program) -> SparseKernel:
+    """Return a rung whose threads compute an element each."""
+    multiply = partial(_multiply_elements, source, {}, (BLOCK, BLOCK), 1)
+    return _rung(name, summary, partial(_by_chunks, name, multiply))
+
+
+def _coarse(name: str, summary: str, source: Program) -> SparseKernel:
+    """Return a rung whose threads compute many rows of one column each; how many can be tuned."""
+
+    def with_rows(rows: int) -> Callable[[StepInput], StepOutput]:
+        multiply = partial(_multiply_elements, source, {"ROWS_PER_THREAD": rows}, (COARSE_THREADS, 1), rows)
+        return partial(_by_chunks, name, multiply, rows_per_block=rows)
+
+    tunable = Tunable(
+        parameters={SWEPT: tuple(sorted(ROWS_PER_THREAD))},
+        launch_with=lambda numbers: with_rows(numbers[SWEPT]),
+        sizes=step_sizes,
+    )
+    return _rung(name, summary, with_rows(ROWS_PER_THREAD[0]), tunable)
+
+
+RUNGS = (
+    _by_element("naive", "a thread an output, by merge-intersection, an atomic addition a non-zero", _NAIVE),
+    _by_element("warp_vote", "as naive; a warp counts its non-zeros by vote", _WARP_VOTE),
+    _coarse("coarsened", "as naive; a thread computes many rows of one column", _COARSENED),
+    _by_element("privatized", "as naive; a block collects in shared memory and commits once", _PRIVATIZED),
+    _coarse("warp_vote_coarsened", "warp_vote and coarsened together", _VOTE_COARSENED),
+    _by_element("warp_vote_privatized", "warp_vote and privatized together", _VOTE_PRIVATIZED),
+    _rung(
+        "row_per_warp",
+        "a warp a row: only non-zeros, scattered into sums in shared memory",
+        partial(_by_chunks, "row_per_warp", _multiply_by_row),
+    ),
+    _rung("tile", "32 rows along the lanes, gathering from a dense tile in shared memory", _launch_tile),
+)
+"""From plain to fast."""

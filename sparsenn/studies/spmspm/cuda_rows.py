@@ -1,0 +1,72 @@
+"""What the rungs of spmspm on a GPU share: other forms of rows and weights, and closing a layer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparsenn.backends.contract import Features, LayerCounts, StepInput, StepOutput
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
+from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, take_rows, weigh_rows
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.formats import CSC, CSR, Array, index_dtype
+
+__all__ = ["as_csr", "csc_to_csr", "finish", "weights_by_row"]
+
+_FROM_DENSE = program("studies/spmspm/kernels/from_dense.cu", INDEX=INDEX_TYPES)
+
+
+def as_csr(features: Features) -> CSR:
+    """Return the features as CSR with sorted rows."""
+    if isinstance(features, CSR):
+        return features
+    cp = cupy()
+    rows, width = features.shape
+    _, nonzeros = weigh_rows(features, cp.zeros(width, np.int64))
+    offsets = scan(nonzeros)
+    total = int(offsets[-1])
+    indices, values = cp.empty(total, index_dtype(width)), cp.empty(total, np.float32)
+    if total:
+        kernel = _FROM_DENSE.kernel("from_dense", INDEX=index_type(indices))
+        grid = (blocks_for(rows, ROWS_PER_BLOCK),)
+        arguments = (np.int32(rows), np.int32(width), features, offsets, indices, values)
+        launch("from_dense", kernel, grid, (THREADS,), *arguments)
+    return CSR((rows, width), offsets, indices, values)
+
+
+def csc_to_csr(matrix: CSC) -> CSR:
+    """Convert to CSR with sorted rows."""
+    cp = cupy()
+    entries = cp.arange(matrix.nnz, dtype=np.int64)
+    columns = (cp.searchsorted(matrix.indptr, entries, side="right") - 1).astype(index_dtype(matrix.shape[1]))
+    return compress(CSR, matrix.shape, matrix.indices, columns, matrix.values)
+
+
+def weights_by_row(layer: DeviceLayer) -> CSR:
+    """Return a layer's weights by input, converted on first use."""
+    return kept(layer, "weights by row", lambda: csc_to_csr(layer.weights))
+
+
+def finish(step: StepInput, layer: DeviceLayer, kernel: str, outputs: Features) -> StepOutput:
+    """Count one layer's outputs and drop the rows that are zero, if the step allows it."""
+    cp = cupy()
+    sums, nonzeros = weigh_rows(outputs, layer.copies)
+    edges, _ = weigh_rows(step.features, layer.degrees)
+    multiplicity = cp.asarray(step.multiplicity, dtype=np.int64)
+    alive = nonzeros > 0
+    counts = LayerCounts(
+        kernel=kernel,
+        rows=outputs.shape[0],
+        active_inputs=int(multiplicity[alive].sum()),
+        nonzeros=int((sums * multiplicity).sum()),
+        performed_edges=int(edges.sum()),
+    )
+    remaining: Array = np.arange(outputs.shape[0])
+    if step.first >= step.droppable_from:
+        remaining = cp.asnumpy(cp.flatnonzero(alive)).astype(np.int64)
+        if remaining.size < outputs.shape[0]:
+            outputs = take_rows(outputs, cp.asarray(remaining))
+    return StepOutput(outputs, remaining, (counts,))

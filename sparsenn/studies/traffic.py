@@ -1,0 +1,273 @@
+"""Performance models of convolutions and matrix products: how many bytes a way to compute them moves.
+
+The ideas are those of a study of 3 x 3 convolutions on a Titan V: it models a *naive* kernel by what a pass over all
+images for one filter moves, a *coalesced* one by what a block needs that computes all filters at one pixel, a
+*block-tiled* one by what a block needs for a tile of filters and pixels, and a *shared* one by what such blocks bring
+from the L2 cache. Here they count bytes, whatever the shape. The study's own figures come out in its own convention,
+which `study_naive` and `study_coalesced` keep: it counts numbers, not bytes, against a bandwidth in bytes.
+
+A matrix product (rows, depth) x (depth, columns) is the convolution of one image of 1 x `rows` pixels and `depth`
+channels with `columns` filters of one pixel: `product_geometry`.
+
+The field `traffic` of a kernel of `conv2d` or `gemm` is such a `Model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sparsenn.backends.cuda.conv.geometry import Geometry
+
+__all__ = [
+    "Model",
+    "Traffic",
+    "block_tiled",
+    "coalesced",
+    "compulsory",
+    "naive",
+    "product_geometry",
+    "shared_tiled",
+    "study_block_tiled",
+    "study_coalesced",
+    "study_naive",
+    "tiled",
+]
+
+STUDY_BANDWIDTH = 651 * 2**30
+STUDY_OPERATIONS = 13.8e12
+STUDY_PROCESSORS = 80
+"""What the study takes its GPU to do, a second, and how many multiprocessors that has."""
+
+STUDY_TILE = (64, 14, 14)
+"""The study's blocks: filters, and pixels down and across."""
+
+L1_BYTES = 128 << 10
+"""A multiprocessor's first cache, as the study takes it."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a way to compute something moves and multiplies.
+
+    Parameters
+    ----------
+    model : the way's name.
+    compulsory : bytes that any way moves: each input read once, each output written once.
+    multiply_adds : those of the whole, padding included.
+    loaded : bytes that all blocks together read and write, in whichever memory they find them; 0 where the model does
+        not tell.
+    between : bytes that are touched between two readings of the same ones: if a cache holds so many, it serves all
+        readings but the first.
+    shared : bytes that threads read from shared memory.
+    blocks : of threads; where there are fewer than multiprocessors, some are idle. 0 where the model does not tell.
+    """
+
+    model: str
+    compulsory: int
+    multiply_adds: int
+    loaded: int = 0
+    between: int = 0
+    shared: int = 0
+    blocks: int = 0
+
+
+Model: TypeAlias = Callable[[Geometry, int, int], Traffic]
+"""What says how much a kernel moves, given a geometry, the number of images, and the bytes of a number."""
+
+
+def product_geometry(rows: int, depth: int, columns: int) -> Geometry:
+    """Return the convolution that is a matrix product, of one image."""
+    return Geometry(depth, 1, rows, columns, (1, 1))
+
+
+def compulsory(geometry: Geometry, images: int, element_bytes: int = 4) -> Traffic:
+    """Return what no way can go below: images and filters read once, outputs written once.
+
+    Parameters
+    ----------
+    geometry, images : the convolution and the number of images; as for all that follow.
+    element_bytes : of a number, 4 for float32 and 2 for float16.
+    """
+    numbers = images * (_image(geometry) + _outputs(geometry)) + geometry.filters * geometry.depth
+    return Traffic("compulsory", element_bytes * numbers, images * geometry.multiply_adds)
+
+
+def naive(geometry: Geometry, images: int, element_bytes: int = 4) -> Traffic:
+    """Model a thread an output, filter after filter: for each filter all images are read again.
+
+    The caches are taken to be perfect within a filter's pass, and a pass to lie between two readings: with
+    P = output height x output width and C = channels / groups, a pass reads images * C * height * width numbers of
+    images and C * kernel of weights, and writes images * P.
+    """
+    least = compulsory(geometry, images, element_bytes)
+    read = images * _image(geometry) // geometry.groups
+    passing = read + geometry.depth + images * _pixels(geometry)
+    return Traffic(
+        "naive",
+        least.compulsory,
+        least.multiply_adds,
+        loaded=element_bytes * geometry.filters * passing,
+        between=element_bytes * passing,
+    )
+
+
+def coalesced(geometry: Geometry, images: int, element_bytes: int = 4, block: int | None = None) -> Traffic:
+    """Model a block that computes `block` filters, all of them unless given, at one pixel of one image.
+
+    It reads that pixel's window, T = channels / groups x kernel numbers, and `block` * T weights, and writes `block`
+    numbers. Between two readings of the same weights lie the other weights and a window.
+    """
+    filters = min(geometry.filters, block or geometry.filters)
+    blocks = images * _pixels(geometry) * -(-geometry.filters // filters)
+    least = compulsory(geometry, images, element_bytes)
+    return Traffic(
+        "coalesced",
+        least.compulsory,
+        least.multiply_adds,
+        loaded=element_bytes * blocks * (geometry.depth + filters * geometry.depth + filters),
+        between=element_bytes * (geometry.filters + 1) * geometry.depth,
+        blocks=blocks,
+    )
+
+
+def block_tiled(
+    geometry: Geometry,
+    images: int,
+    element_bytes: int = 4,
+    tile: tuple[int, int, int] = STUDY_TILE,
+    l1_bytes: int = L1_BYTES,
+) -> Traffic:
+    """Model a block that computes a tile of filters and of pixels down and across, its inputs cached in L1.
+
+    It reads its filters' weights and its window of the images, and writes its outputs; a window that is x times as
+    large as L1 is read 1 + x times, as in the study. Edges are counted as whole tiles, but no larger than the image.
+    """
+    weights, window, outputs, blocks = _tile(geometry, images, element_bytes, tile)
+    least = compulsory(geometry, images, element_bytes)
+    return Traffic(
+        "block_tiled",
+        least.compulsory,
+        least.multiply_adds,
+        loaded=round(blocks * (weights + outputs + window * (1 + window / l1_bytes))),
+        between=element_bytes * geometry.filters * geometry.depth + window,
+        blocks=blocks,
+    )
+
+
+def shared_tiled(
+    geometry: Geometry,
+    images: int,
+    element_bytes: int = 4,
+    tile: tuple[int, int, int] = STUDY_TILE,
+    thread_tile: tuple[int, int] = (1, 1),
+) -> Traffic:
+    """Model a block that brings its tile's weights and window into shared memory, once, and computes from there.
+
+    Parameters
+    ----------
+    tile : filters, and pixels down and across, of a block.
+    thread_tile : filters and pixels of a thread: for each multiply-add it reads 1 / pixels weights and 1 / filters
+        pixels from shared memory, and holds them in registers meanwhile. A number that several threads read at once
+        counts for each of them.
+    """
+    weights, window, outputs, blocks = _tile(geometry, images, element_bytes, tile)
+    least = compulsory(geometry, images, element_bytes)
+    filters, pixels = thread_tile
+    return Traffic(
+        "shared_tiled",
+        least.compulsory,
+        least.multiply_adds,
+        loaded=blocks * (weights + outputs + window),
+        between=element_bytes * geometry.filters * geometry.depth + window,
+        shared=round(element_bytes * least.multiply_adds * (1 / pixels + 1 / filters)),
+        blocks=blocks,
+    )
+
+
+def tiled(model: Callable[..., Traffic], side: int, **others: Any) -> Model:
+    """Return a model of blocks of `side` filters and as many pixels, one after the other along the rows of an image.
+
+    Parameters
+    ----------
+    model : one that takes a `tile`.
+    others : what else it is to be given.
+    """
+
+    def model_of(geometry: Geometry, images: int, element_bytes: int) -> Traffic:
+        across = min(side, geometry.output_width)
+        return model(geometry, images, element_bytes, tile=(side, max(1, side // across), across), **others)
+
+    return model_of
+
+
+def _tile(geometry: Geometry, images: int, element_bytes: int, tile: tuple[int, int, int]) -> tuple[int, int, int, int]:
+    """Return bytes of a block's weights, window and outputs, and the number of blocks."""
+    filters = min(tile[0], geometry.filters // geometry.groups)
+    down, across = min(tile[1], geometry.output_height), min(tile[2], geometry.output_width)
+    blocks = images * -(-geometry.output_height // down) * -(-geometry.output_width // across)
+    blocks *= geometry.groups * -(-(geometry.filters // geometry.groups) // filters)
+    spans = [
+        (size - 1) * stride + (kernel - 1) * dilation + 1
+        for size, stride, kernel, dilation in zip(
+            (down, across), geometry.stride, geometry.kernel, geometry.dilation, strict=True
+        )
+    ]
+    window = geometry.channels // geometry.groups * spans[0] * spans[1]
+    numbers = filters * geometry.depth, window, filters * down * across
+    return (*(element_bytes * number for number in numbers), blocks)  # type: ignore[return-value]
+
+
+def _image(geometry: Geometry) -> int:
+    return geometry.channels * geometry.height * geometry.width
+
+
+def _pixels(geometry: Geometry) -> int:
+    return geometry.output_height * geometry.output_width
+
+
+def _outputs(geometry: Geometry) -> int:
+    return geometry.filters * _pixels(geometry)
+
+
+def study_naive(geometry: Geometry, images: int, beta: float = 1 / 8) -> float:
+    """Return the GFLOP/s that the study's model predicts for its naive kernel, in the study's own convention.
+
+    It divides operations by numbers, not bytes, counts the padded image, multiplies by 651 GiB/s and by `beta`, which
+    was fitted to what was measured, and stops at 13.8 TFLOP/s. For 16 images, 3 x 3 filters and padding 1 that gives
+    1521 for 224 x 224 pixels and 64 channels and filters, as the study prints, and 1200 for 14 x 14 and 512, where the
+    study prints 1120.
+    """
+    (kernel_height, kernel_width), (down, across) = geometry.kernel, geometry.padding
+    padded = geometry.channels * (geometry.height + 2 * down) * (geometry.width + 2 * across)
+    numbers = images * padded + geometry.channels * kernel_height * kernel_width + images * _pixels(geometry)
+    return _study(2 * images * _pixels(geometry) * geometry.depth / numbers * beta)
+
+
+def study_coalesced(geometry: Geometry, block: int | None = None) -> float:
+    """Return the GFLOP/s that the study's model predicts for its coalesced kernel, in the study's own convention.
+
+    As `study_naive`, with no fitted factor; a block computes as many outputs of a pixel as there are filters, unless
+    `block` says otherwise. For the two layers that `study_naive` names that gives 1374 and 1394, as the study prints.
+    """
+    outputs = block or geometry.filters
+    numbers = geometry.depth + outputs * geometry.depth + outputs
+    return _study(2 * outputs * geometry.depth / numbers)
+
+
+def study_block_tiled(geometry: Geometry, images: int, tile: tuple[int, int, int] = STUDY_TILE) -> float:
+    """Return the GFLOP/s that the study's model predicts for its block-tiled kernel.
+
+    This one does divide by bytes. For both layers it gives 13,800: its blocks would be bound by arithmetic alone, where
+    2014 and 1266 were measured.
+    """
+    weights, window, outputs, _ = _tile(geometry, 1, 4, tile)
+    blocks = images * geometry.filters / tile[0] * _pixels(geometry) / (tile[1] * tile[2])
+    operations = 2 * tile[0] * tile[1] * tile[2] * geometry.depth
+    return _study(operations / (weights + outputs + window * (window / L1_BYTES + 1)), blocks / STUDY_PROCESSORS)
+
+
+def _study(intensity: float, share: float = 1.0) -> float:
+    """Return GFLOP/s for an intensity, where `share` of the multiprocessors have something to do."""
+    return min(STUDY_OPERATIONS * min(share, 1.0), intensity * STUDY_BANDWIDTH) / 1e9

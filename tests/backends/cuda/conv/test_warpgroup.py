@@ -1,0 +1,445 @@
+"""Convolutions multiplied by whole warpgroups: emulated on the host; plans; and on a GPU."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+from convolutions import (
+    absolute_sums,
+    assert_near_conv2d,
+    drawn_numbers,
+    geometries,
+    launched,
+    reference_conv2d,
+    steps_of,
+)
+from emulation import EmulationError, emulated
+from hypothesis import example
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+from tiers import rest_slow
+
+from sparsenn.backends.cuda.conv import Geometry, warpgroup
+from sparsenn.backends.cuda.conv.warpgroup import (
+    LAYING_OUT,
+    SOURCES,
+    WARPGROUP_FLOAT32,
+    WARPGROUP_HALF,
+    WARPGROUP_TF32,
+    fits,
+    launch_with,
+    run_warpgroup,
+    why_no_warpgroups,
+    why_not_numbers,
+)
+from sparsenn.backends.cuda.conv.warpgroup_plan import (
+    SHAPES,
+    STAGES,
+    STEPS,
+    Tile,
+    arranged,
+    cut,
+    divisor,
+    fitting,
+    plan,
+    row_of,
+)
+from sparsenn.backends.cuda.dense.image import split_tf32
+from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, parts_of
+from sparsenn.backends.machine import A100, H200, RTX_4090
+from sparsenn.layers import Identity, ReLU, Tanh
+
+KINDS = (FLOAT32, TF32, HALF)
+SMALL = Tile(1, 1, 32, 2, 2, 1)
+RELU, SIGMOID, TANH, IDENTITY = range(4)
+
+SAME = {"padding": (1, 1)}
+CASES = {
+    "square": (2, Geometry(64, 14, 14, 64, (3, 3), **SAME)),
+    "ragged": (3, Geometry(70, 9, 10, 70, (3, 3), **SAME)),
+    "odd": (1, Geometry(5, 11, 37, 20, (3, 5), (1, 1), (1, 2))),
+    "spread": (2, Geometry(3, 23, 31, 20, (3, 4), (1, 1), (2, 3), (2, 3))),
+    "pairs": (2, Geometry(9, 5, 98, 10, (3, 3), **SAME)),
+    "fours": (1, Geometry(9, 5, 100, 10, (3, 3), (1, 1), (0, 1))),
+    "bare": (2, Geometry(9, 8, 12, 6, (3, 4))),
+    "pointwise": (5, Geometry(130, 7, 7, 33, (1, 1))),
+    "even": (5, Geometry(130, 5, 6, 33, (2, 2))),
+    "grown": (2, Geometry(6, 4, 5, 7, (2, 2), (1, 1), (3, 4))),
+    "single": (70, Geometry(64, 1, 1, 40, (1, 1))),
+}
+"""Images, and their geometry."""
+
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+# ---- The kernels, emulated -----------------------------------------------------------------------------------------
+
+
+def laid_out(kind, geometry, images, made):
+    """Images as the kernel that lays them out leaves them: (pieces, units, places, numbers of a unit)."""
+    number = np.float16 if kind is HALF else np.float32
+    laid = np.full((2 if kind is FLOAT32 else 1, made.units, made.places, 16 // kind.factor_bytes), np.nan, number)
+    kernel = emulated(LAYING_OUT, warpgroup.layout_defines(kind, images.dtype == np.float16))
+    blocks = parts_of(made.places, warpgroup.PLACES) * parts_of(made.units, warpgroup.UNITS)
+    kernel.launch(blocks, warpgroup.PLACES, images, laid, *made.layout_numbers(geometry, images.shape[0]))
+    return laid
+
+
+def by_emulation(kind, count, geometry, given, tile=SMALL, blocks=3, activation=IDENTITY, seed=1, **planted):
+    """The outputs as a kernel computes them; places that it does not write stay NaN."""
+    images, weights, bias = given
+    made = cut(kind, geometry, count, tile)
+    half_rows = images.dtype == np.float16
+    defines = warpgroup.kernel_defines(kind, tile, made.row.run(geometry), half_rows, activation)
+    kernel = emulated(SOURCES[kind], defines, **planted)
+    outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, images.dtype)
+    laid, filters = laid_out(kind, geometry, images, made), arranged(np, kind, tile.steps, weights)
+    arrays = laid, filters, images, weights, bias, outputs, np.float32(np.inf)
+    kernel.launch(min(blocks, made.tiles), tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
+    return outputs
+
+
+@kinds
+@cases
+def test_pixels_are_laid_out_in_one_row(kind, case, rng):
+    count, geometry = case
+    images = rng.normal(size=(count, geometry.channels, geometry.height, geometry.width)).astype(np.float32)
+    made = cut(kind, geometry, count, SMALL)
+    row, unit = made.row, 16 // kind.factor_bytes
+    whole = np.zeros((made.units * unit, (count + 2) * row.tall * row.pitch + made.places), np.float32)
+    for image in range(count):
+        for y in range(geometry.height):
+            first = row.front + (image * row.tall + y) * row.pitch
+            whole[: geometry.channels, first : first + geometry.width] = images[image, :, y]
+    assert not whole[:, made.places :].any()
+    planes = whole[:, : made.places].reshape(made.units, unit, made.places).swapaxes(1, 2)
+    split = split_tf32(np, planes)
+    expected = [planes.astype(np.float16)] if kind is HALF else split[: 2 if kind is FLOAT32 else 1]
+    assert np.array_equal(laid_out(kind, geometry, images, made), np.stack(expected))
+
+
+WAYS = [(2, 2, True), (4, 1, True), (2, 1, False), (5, 2, False)]
+"""Stages, bands, and whether slabs are of a row's taps."""
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [(name, WAYS[number % 4]) for number, name in enumerate(CASES)] + [("ragged", way) for way in WAYS],
+)
+def test_pixels_meet_their_filters(kind, name, way, rng):
+    (count, geometry), (stages, bands, rows) = CASES[name], way
+    tile = replace(SMALL, stages=stages, bands=bands, taps=geometry.kernel[1] if rows else 1)
+    if bands == 1:
+        geometry = replace(geometry, channels=min(geometry.channels, kind.terms // 4 * tile.steps))
+    given = drawn_numbers(rng, count, geometry)
+    outputs = by_emulation(kind, count, geometry, given, tile, seed=stages)
+    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+
+
+@cases
+def test_halves_as_they_come(case, rng):
+    count, geometry = case
+    given = drawn_numbers(rng, count, geometry, np.float16)
+    outputs = by_emulation(HALF, count, geometry, given)
+    assert outputs.dtype == np.float16
+    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    rest_slow(
+        [(kind, SHAPES[kind][-1]) for kind in KINDS] + [(HALF, shape) for shape in SHAPES[HALF][:-1]], 3
+    ),
+)
+def test_every_shape_of_tile(kind, shape, rng):
+    tile = Tile(*shape, 4 if kind is HALF else 3, 3, 1)
+    geometry = Geometry(70, 9, 13, 190, (2, 3), **SAME)
+    given = drawn_numbers(rng, 3, geometry)
+    outputs = by_emulation(kind, 3, geometry, given, tile, blocks=4, seed=sum(shape))
+    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+
+
+@pytest.mark.parametrize("number", STEPS)
+@pytest.mark.parametrize("blocks", rest_slow([1, 100]))
+def test_any_share_of_the_tiles_and_of_the_channels(number, blocks, rng):
+    count, geometry = CASES["ragged"]
+    given = drawn_numbers(rng, count, geometry, np.float16)
+    for stages in (2, 3):
+        tile = replace(SMALL, steps=number, stages=stages)
+        outputs = by_emulation(HALF, count, geometry, given, tile, blocks=blocks, seed=blocks)
+        assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+
+
+def test_bias_and_activation(rng):
+    geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
+    given = drawn_numbers(rng, 2, geometry, integers=False)
+    for code, activation in ((RELU, ReLU()), (TANH, Tanh())):
+        outputs = by_emulation(FLOAT32, 2, geometry, given, activation=code)
+        assert_near_conv2d(outputs, *given, activation, **steps_of(geometry))
+
+
+def test_split_numbers_multiply_as_precisely_as_float32(rng):
+    geometry = Geometry(64, 8, 8, 64, (3, 3), **SAME)
+    for sign in (np.positive, np.abs):
+        images, weights, bias = map(sign, drawn_numbers(rng, 1, geometry, integers=False))
+        outputs = by_emulation(FLOAT32, 1, geometry, (images, weights, np.zeros_like(bias)))
+        error = np.abs(outputs - reference_conv2d(images, weights, **steps_of(geometry)))
+        sizes = absolute_sums(images, weights, **steps_of(geometry))
+        assert (error <= 24 * 2.0**-24 * sizes).all()  # the root of 576, a sum's terms, times half a unit
+        assert np.sqrt((error**2).mean()) <= 4 * 2.0**-24 * sizes.mean()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("width", [10, 9, 100])
+def test_infinities_come_out_as_in_float32(width, rng):
+    geometry = Geometry(3, 9, width, 20, (3, 3), **SAME)
+    images, weights, bias = drawn_numbers(rng, 2, geometry, integers=False)
+    images[0, 1, 4, 4], images[1, 2, 0, width - 1], images[1, 0, 8, 0] = np.inf, np.nan, np.finfo(np.float32).max
+    outputs = by_emulation(FLOAT32, 2, geometry, (images, weights, bias))
+    right = reference_conv2d(images, weights, bias, **steps_of(geometry)).astype(np.float32)
+    ordinary = np.isfinite(right)
+    assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
+    np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_that_are_none_stay_none(rng):
+    geometry = Geometry(1, 2, 2, 1, (1, 1))
+    bits = np.array([0x7F800001, 0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000], np.uint32)
+    images = bits.view(np.float32).reshape(1, 1, 2, 2)
+    laid = laid_out(TF32, geometry, images, cut(TF32, geometry, 1, SMALL))[0, 0, :4, 0]
+    assert np.array_equal(np.isnan(laid), [True, True, True, False])
+    assert laid[3] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    rest_slow(
+        [
+            ("barrier_wait(memory.full + position.stage.stage * BARRIER_BYTES, position.stage.parity);", ""),
+            ("barrier_wait(memory.band_full + position.band.stage * BARRIER_BYTES, position.band.parity);", ""),
+            ("barrier_wait(memory.empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
+            ("barrier_wait(memory.band_empty + turn.stage * BARRIER_BYTES, turn.parity);", ""),
+            ("await_products<1>();", "await_products<2>();"),
+            ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, true, band_ends)"),
+            ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, false)"),
+            ("release(memory, stage, band, begun, band_ends)", "release(memory, stage, band, begun, true)"),
+            ("release(memory, stage, band, true, true)", "release(memory, stage, band, true, false)"),
+            (
+                "const int first = number * shape.chunk_slabs();",
+                "const int first = (number + 2) * shape.chunk_slabs();",
+            ),
+            ("x < shape.out_width && y < shape.out_height", "x + 1 < shape.out_width && y < shape.out_height"),
+            ("memory.bands + column * COLUMNS * 16", "memory.bands"),
+            ("odd ? sums[i] : sums[i + 4], 1", "odd ? sums[i + 4] : sums[i], 1"),
+            ("row + shape.apart_down * shape.pitch", "row + shape.pitch"),
+            ("row = chunk_ends ? 0 : row_ends", "row = row_ends"),
+            ("seen + TAPS * shape.apart_across", "seen + TAPS"),
+            ("seen + tap * shape.apart_across", "seen + tap"),
+            ("own + tap * TAP_UNITS", "own"),
+            ("rows[group] += SLAB_UNITS;", ""),
+            ("place + i / RUNS * 16 + i % RUNS * RUN", "place + i / RUNS * 16"),
+            ("shape.by_tall.divide(row)", "row / (shape.tall + 1)"),
+        ],
+        fast=4,
+    ),
+)
+def test_a_planted_fault_is_noticed(right, wrong, rng):
+    ways = product((((2, 2), 2, 2), ((2, 2), 2, 1), ((1, 1), 4, 1)), range(5))
+    assert any(is_noticed(*way, seed, (right, wrong), rng) for way, seed in ways)
+
+
+def is_noticed(kernel, stages, taps, seed, planted, rng):
+    geometry = Geometry(40, 9, 7, 16, kernel, (1, 1), (1, 1), (2, 2))
+    given = drawn_numbers(rng, 3, geometry)
+    tile = Tile(1, 2, 32, 1, stages, 1, taps=taps)
+    try:
+        outputs = by_emulation(TF32, 3, geometry, given, tile, seed=seed, planted=planted)
+    except EmulationError:
+        return True
+    return not np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+
+
+# ---- Plans and filters ---------------------------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize("number", STEPS)
+def test_every_weight_is_where_its_pixels_meet_it(kind, number, rng):
+    weights = rng.normal(size=(70, 21, 2, 3)).astype(np.float32)
+    unit = 16 // kind.factor_bytes
+    units = 2 * number
+    chunks = parts_of(21, units * unit)
+    held = arranged(np, kind, number, weights).view(np.float16 if kind is HALF else np.float32)
+    pieces = [weights.astype(np.float16)] if kind is HALF else split_tf32(np, weights)[: 2 if kind is FLOAT32 else 1]
+    assert held.shape == (2, chunks, 6, len(pieces), units, 64, unit)
+    for piece, whole in enumerate(pieces):
+        assert np.count_nonzero(held[:, :, :, piece]) == np.count_nonzero(whole)
+        for row, channel, tap in ((0, 0, 0), (69, 20, 5), (63, 8, 3), (64, 13, 2)):
+            chunk, within = divmod(channel, units * unit)
+            found = held[row // 64, chunk, tap, piece, within // unit, row % 64, within % unit]
+            assert found == whole[row, channel, tap // 3, tap % 3]
+
+
+@drawn(geometries(), st.integers(1, 20))
+def test_each_tap_of_each_output_has_its_own_place(geometry, count):
+    row = row_of(geometry)
+    run = row.run(geometry)
+    (down, across), (up, left) = geometry.dilation, geometry.padding
+    places = np.full(row.outputs(geometry, count) + row.reach, -1)
+    shape = (count, geometry.height, geometry.width)
+    image, y, x = np.indices(shape)
+    at = row.front + (image * row.tall + y) * row.pitch + x
+    within = at < places.size  # pixels that no output sees may lie beyond
+    places[at[within]] = np.arange(at.size).reshape(shape)[within]
+    image, y, x = np.indices((count, geometry.output_height, geometry.output_width))
+    own = (image * row.tall + y) * row.pitch + x
+    assert own.max() == row.outputs(geometry, count) - 1
+    flat = ((image * geometry.output_height + y) * geometry.output_width + x) % run
+    assert np.array_equal(own % run, flat)
+    for tap_down in range(geometry.kernel[0]):
+        for tap_across in range(geometry.kernel[1]):
+            found = places[own + tap_down * down * row.pitch + tap_across * across]
+            rows, columns = y - up + tap_down * down, x - left + tap_across * across
+            inside = (rows >= 0) & (rows < geometry.height) & (columns >= 0) & (columns < geometry.width)
+            expected = (image * geometry.height + rows) * geometry.width + columns
+            assert np.array_equal(found, np.where(inside, expected, -1))
+
+
+@kinds
+@drawn(geometries(), st.integers(1, 300))
+def test_plans_fit_the_device(kind, geometry, count):
+    limits = H200
+    made = plan(kind, geometry, count, limits)
+    if made is None:
+        assert fitting(kind, geometry, count, limits, Tile(1, 1, 32, 1, min(STAGES), 1)) is None
+        return
+    tile = made.tile
+    assert tile.blocks * (made.shared_bytes + 1024) <= limits.multiprocessor_bytes
+    assert made.tiles_down * tile.filters >= geometry.filters
+    across = made.tiles // made.tiles_down
+    assert across * tile.places >= made.row.outputs(geometry, count)
+    assert (across - 1) * tile.places + made.band <= made.places
+    assert made.units * 16 // kind.factor_bytes >= geometry.channels
+    assert len(made.numbers(geometry, count)) == 24
+
+
+@drawn(st.integers(1, 1 << 30), st.integers(0, (1 << 31) - 1))
+@example(1, (1 << 31) - 1)
+@example((1 << 30) - 1, (1 << 31) - 1)
+def test_division_by_multiplication(number, given):
+    factor, shift = divisor(number)
+    for each in (given, given // number * number, max(0, given // number * number - 1)):
+        assert 2 * each * int(factor) >> 32 >> int(shift) == each // number
+
+
+@pytest.mark.parametrize(
+    ("geometry", "shapes"),
+    [
+        (Geometry(64, 224, 224, 64, (3, 3), **SAME), {HALF: (1, 4, 128), TF32: (1, 4, 128), FLOAT32: (1, 2, 128)}),
+        (Geometry(512, 14, 14, 512, (3, 3), **SAME), {HALF: (1, 2, 128), TF32: (1, 2, 128), FLOAT32: (2, 2, 64)}),
+    ],
+)
+def test_tiles_of_known_convolutions(geometry, shapes):
+    for kind, shape in shapes.items():
+        made = plan(kind, geometry, 16, H200)
+        assert (made.tile.down, made.tile.across, made.tile.columns) == shape
+
+
+@pytest.mark.parametrize(
+    ("geometry", "reason"),
+    [
+        (Geometry(4, 9, 9, 4, (3, 3), stride=(2, 1)), "stride"),
+        (Geometry(4, 9, 9, 4, (3, 3), groups=2), "groups"),
+        (Geometry(4, 99, 3000, 4, (9, 9)), "rows of 3000"),
+        (Geometry(1 << 16, 1 << 9, 1 << 9, 4, (3, 3)), "would have"),
+    ],
+)
+def test_what_does_not_fit_is_refused(geometry, reason):
+    for kind in KINDS:
+        assert reason in fits(kind, H200, geometry)
+
+
+@kinds
+def test_other_machines_are_refused_first_of_all(kind):
+    grouped = Geometry(4, 9, 9, 4, (3, 3), groups=2)
+    for machine, told in ((A100, "8.0"), (RTX_4090, "8.9"), (replace(H200, capability=100), "10.0")):
+        reason = f"the GPU has compute capability {told}; the kernel is written for 9.0"
+        assert why_no_warpgroups(machine) == fits(kind, machine, grouped) == reason
+    assert why_no_warpgroups(H200) is None
+
+
+@kinds
+def test_a_machine_with_less_shared_memory_takes_less(kind):
+    geometry = Geometry(64, 56, 56, 64, (3, 3), **SAME)
+    assert fits(kind, H200, geometry) is None
+    assert "6 KiB of shared memory" in fits(kind, replace(H200, block_bytes=6 << 10), geometry)
+
+
+def test_kernels_say_what_they_multiply():
+    kernels = WARPGROUP_FLOAT32, WARPGROUP_TF32, WARPGROUP_HALF
+    assert [kernel.precision for kernel in kernels] == [kind.name for kind in KINDS]
+    assert [kernel.half_rows for kernel in kernels] == [False, False, True]
+    assert [kernel.tf32_products for kernel in kernels] == [3, 0, 0]
+    assert all(kernel.tunable.parameters == warpgroup.PARAMETERS for kernel in kernels)
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"taps": 5}, "a row has 3 taps"),
+        ({"columns": 99}, "tiles of that shape"),
+        ({"stages": 200}, "more shared memory"),
+    ],
+)
+def test_tiles_that_do_not_fit_are_refused(kind, wrong, reason):
+    geometry = Geometry(64, 56, 56, 64, (3, 3), **SAME)
+    numbers = {"down": 1, "across": 2, "columns": 64, "steps": 1, "stages": 2, "blocks": 1, "bands": 2, "taps": 1}
+    assert why_not_numbers(kind, numbers, H200, geometry, 5) is None
+    assert reason in why_not_numbers(kind, numbers | wrong, H200, geometry, 5)
+
+
+# ---- On a GPU ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _only_where_there_are_warpgroups(request):
+    if request.node.get_closest_marker("gpu") and (reason := why_no_warpgroups(current_machine())):
+        pytest.skip(reason)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "shape"), [(kind, shape) for kind in KINDS for shape in SHAPES[kind]])
+def test_every_tile(kind, shape, rng):
+    geometry = Geometry(70, 19, 23, 190, (3, 3), **SAME)
+    given = drawn_numbers(rng, 5, geometry)
+    expected = reference_conv2d(*given, **steps_of(geometry))
+    tried = 0
+    for bands, chosen, stages, taps in ((1, 4, 2, 1), (2, 2, 4, 1), (2, 2, 2, 3), (2, 1, 6, 3)):
+        parameters = dict(zip(("down", "across", "columns"), shape, strict=True)) | {
+            "steps": chosen,
+            "stages": stages,
+            "blocks": 1,
+            "bands": bands,
+            "taps": taps,
+        }
+        if why_not_numbers(kind, parameters, current_machine(), geometry, 5) is None:
+            outputs = launched(launch_with(kind, parameters), geometry, given, Identity())
+            assert np.array_equal(outputs, expected), parameters
+            tried += 1
+    assert tried
+
+
+@pytest.mark.gpu
+@kinds
+def test_images_laid_out_some_at_a_time(kind, rng, monkeypatch):
+    geometry = Geometry(70, 9, 11, 70, (3, 3), **SAME)
+    given = drawn_numbers(rng, 7, geometry)
+    monkeypatch.setattr(warpgroup, "HELD_BYTES", 3 * 2 * 70 * 4 * 144)
+    expected = reference_conv2d(*given, **steps_of(geometry))
+    assert np.array_equal(launched(partial(run_warpgroup, kind), geometry, given, Identity()), expected)

@@ -1,0 +1,492 @@
+"""The fused mlp kernels: layouts proven on the host by emulating the instructions; and the kernels, on a GPU."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparsenn.backends import automatic
+from sparsenn.backends.cuda.dense.fused import (
+    FMA_RATE,
+    FUSED_FMA,
+    KERNELS,
+    TENSOR_FLOAT32,
+    TENSOR_HALF,
+    WIDEST,
+    fits,
+    fma_seconds,
+    plan,
+    rows_of_block,
+    tensor_float32_seconds,
+)
+from sparsenn.backends.cuda.dense.image import (
+    FLOAT32,
+    HALF,
+    HALF_ROWS,
+    TF32,
+    fma_floats,
+    fma_image,
+    image,
+    split_tf32,
+    tile_places,
+)
+from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape, shape_of, upload_dense
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.machine import A100, H200, RTX_4090
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+
+WIDTHS = ((1, 1), (7, 8, 9), (72, 64, 64, 4), (9, 129, 3), (200, 7, 256, 64), (128, 128, 128, 10), (256, 256, 256, 10))
+ROWS = (0, 1, 15, 16, 17, 31, 33, 1000)
+UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "fp16": 2.0**-11}
+"""What a number that is multiplied may be off by, relatively; to each precision's nearest it is half of that."""
+
+LANES = np.arange(32)
+G, T = LANES // 4, LANES % 4
+
+rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
+kinds = pytest.mark.parametrize("kind", [FLOAT32, TF32, HALF], ids=["float32", "tf32", "half"])
+
+
+def layers_of(rng, widths, activations=None, integers=False):
+    activations = activations or [ReLU()] * (len(widths) - 2) + [Identity()]
+    made = []
+    for shape, activation in zip(pairwise(widths), activations, strict=True):
+        if integers:
+            weights, bias = rng.integers(-2, 3, shape), rng.integers(-4, 5, shape[1])
+        else:
+            weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
+        made.append(Linear(weights, bias, activation))
+    return tuple(made)
+
+
+class Step:
+    """An activation that no kernel knows."""
+
+    name = "step"
+
+    def __call__(self, z):
+        return z > 0
+
+
+def on_host(layers):
+    arrays = (DenseLayer(layer.weights, layer.bias_vector(), np.int32(0), np.float32(np.inf)) for layer in layers)
+    return DenseStack(-1, tuple(arrays))
+
+
+def exact(layers, features):
+    values = features.astype(np.float64)
+    for layer in layers:
+        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
+    return values
+
+
+def bound(layers, features, unit):
+    """How far an answer may be off: each product by two roundings, each sum by one for each term, in float32."""
+    values, error = np.abs(features.astype(np.float64)), np.zeros(features.shape)
+    found = features.astype(np.float64)
+    for layer in layers:
+        sizes, bias = np.abs(layer.weights.astype(np.float64)), np.abs(layer.bias_vector().astype(np.float64))
+        total = (values + error) @ sizes + bias
+        error = error @ sizes + (2 * unit + (layer.inputs + 2) * UNIT["float32"]) * total + 8 * UNIT["float32"] + 2e-7
+        found = layer.activation(found @ layer.weights.astype(np.float64) + layer.bias_vector())
+        values = np.abs(found)
+    return error + unit * values  # what is stored may be rounded
+
+
+# ---- The instructions, from the PTX ISA's figures of their fragments --------------------------------------------
+
+
+def multiply_8(a, b):
+    """Emulate mma.m16n8k8 in TF32; `a` (32, 4) and `b` (32, 2) are what the lanes hold, and so is the answer."""
+    left, right = np.zeros((16, 8)), np.zeros((8, 8))
+    left[G, T], left[G + 8, T], left[G, T + 4], left[G + 8, T + 4] = a.T
+    right[T, G], right[T + 4, G] = b.T
+    return sums_of(left @ right)
+
+
+def multiply_halves(a, b):
+    """Emulate mma.m16n8k16 or, with half as much in each lane, m16n8k8 in half precision."""
+    steps = b.shape[1] // 2
+    left, right = np.zeros((16, 8 * steps)), np.zeros((8 * steps, 8))
+    for step in range(steps):
+        for i in range(2):
+            left[G, 2 * T + i + 8 * step], left[G + 8, 2 * T + i + 8 * step] = (
+                a[:, 4 * step + i],
+                a[:, 4 * step + 2 + i],
+            )
+            right[2 * T + i + 8 * step, G] = b[:, 2 * step + i]
+    return sums_of(left @ right)
+
+
+def sums_of(product):
+    return np.stack([product[G, 2 * T], product[G, 2 * T + 1], product[G + 8, 2 * T], product[G + 8, 2 * T + 1]], 1)
+
+
+def shares_of(features):
+    """What lanes hold of 16 rows, as `load_floats` in fused.cuh reads them."""
+    tiles = -(-features.shape[1] // 8)
+    wide = np.pad(features, ((0, 0), (0, 16)))
+    found = np.zeros((tiles, 32, 4))
+    for tile in range(tiles):
+        paired = tile < tiles // 2 * 2
+        start = 16 * (tile // 2) + 4 * T + 2 * (tile % 2) if paired else 8 * tile + 2 * T
+        found[tile] = np.stack([wide[G, start], wide[G, start + 1], wide[G + 8, start], wide[G + 8, start + 1]], 1)
+    return found
+
+
+class Reader:
+    """Takes an image apart, piece after piece."""
+
+    def __init__(self, made):
+        self.made, self.at = made, 0
+
+    def take(self, kind, *shape):
+        size = int(np.prod(shape)) * np.dtype(kind).itemsize
+        self.at += size
+        return self.made[self.at - size : self.at].view(kind).reshape(shape).astype(np.float64)
+
+
+def emulated(kind, layers, features):
+    """Run 16 rows as the kernels do: a layer's sums are, lane by lane, the next layer's inputs."""
+    reader = Reader(image(np, kind, on_host(layers).layers))
+    tiles = [-(-layer.outputs // 8) for layer in layers]
+    biases = [reader.take(np.float32, size, 8) for size in tiles]
+    assert np.isinf(reader.take(np.float32, len(layers))).all()
+    reader.at = -(-reader.at // 16) * 16
+    shares = shares_of(features)
+    for layer, size, bias in zip(layers, tiles, biases, strict=True):
+        start = bias[:, 2 * T[:, None] + [0, 1, 0, 1]]
+        sums = start + (halves if kind is HALF else eights)(kind, reader, shares, size)
+        shares = layer.activation(sums)
+    assert reader.at == reader.made.size
+    found = np.zeros((16, 8 * tiles[-1]))
+    for tile in range(tiles[-1]):
+        for i in range(4):
+            found[G + i // 2 * 8, 8 * tile + 2 * T + i % 2] = shares[tile, :, i]
+    assert not found[:, layers[-1].outputs :].any()
+    return found[:, : layers[-1].outputs]
+
+
+def eights(kind, reader, shares, size):
+    held = reader.take(np.float32, len(shares), size, 32, 2 if kind is TF32 else 4)
+    sums = np.zeros((size, 32, 4))
+    for share, units in zip(shares, held, strict=True):
+        for number, unit in enumerate(units):
+            a = share[:, [0, 2, 1, 3]]
+            if kind is TF32:
+                sums[number] += multiply_8(a, unit)
+                continue
+            high, low = split_tf32(np, a.astype(np.float32))
+            sums[number] += multiply_8(low, unit[:, :2]) + multiply_8(high, unit[:, 2:]) + multiply_8(high, unit[:, :2])
+    return sums
+
+
+def halves(kind, reader, shares, size):
+    sums = np.zeros((size, 32, 4))
+    held = reader.take(np.float16, len(shares) // 2, size, 32, 4)
+    for step, units in enumerate(held):
+        a = np.concatenate([shares[2 * step], shares[2 * step + 1]], 1)
+        sums += [multiply_halves(a, unit) for unit in units]
+    if len(shares) % 2:
+        sums += [multiply_halves(shares[-1], unit) for unit in reader.take(np.float16, size, 32, 2)]
+    return sums
+
+
+@kinds
+@pytest.mark.parametrize("widths", [(1, 1), (7, 8, 9), (16, 8), (72, 64, 64, 4), (33, 20, 24, 5), (130, 17)], ids=str)
+def test_lanes_hold_what_the_instructions_multiply(kind, widths, rng):
+    layers = layers_of(rng, widths, integers=True)
+    features = rng.integers(-3, 4, (16, widths[0])).astype(np.float32)
+    assert np.array_equal(emulated(kind, layers, features), exact(layers, features))
+
+
+def test_a_corrupted_image_is_noticed(rng, monkeypatch):
+    layers = layers_of(rng, (16, 8), integers=True)
+    features = rng.integers(1, 4, (16, 16)).astype(np.float32)
+    swapped = image(np, TF32, on_host(layers).layers)
+    weights = swapped[-8 * 32 * 2 :].view(np.float32)
+    weights[:] = weights[::-1].copy()
+    monkeypatch.setitem(emulated.__globals__, "image", lambda *_: swapped)
+    assert not np.array_equal(emulated(TF32, layers, features), exact(layers, features))
+
+
+def test_split_weights_multiply_as_precisely_as_float32(rng):
+    layers = layers_of(rng, (72, 64, 4))
+    features = rng.normal(size=(16, 72)).astype(np.float32)
+    difference = np.abs(emulated(FLOAT32, layers, features) - exact(layers, features))
+    assert (difference <= bound(layers, features, 2.0**-23) / 8).all()
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_number_is_the_sum_of_its_parts(value):
+    whole = np.float32([value])
+    high, low = split_tf32(np, whole)
+    assert np.isfinite(high).all()
+    for part in (high, low):
+        assert not (part.view(np.uint32) & 0x1FFF).any()
+    tiny = np.abs(whole) < 2.0**-100
+    assert tiny or np.abs(whole.astype(np.float64) - high - low) <= 2.0**-22 * np.abs(whole)
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.booleans())
+def test_every_weight_is_held_once(inputs, outputs, first):
+    places = tile_places(inputs, outputs, first)
+    assert places.shape == (-(-inputs // 8), -(-outputs // 8), 32, 2)
+    held = np.sort(places[places >= 0])
+    assert np.array_equal(held, np.arange(inputs * outputs))
+
+
+def test_image_of_the_plain_kernel(rng):
+    layers = layers_of(rng, (3, 5, 2))
+    made = fma_image(np, on_host(layers).layers)
+    assert made.size == fma_floats((3, 5, 2)) == 3 * 8 + 5 * 4 + 16
+    assert np.array_equal(made[:24].reshape(3, 8)[:, :5], layers[0].weights)
+    assert np.array_equal(made[24:44].reshape(5, 4)[:, :2], layers[1].weights)
+    assert np.array_equal(made[44:49], layers[0].bias_vector())
+    assert np.array_equal(made[52:54], layers[1].bias_vector())
+    assert np.array_equal(made[56:], [np.inf, np.inf, 0, 0])
+
+
+# ---- Plans ------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(1, WIDEST), min_size=2, max_size=6),
+    st.integers(1, 1 << 24),
+    st.sampled_from((H200, A100, RTX_4090)),
+)
+def test_a_plan_stays_within_the_device(widths, rows, limits):
+    for kind in (FLOAT32, TF32, HALF, HALF_ROWS):
+        made = plan(kind, tuple(widths), rows, limits)
+        assert made.shared_bytes <= limits.block_bytes
+        assert 1 <= made.warps <= made.most_warps
+        assert 16 * made.row_tiles * made.tiles >= rows
+        assert made.wide or made.staged
+    size, _, shared = rows_of_block(tuple(widths), rows, limits)
+    assert shared <= limits.block_bytes
+    assert size % 8 == 0
+
+
+def test_few_rows_reach_all_multiprocessors():
+    made = plan(FLOAT32, (72, 64, 64, 4), 12_800, H200)
+    assert (made.row_tiles, made.tiles, made.warps) == (1, 800, 7)
+    made = plan(FLOAT32, (72, 64, 64, 4), 5_120_000, H200)
+    assert (made.row_tiles, made.tiles, made.warps) == (1, 320_000, 8)
+    made = plan(TF32, (72, 64, 64, 4), 5_120_000, H200)
+    assert (made.row_tiles, made.tiles, made.warps) == (2, 160_000, 8)
+
+
+def test_auto_takes_them_first_those_on_tensor_cores_before_others():
+    names = [entry.name for entry in automatic("mlp", "cuda")]
+    assert names == [*(entry.name for entry in KERNELS), "cublas"]
+    assert names[:2] == ["tensor_float32", "fused_fma"]
+    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "fp16"]
+
+
+def test_tensor_cores_lead_while_rows_stay_in_registers():
+    narrow, wide = ([Linear(np.ones((width, width), np.float32))] * 4 for width in (64, 256))
+    assert tensor_float32_seconds(H200, narrow, 1000) < fma_seconds(H200, narrow, 1000)
+    least = fma_seconds(H200, wide, 1000)
+    assert tensor_float32_seconds(H200, wide, 1000) > least == 1000 * 4 * 256 * 256 / FMA_RATE
+
+
+def test_estimates_go_with_what_the_machine_multiplies():
+    layers = [Linear(np.ones((64, 64), np.float32))] * 2
+    for machine in (A100, RTX_4090):
+        for estimate, precision in ((fma_seconds, "float32"), (tensor_float32_seconds, "tf32")):
+            slower = H200.multiply_adds(precision) / machine.multiply_adds(precision)
+            assert estimate(machine, layers, 1000) == pytest.approx(slower * estimate(H200, layers, 1000))
+    assert tensor_float32_seconds(RTX_4090, layers, 1000) > fma_seconds(RTX_4090, layers, 1000)
+
+
+def test_wide_layers_do_not_fit(rng):
+    for machine in (H200, A100, RTX_4090):
+        assert fits(machine, shape_of(layers_of(rng, (4, WIDEST, 3)))) is None
+        assert "257" in fits(machine, shape_of(layers_of(rng, (4, WIDEST + 1, 3))))
+
+
+def test_a_shape_tells_widths_and_activations(rng):
+    layers = layers_of(rng, (3, 4, 5, 6), [ReLU(), ReLU(6.0), Tanh()])
+    shape = shape_of(layers)
+    assert shape == StackShape((3, 4, 5, 6), ((0, False), (0, True), (2, False)))
+    codes = [(np.int32(0), np.inf), (np.int32(0), 6.0), (np.int32(2), np.inf)]
+    uploaded = (
+        DenseLayer(layer.weights, layer.bias, code, np.float32(clip))
+        for layer, (code, clip) in zip(layers, codes, strict=True)
+    )
+    stack = DenseStack(-1, tuple(uploaded))
+    assert (stack.shape, stack.widths) == (shape, (3, 4, 5, 6))
+    with pytest.raises(UsageError, match="layer 2: the CUDA kernels do not know the activation"):
+        shape_of([layers[0], replace(layers[1], activation=Step())])
+
+
+# ---- On a GPU ---------------------------------------------------------------------------------------------------
+
+
+def launched(rung, layers, features):
+    cp = cupy()
+    found = rung.launch(upload_dense(0, layers), cp.asarray(features))
+    assert found.dtype == features.dtype
+    assert found.flags.c_contiguous
+    return cp.asnumpy(found)
+
+
+def assert_near(found, layers, features, precision):
+    expected = exact(layers, features)
+    assert found.shape == expected.shape
+    assert (np.abs(found - expected) <= bound(layers, features, UNIT[precision])).all()
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_any_widths_and_rows(rung, widths, rng):
+    layers = layers_of(rng, widths)
+    for rows in ROWS:
+        features = rng.normal(size=(rows, widths[0])).astype(np.float32)
+        assert_near(launched(rung, layers, features), layers, features, rung.precision)
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 64, 72, 129, 200, 256])
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
+def test_any_activation(rung, width, activation, rng):
+    layers = layers_of(rng, (width, width, 5), [activation] * 2)
+    features = rng.normal(size=(100, width)).astype(np.float32)
+    assert_near(launched(rung, layers, features), layers, features, rung.precision)
+
+
+@pytest.mark.gpu
+@rungs
+def test_many_rows_take_large_tiles(rung, rng):
+    layers = layers_of(rng, (72, 64, 64, 4))
+    features = rng.normal(size=(150_001, 72)).astype(np.float32)
+    found = launched(rung, layers, features)
+    assert_near(found, layers, features, rung.precision)
+    if rung is not FUSED_FMA:
+        assert np.array_equal(launched(rung, layers, features[-1000:]), found[-1000:])  # small tiles, the same bits
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("widths", [(72, 64, 64, 4), (200, 140, 3)], ids=str)
+def test_integers_are_exact(rung, widths, rng):
+    layers = layers_of(rng, widths[:2], [Identity()], integers=True)
+    layers += (Linear(np.eye(widths[1], widths[2]), np.arange(widths[2]), ReLU()),)
+    features = rng.integers(-2, 3, (333, widths[0])).astype(np.float32)
+    assert np.array_equal(launched(rung, layers, features), exact(layers, features))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_half_rows(widths, rng):
+    layers = layers_of(rng, widths)
+    for rows in ROWS:
+        features = rng.normal(size=(rows, widths[0])).astype(np.float16)
+        assert_near(launched(TENSOR_HALF, layers, features), layers, features, "fp16")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(72, 64, 64, 4), (128, 128, 128, 10), (256, 256, 256, 10)], ids=str)
+def test_tensor_cores_are_as_precise_as_plain_float32(widths, rng):
+    layers = layers_of(rng, widths)
+    for features in (rng.normal(size=(20_000, widths[0])), rng.random((20_000, widths[0]))):
+        given_rows = features.astype(np.float32)
+        right = exact(layers, given_rows)
+        errors = {rung.name: np.abs(launched(rung, layers, given_rows) - right) for rung in (FUSED_FMA, TENSOR_FLOAT32)}
+        assert errors["tensor_float32"].max() <= 2 * errors["fused_fma"].max()
+        assert np.sqrt((errors["tensor_float32"] ** 2).mean()) <= 2 * np.sqrt((errors["fused_fma"] ** 2).mean())
+
+
+@pytest.mark.gpu
+@rungs
+def test_the_same_bits_from_run_to_run(rung, rng):
+    layers = layers_of(rng, (72, 64, 64, 4))
+    cp = cupy()
+    stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(5000, 72)).astype(np.float32))
+    first = rung.launch(stack, features)
+    assert all(bool((rung.launch(stack, features) == first).all()) for _ in range(10))
+
+
+@pytest.mark.gpu
+@rungs
+def test_unaligned_rows(rung, rng):
+    layers = layers_of(rng, (72, 64, 4))
+    cp = cupy()
+    flat = cp.asarray(rng.normal(size=1 + 100 * 72).astype(np.float32))
+    features = flat[1:].reshape(100, 72)
+    found = rung.launch(upload_dense(0, layers), features)
+    assert_near(cp.asnumpy(found), layers, cp.asnumpy(features), rung.precision)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rung", [FUSED_FMA, TENSOR_FLOAT32], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("widths", [(72, 64, 64, 4), (200, 140, 3)], ids=str)
+def test_strange_rows_give_what_float32_gives(rung, widths, rng):
+    layers = layers_of(rng, widths, [ReLU(6.0)] * (len(widths) - 2) + [Identity()])
+    features = rng.normal(size=(100, widths[0])).astype(np.float32)
+    plain = launched(rung, layers, features)
+    strange = features.copy()
+    strange[3, 5], strange[40, 0], strange[77, 9] = np.inf, np.nan, -np.inf
+    strange[50] *= np.float32(1e37)
+    strange[51, 7] = np.finfo(np.float32).max
+    found = launched(rung, layers, strange)
+    others = np.setdiff1d(np.arange(100), [3, 40, 50, 51, 77])
+    assert np.array_equal(found[others], plain[others])
+    with np.errstate(all="ignore"):
+        right = exact(layers, strange)
+        for row in (3, 40, 77):
+            assert np.array_equal(np.isnan(found[row]), np.isnan(right[row]))
+            here = ~np.isnan(right[row])
+            np.testing.assert_allclose(found[row][here], right[row][here], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(found[[50, 51]], right[[50, 51]], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_half_precision_overflows_to_infinity(rng):
+    layers = (Linear(np.float32([[2.0]]), None, Identity()), Linear(np.float32([[1.0]]), None, Identity()))
+    found = launched(TENSOR_HALF, layers, np.float32([[1.0], [40_000.0], [70_000.0], [np.nan]]))
+    np.testing.assert_array_equal(found, np.float32([[2.0], [np.inf], [np.inf], [np.nan]]))
+
+
+@pytest.mark.gpu
+def test_weights_beyond_half_precision_are_refused():
+    with pytest.raises(UsageError, match="layer 1 has a weight of 70000"):
+        launched(TENSOR_HALF, (Linear(np.float32([[7e4]])),), np.ones((1, 1), np.float32))
+
+
+@pytest.mark.gpu
+@rungs
+def test_bad_features_are_refused(rung, rng):
+    layers = layers_of(rng, (4, 3))
+    with pytest.raises(ShapeError, match="takes"):
+        launched(rung, layers, np.zeros((2, 5), np.float32))
+    with pytest.raises(UsageError, match="float64"):
+        launched(rung, layers, np.zeros((2, 4)))
+    with pytest.raises(UsageError, match="row order"):
+        rung.launch(upload_dense(0, layers), cupy().zeros((4, 2), np.float32).T)
+    with pytest.raises(UsageError, match="257"):
+        launched(rung, layers_of(rng, (4, 257)), np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.gpu
+@rungs
+def test_a_launch_can_be_captured(rung, rng):
+    cp = cupy()
+    layers = layers_of(rng, (72, 64, 64, 4))
+    stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(300, 72)).astype(np.float32))
+    first = rung.launch(stack, features)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
+    with stream:
+        stream.begin_capture()
+        captured = rung.launch(stack, features)
+        graph = stream.end_capture()
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((captured == first).all())

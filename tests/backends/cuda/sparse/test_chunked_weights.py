@@ -1,0 +1,104 @@
+"""How weights are laid out for gather_chunks, checked by reading them back. No GPU is needed."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import csc_matrices, shapes
+
+from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
+from sparsenn.backends.cuda.sparse.tiling import BLOCKS, BlockShape, Tiling, room
+from sparsenn.backends.machine import H200
+from sparsenn.formats import CSC, from_dense
+
+SMALL_BLOCKS = (BlockShape(1, 4, 3, 1), BlockShape(2, 2, 2, 1), BlockShape(8, 4, 1, 2))
+
+
+def csc_of(matrix):
+    return CSC.from_scipy(from_dense(matrix).to_scipy())
+
+
+def read_back(chunked):
+    """Walk the records as the kernel does; return the dense weights and the bias, and check what it relies on."""
+    block, chunk, line = chunked.tiling.block, chunked.tiling.chunk, chunked.tiling.block.line
+    inputs, outputs = chunked.shape
+    chunks = -(-inputs // chunk)
+    weights, bias = np.zeros((inputs, outputs), np.float32), np.full(outputs, np.nan, np.float32)
+    for group in range(chunked.tiling.groups):
+        for number in range(chunks):
+            start, stop = chunked.starts[group * chunks + number :][:2]
+            record = chunked.records[4 * start : 4 * stop]
+            assert (chunk + 1) * line + record.nbytes + 16 <= chunked.stage_bytes
+            ends = record[3 : 4 + block.slots]
+            assert ends[0] == 4 * (4 + block.slots)
+            assert ends[-1] == record.nbytes
+            for slot in range(block.slots):
+                first, last = ends[slot : slot + 2]
+                assert first % 16 == last % 16 == 0
+                edges = record[first // 4 : last // 4].reshape(-1, 2)
+                output = chunked.slots[group * block.slots + slot, 0]
+                here = edges[:, 0] < chunk * line
+                assert (edges[~here] == [chunk * line, 0]).all()
+                assert not here.size or here[:-1].all()
+                place = number * chunk + edges[here, 0] // line
+                assert (edges[:, 0] % line == 0).all()
+                assert (np.diff(place) > 0).all()
+                if place.size:
+                    weights[place, output] = edges[here, 1].view(np.float32)
+        for output, bits in chunked.slots[group * block.slots : (group + 1) * block.slots]:
+            if output >= 0:
+                assert np.isnan(bias[output])
+                bias[output] = np.int32(bits).view(np.float32)
+    return weights, bias
+
+
+@given(
+    csc_matrices() | shapes(1).flatmap(csc_matrices),
+    st.sampled_from(SMALL_BLOCKS),
+    st.integers(1, 50),
+    st.integers(0, 3),
+)
+def test_what_is_laid_out_reads_back(weights, block, chunk, more):
+    bias = np.arange(weights.shape[1], dtype=np.float32) - 3
+    groups = max(1, -(-weights.shape[1] // block.slots)) + more
+    chunked = chunk_weights(weights, bias, Tiling(block, groups, chunk), H200)
+    found, found_bias = read_back(chunked)
+    assert np.array_equal(found, weights.to_scipy().toarray())
+    assert np.array_equal(found_bias, bias)
+    assert chunked.tiling == Tiling(block, groups, chunk)
+    assert 2 <= chunked.stages <= 8
+    assert chunked.stages * chunked.stage_bytes <= room(H200, block)
+    assert chunked.stage_bytes % 128 == 0
+
+
+def test_reading_back_notices_a_lost_edge():
+    weights = csc_of(np.eye(5, dtype=np.float32))
+    chunked = chunk_weights(weights, np.zeros(5, np.float32), Tiling(SMALL_BLOCKS[0], 1, 2), H200)
+    chunked.records[chunked.records == np.float32(1).view(np.int32)] = 0
+    assert not np.array_equal(read_back(chunked)[0], np.eye(5))
+
+
+def test_a_chunk_whose_edges_do_not_fit_is_made_smaller(rng):
+    weights = csc_of(rng.random((200, 120), dtype=np.float32) + 1)
+    tiling = Tiling(BLOCKS[2], 1, 200)
+    tight = replace(H200, block_bytes=150 << 10)
+    chunked = chunk_weights(weights, np.zeros(120, np.float32), tiling, tight)
+    assert chunked.tiling.chunk < 50
+    assert chunked.stages >= 2
+    assert np.array_equal(read_back(chunked)[0], weights.to_scipy().toarray())
+
+
+def test_warps_of_a_group_get_as_many_edges(rng):
+    degrees = np.sort((400 * rng.random(90) ** 4).astype(int))
+    mask = np.arange(400)[:, None] < rng.permutation(degrees)
+    block = BlockShape(1, 8, 4, 1)
+    chunked = chunk_weights(csc_of(mask.astype(np.float32)), np.zeros(90, np.float32), Tiling(block, 3, 400), H200)
+    for group in range(3):
+        record = chunked.records[4 * chunked.starts[group] :]
+        ends = record[3 : 4 + block.slots : block.outputs]
+        pairs = np.diff(ends) // 16
+        largest = degrees[30 * (2 - group) : 30 * (3 - group)]
+        assert np.ptp(pairs) <= (np.ptp(largest) + 1) // 2 + block.outputs
+        outputs = chunked.slots[group * block.slots : (group + 1) * block.slots, 0]
+        assert sorted(mask[:, outputs[outputs >= 0]].sum(axis=0)) == sorted(largest)

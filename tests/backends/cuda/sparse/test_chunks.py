@@ -1,0 +1,112 @@
+"""gather_chunks on a GPU: what the kernel computes, and rows in tiles."""
+
+import numpy as np
+import pytest
+from oracle import EPSILON
+
+from sparsenn import backends
+from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
+from sparsenn.backends.cuda.sparse.chunks import from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.sparse.tiling import BLOCKS, Tiling
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import Identity, ReLU, Sigmoid, Tanh
+
+ACTIVATIONS = {0: ReLU(0.75), 1: Sigmoid(), 2: Tanh(), 3: Identity()}
+AWKWARD = [
+    (1, 1, 1, 1.0), (33, 1, 7, 0.5), (130, 77, 1, 0.3), (257, 300, 259, 0.05), (1000, 515, 130, 0.2),
+    (64, 40, 300, 0.0), (5, 0, 9, 0.0), (0, 20, 30, 0.5),
+]  # fmt: skip
+
+
+def test_the_kernel_fuses_layers():
+    assert backends.kernel_named("spmspm", "chunks", "cuda").fuses
+
+
+def place(weights):
+    import cupy as cp
+
+    arrays = (cp.asarray(array) for array in (weights.indptr, weights.indices, weights.values))
+    return CSC(weights.shape, *arrays)
+
+
+def problem(rng, rows, inputs, outputs, density):
+    """Dense rows, weights with empty columns, and a bias of both signs."""
+    matrix = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < density)
+    matrix[:, rng.random(outputs) < 0.1] = 0
+    bias = rng.normal(size=outputs).astype(np.float32)
+    return rng.normal(size=(rows, inputs)).astype(np.float32), matrix.astype(np.float32), bias
+
+
+def run(features, weights, bias, block, activation, groups=None, chunk=None):
+    """Run the kernel; returns the outputs and which rows have a non-zero, on the host."""
+    import cupy as cp
+
+    rows, (inputs, outputs) = features.shape[0], weights.shape
+    least = max(1, -(-outputs // block.slots))
+    tiling = Tiling(block, max(least, groups or least), chunk or max(1, min(inputs, 50)))
+    chunked = chunk_weights(
+        place(CSC.from_scipy(from_dense(weights).to_scipy())), cp.asarray(bias), tiling, current_machine()
+    )
+    tiles = to_tiles(cp.asarray(features), block)
+    clip = getattr(ACTIVATIONS[activation], "clip", None)
+    alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
+    found = gather_chunks(chunked, np.int32(activation), np.float32(np.inf if clip is None else clip), tiles, alive)
+    return cp.asnumpy(from_tiles(found, rows, block)), cp.asnumpy(alive[:rows]).astype(bool)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_kernel_computes_the_layer(block, activation, rng):
+    for rows, inputs, outputs, density in AWKWARD:
+        features, weights, bias = problem(rng, rows, inputs, outputs, density)
+        found, alive = run(features, weights, bias, block, activation)
+        wide = features.astype(np.float64), weights.astype(np.float64)
+        expected = ACTIVATIONS[activation](wide[0] @ wide[1] + bias)
+        bound = (inputs + 2) * EPSILON * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(bias)) + 4 * EPSILON
+        assert found.shape == expected.shape
+        assert (np.abs(found - expected) <= bound).all(), (rows, inputs, outputs)
+        assert np.array_equal(alive, found.any(axis=1))
+
+
+@pytest.mark.gpu
+def test_bits_are_the_same_in_every_run_and_for_every_tiling(rng):
+    features, weights, bias = problem(rng, 300, 400, 500, 0.1)
+    expected, _ = run(features, weights, bias, BLOCKS[0], 0)
+    for block in BLOCKS:
+        for more, chunk in ((0, 50), (7, 13), (0, 400)):
+            found, _ = run(features, weights, bias, block, 0, -(-500 // block.slots) + more, chunk)
+            assert np.array_equal(found.view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_infinity_and_nan_reach_only_the_outputs_that_read_them(activation, rng):
+    features, weights, bias = problem(rng, 70, 60, 50, 0.2)
+    features[3, 7], features[40, 11], features[69, 59] = np.inf, np.nan, -np.inf
+    for block in BLOCKS:
+        found, _ = run(features, weights, bias, block, activation)
+        for row, column in ((3, 7), (40, 11), (69, 59)):
+            reads = weights[column] != 0
+            clean = np.where(np.arange(60) == column, 0, features[row])
+            expected = ACTIVATIONS[activation](clean.astype(np.float64) @ weights + bias)
+            np.testing.assert_allclose(found[row, ~reads], expected[~reads], rtol=1e-5, atol=1e-5)
+            if column == 11:
+                assert np.isnan(found[row, reads]).all()
+            elif activation == 3:
+                assert np.array_equal(found[row, reads], np.sign(weights[column, reads]) * features[row, column])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 1), (31, 33), (257, 65), (0, 5), (5, 0)])
+def test_tiles_and_back(shape, rng):
+    import cupy as cp
+
+    matrix = rng.normal(size=shape).astype(np.float32)
+    for block in BLOCKS:
+        tiles = to_tiles(cp.asarray(matrix), block)
+        whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * block.rows, shape[1])
+        assert np.array_equal(whole[: shape[0]], matrix)
+        assert not whole[shape[0] :].any()
+        assert np.array_equal(cp.asnumpy(from_tiles(tiles, shape[0], block)), matrix)

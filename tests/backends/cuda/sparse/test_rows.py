@@ -1,0 +1,115 @@
+"""Rows on a GPU: grouping and taking, for more rows than one block sees; and rows in tiles."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import csr_matrices
+
+from sparsenn import backends
+from sparsenn.backends.cuda.sparse.chunks import to_tiles
+from sparsenn.backends.cuda.sparse.rows import count_tiles, take_from_tiles, tiles_from_csr
+from sparsenn.backends.cuda.sparse.tiling import BLOCKS, TILE_ROWS
+from sparsenn.formats import CSR, from_dense
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def backend():
+    return backends.backend_for("cuda")
+
+
+def forms(matrix):
+    return matrix, from_dense(matrix)
+
+
+@pytest.mark.parametrize("distinct", [1, 7, 5000])
+def test_groups_are_those_of_the_cpu_in_every_run(backend, distinct, rng):
+    kinds = rng.normal(size=(distinct, 130)).astype(np.float32) * (rng.random((distinct, 130)) < 0.3)
+    for features in forms(kinds[rng.integers(0, distinct, 5000)]):
+        expected = backends.backend_for("cpu").equal_rows(features)
+        for _ in range(3):
+            for found, right in zip(backend.equal_rows(backend.place(features)), expected, strict=True):
+                assert found.dtype == np.int64
+                assert np.array_equal(found, right)
+
+
+def test_rows_that_differ_in_one_bit_are_not_equal(backend):
+    rows = np.ones((4, 40), np.float32)
+    rows[1, 39] = np.nextafter(np.float32(1), np.float32(2))
+    rows[3, 0] = -1
+    for features in forms(rows):
+        representatives, group = backend.equal_rows(backend.place(features))
+        assert representatives.tolist() == [0, 1, 3]
+        assert group.tolist() == [0, 1, 0, 2]
+
+
+def test_taking_rows_of_both_forms(backend, rng):
+    full = rng.normal(size=(3000, 70)).astype(np.float32) * (rng.random((3000, 70)) < 0.2)
+    selected = np.flatnonzero(rng.random(3000) < 0.4)
+    for features in forms(full):
+        taken = backend.fetch(backend.take_rows(backend.place(features), selected))
+        found = taken.validate().to_scipy().toarray() if isinstance(taken, CSR) else taken
+        assert np.array_equal(found, full[selected])
+
+
+@pytest.mark.parametrize("shape", [(3, 70_001), (70_000, 3), (5, 2048), (4, 2049), (1, 1)])
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_sparse_rows_become_dense_ones(backend, shape, density, rng):
+    matrix = np.round(rng.normal(size=shape), 2).astype(np.float32) * (rng.random(shape) < density)
+    for rows in (from_dense(matrix), from_dense((matrix != 0).astype(np.float32))):
+        dense = backend.fetch(backend.as_dense(backend.place(rows)))
+        assert dense.dtype == np.float32
+        assert np.array_equal(dense, rows.to_scipy().toarray())
+
+
+@given(matrix=csr_matrices(), chosen=st.data(), side=st.sampled_from(TILE_ROWS))
+def test_sparse_rows_into_tiles_and_chosen_ones_out(matrix, chosen, side):
+    import cupy as cp
+
+    rows = matrix.shape[0]
+    placed = backends.backend_for("cuda").place(matrix)
+    tiles = tiles_from_csr(placed, side)
+    whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, matrix.shape[1])
+    full = matrix.to_scipy().toarray()
+    assert np.array_equal(whole[:rows], full)
+    assert not whole[rows:].any()
+    kept = np.flatnonzero(chosen.draw(st.lists(st.booleans(), min_size=rows, max_size=rows)))
+    assert np.array_equal(cp.asnumpy(take_from_tiles(tiles, cp.asarray(kept, dtype=np.int64))), full[kept])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (700, 70), (1025, 33), (300, 1000)])
+def test_rows_far_apart_are_taken_out_of_tiles(shape, rng):
+    import cupy as cp
+
+    full = rng.normal(size=shape).astype(np.float32)
+    kept = np.flatnonzero(rng.random(shape[0]) < 0.2)
+    for block in BLOCKS:
+        found = take_from_tiles(to_tiles(cp.asarray(full), block), cp.asarray(kept, dtype=np.int64))
+        assert np.array_equal(cp.asnumpy(found), full[kept])
+
+
+@pytest.mark.parametrize("side", TILE_ROWS)
+@pytest.mark.parametrize("shape", [(1, 1), (31, 600), (256, 3), (700, 1500)])
+def test_what_is_counted_in_tiles(shape, side, rng):
+    import cupy as cp
+
+    rows, width = shape
+    count = -(-rows // side)
+    tiles = rng.normal(size=(count, width, side)).astype(np.float32)  # rows that only fill up are not zero, either
+    tiles[rng.random(tiles.shape) < 0.6] = 0
+    tiles[:, :, ::5] = 0
+    tiles[rng.random(tiles.shape) < 0.01] = np.nan
+    there = tiles.transpose(0, 2, 1).reshape(count * side, width) != 0
+    copies, degrees = rng.integers(1, 1 << 33, width), rng.integers(0, 1 << 33, width)
+    multiplicity = rng.integers(1, 1000, rows)
+    placed = (cp.asarray(item) for item in (tiles, there.any(axis=1).astype(np.uint8), multiplicity, copies))
+    arguments = tuple(placed)
+    counters = cp.ones((3, 3), np.int64)
+    count_tiles(*arguments, cp.asarray(degrees), counters)
+    count_tiles(*arguments, None, counters[2:])
+    inside = there[:rows]
+    active, nonzeros = multiplicity[inside.any(axis=1)].sum(), multiplicity @ (inside @ copies)
+    expected = [[active, nonzeros, 0], [0, 0, (inside @ degrees).sum()], [active, nonzeros, 0]]
+    assert np.array_equal(counters.get() - 1, expected)

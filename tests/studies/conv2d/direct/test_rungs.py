@@ -1,0 +1,227 @@
+"""The rungs of the first story of conv2d on a GPU against a float64 convolution; and which convolutions they take."""
+
+import numpy as np
+import pytest
+from convolutions import absolute_sums, assert_near_conv2d, reference_conv2d
+
+from sparsenn.backends.cuda.conv import upload_conv
+from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.machine import H200, MACHINES
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.studies.conv2d import LADDER
+from sparsenn.studies.conv2d.direct import float32
+
+ORDER = ["baseline", "constant_filters", "unrolled", "tiled_shared", "half", "per_shape", "implicit_gemm", "swept"]
+ORDER += ["streamed", "register_tiled"]
+ENTRIES = LADDER.rungs["cuda"][: len(ORDER)]
+
+entries = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+
+
+@pytest.mark.parametrize("rung", LADDER.rungs["cuda"], ids=lambda rung: rung.name)
+def test_no_rung_takes_images_whose_numbers_it_cannot_count(rung):
+    layer = Conv2d(np.ones((8, 64, 3, 3)), padding=1)
+    assert "numbers" in rung.why_not(H200, layer, (64, 8192, 8192))
+
+
+def test_the_rungs_come_in_the_order_of_the_story():
+    assert [entry.name for entry in ENTRIES] == ORDER
+    assert [entry.name for entry in ENTRIES if entry.precision != "float32"] == ["half"]
+    assert [entry.name for entry in ENTRIES if entry.half_rows] == ["half"]
+
+
+@machines
+def test_both_layers_fit_every_rung_and_one_of_all_kinds_fits_the_general_ones(machine):
+    for image, filters in (((1, 86, 86), 4), ((4, 40, 40), 16)):
+        layer = Conv2d(np.ones((filters, image[0], 7, 7)))
+        assert [entry.name for entry in ENTRIES if entry.why_not(machine, layer, image) is not None] == []
+    general = Conv2d(np.ones((10, 3, 3, 4)), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2)
+    taken = [entry.name for entry in ENTRIES if entry.why_not(machine, general, (6, 9, 11)) is None]
+    assert taken == [*ORDER[:3], "streamed"]
+
+
+AWKWARD = [
+    ((1, 86, 86), (4, 7, 7), 2, {}),
+    ((4, 40, 40), (16, 7, 7), 5, {}),
+    ((1, 1, 1), (1, 1, 1), 3, {}),
+    ((3, 1, 1), (5, 1, 1), 300, {}),
+    ((1, 7, 7), (1, 7, 7), 33, {}),
+    ((3, 9, 11), (5, 3, 4), 7, {"padding": (1, 2)}),
+    ((2, 13, 6), (17, 2, 5), 4, {"padding": (0, 3)}),
+    ((5, 6, 9), (3, 4, 2), 1, {"padding": 2}),
+    ((1, 33, 65), (2, 1, 7), 3, {}),
+    ((40, 14, 14), (20, 3, 3), 3, {"padding": 1}),
+    ((64, 30, 37), (64, 3, 3), 2, {"padding": 1}),
+    ((300, 5, 5), (70, 3, 3), 9, {"padding": 1}),
+    ((6, 9, 11), (10, 3, 4), 4, {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}),
+    ((8, 12, 10), (8, 3, 3), 3, {"stride": 3, "padding": 2, "groups": 8}),
+    ((2, 20, 20), (3, 5, 5), 2, {"stride": 2, "dilation": (3, 1)}),
+    ((1, 12, 12), (3, 7, 7), 0, {}),
+]
+ACTIVATIONS = [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()]
+
+
+def random_layer(rng, image, filters, activation=None, **steps):
+    count, height, width = filters
+    shape = count, image[0] // steps.get("groups", 1), height, width
+    weights = rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))
+    return Conv2d(weights, rng.normal(size=count), activation or ReLU(), **steps)
+
+
+def run(entry, layer, images):
+    """Launch a rung on host images of float32 or float16; returns its outputs on the host."""
+    uploaded = upload_conv(0, layer, images.shape[1:])
+    outputs = entry.launch(uploaded, cupy().asarray(images))
+    assert outputs.dtype == images.dtype
+    assert outputs.flags.c_contiguous
+    return cupy().asnumpy(outputs)
+
+
+def assert_right(found, layer, images, precision, **steps):
+    assert_near_conv2d(found, images, layer.weights, layer.bias_vector(), layer.activation, precision, **steps)
+
+
+def cases():
+    for entry in ENTRIES:
+        for image, filters, count, steps in AWKWARD:
+            layer = random_layer(np.random.default_rng(0), image, filters, **steps)
+            if entry.why_not(H200, layer, image) is None:
+                yield pytest.param(entry, image, filters, count, steps, id=f"{entry.name}-{image}-{filters}-{count}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("entry", "image", "filters", "count", "steps"), list(cases()))
+def test_rung_is_near_the_exact_answer(entry, image, filters, count, steps, rng):
+    layer = random_layer(rng, image, filters, **steps)
+    images = rng.normal(size=(count, *image)).astype(np.float32)
+    assert_right(run(entry, layer, images), layer, images, entry.precision, **steps)
+
+
+@pytest.mark.gpu
+@entries
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_rung_applies_bias_and_activation(entry, activation, rng):
+    image = 3, 10, 13
+    layer = random_layer(rng, image, (6, 3, 3), activation)
+    images = rng.normal(size=(5, *image)).astype(np.float32)
+    assert_right(run(entry, layer, images), layer, images, entry.precision)
+
+
+@pytest.mark.gpu
+@entries
+@pytest.mark.parametrize("count", [0, 1, 2, 127, 1001])
+def test_rung_takes_any_number_of_images(entry, count, rng):
+    layer = random_layer(rng, (1, 9, 12), (4, 7, 7), Identity())
+    images = rng.normal(size=(count, 1, 9, 12)).astype(np.float32)
+    assert_right(run(entry, layer, images), layer, images, entry.precision)
+
+
+@pytest.mark.gpu
+@entries
+@pytest.mark.parametrize(("image", "filters"), [((1, 26, 30), (4, 7, 7)), ((4, 20, 17), (16, 7, 7))])
+def test_rung_puts_every_number_in_its_place(entry, image, filters):
+    """Small integers are exact, in half precision too, and each output tells which inputs it is made of."""
+    weights = np.zeros((filters[0], image[0], 7, 7))
+    for number in range(filters[0]):
+        weights[number, number % image[0], number * 3 % 7, number * 5 % 7] = 1
+        weights[number, -1, 6 - number % 7, number * 2 % 7] += 2
+    layer = Conv2d(weights, np.arange(filters[0]), Identity())
+    numbers = np.arange(3 * np.prod(image)).reshape(3, *image) * 7 % 509
+    images = numbers.astype(np.float32)
+    assert np.array_equal(run(entry, layer, images), reference_conv2d(images, weights, np.arange(filters[0])))
+
+
+@pytest.mark.gpu
+@entries
+def test_rung_leaves_its_inputs_alone_and_repeats_itself(entry, rng):
+    layer = random_layer(rng, (4, 22, 19), (16, 7, 7))
+    images = rng.normal(size=(50, 4, 22, 19)).astype(np.float32)
+    uploaded, placed = upload_conv(0, layer, (4, 22, 19)), cupy().asarray(images)
+    first = cupy().asnumpy(entry.launch(uploaded, placed))
+    for _ in range(5):
+        assert np.array_equal(cupy().asnumpy(entry.launch(uploaded, placed)), first)
+    assert np.array_equal(cupy().asnumpy(placed), images)
+
+
+@pytest.mark.gpu
+@entries
+def test_rung_takes_one_layer_after_another(entry, rng):
+    """What is kept of a layer, and what lies in constant memory, must not serve another of its geometry."""
+    images = rng.normal(size=(40, 2, 15, 15)).astype(np.float32)
+    placed = cupy().asarray(images)
+    layers = [random_layer(rng, (2, 15, 15), (6, 3, 3)) for _ in range(4)]
+    uploaded = [upload_conv(0, layer, (2, 15, 15)) for layer in layers]
+    streams = [cupy().cuda.Stream(non_blocking=True) for _ in range(2)]
+    cupy().cuda.Device(0).synchronize()
+    outputs = []
+    for turn in range(12):  # launches on two streams that do not wait for each other by themselves
+        with streams[turn % 2]:
+            outputs.append((turn % 4, entry.launch(uploaded[turn % 4], placed)))
+    cupy().cuda.Device(0).synchronize()
+    for number, found in outputs:
+        assert_right(cupy().asnumpy(found), layers[number], images, entry.precision)
+
+
+@pytest.mark.gpu
+@entries
+def test_a_bad_image_spoils_no_other(entry, rng):
+    layer = random_layer(rng, (2, 11, 14), (5, 3, 3), padding=1)
+    images = rng.normal(size=(20, 2, 11, 14)).astype(np.float32)
+    spoilt = images.copy()
+    spoilt[7], spoilt[12] = np.nan, np.inf
+    found, right = run(entry, layer, spoilt), run(entry, layer, images)
+    others = ~np.isin(np.arange(20), (7, 12))
+    assert np.array_equal(found[others], right[others])
+    assert np.isnan(found[7]).all()
+
+
+@pytest.mark.gpu
+@entries
+def test_images_may_begin_anywhere(entry, rng):
+    """A part of a larger array need not be aligned to more than its numbers."""
+    layer = random_layer(rng, (1, 9, 11), (3, 3, 3))
+    images = rng.normal(size=(8, 1, 9, 11)).astype(np.float32)
+    uploaded = upload_conv(0, layer, (1, 9, 11))
+    placed = cupy().asarray(images)
+    for first in range(5):
+        found = cupy().asnumpy(entry.launch(uploaded, placed[first:]))
+        assert_right(found, layer, images[first:], entry.precision)
+
+
+@pytest.mark.gpu
+@entries
+def test_what_does_not_fit_is_refused(entry, rng):
+    uploaded = upload_conv(0, random_layer(rng, (2, 9, 9), (3, 3, 3)), (2, 9, 9))
+    cp = cupy()
+    for shape in ((4, 2, 9, 8), (4, 1, 9, 9), (4, 162)):
+        with pytest.raises(ShapeError, match="was uploaded for"):
+            entry.launch(uploaded, cp.zeros(shape, np.float32))
+    with pytest.raises(UsageError, match="float64"):
+        entry.launch(uploaded, cp.zeros((4, 2, 9, 9), np.float64))
+    with pytest.raises(UsageError, match="strides"):
+        entry.launch(uploaded, cp.zeros((4, 2, 9, 9), np.float32).transpose(0, 1, 3, 2))
+    steps = {"stride": (2, 1), "dilation": (1, 2), "groups": 2}
+    general = random_layer(rng, (4, 9, 9), (6, 3, 3), **steps)
+    if entry.why_not(machine_of(0), general, (4, 9, 9)) is not None:
+        with pytest.raises(UsageError, match="groups"):
+            entry.launch(upload_conv(0, general, (4, 9, 9)), cp.zeros((4, 4, 9, 9), np.float32))
+
+
+@pytest.mark.gpu
+def test_too_many_weights_for_constant_memory_are_refused(rng):
+    uploaded = upload_conv(0, random_layer(rng, (64, 5, 5), (64, 3, 3)), (64, 5, 5))
+    with pytest.raises(UsageError, match="36,864 weights"):
+        float32.launch_constant_filters(uploaded, cupy().zeros((1, 64, 5, 5), np.float32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.precision == "float32"], ids=lambda e: e.name)
+def test_float32_rung_stays_far_below_half_precision(entry, rng):
+    """An error that a precision lower than float32 would leave is found."""
+    layer = random_layer(rng, (4, 40, 40), (16, 7, 7), Identity())
+    images = rng.normal(size=(3, 4, 40, 40)).astype(np.float32)
+    exact = reference_conv2d(images, layer.weights, layer.bias_vector())
+    size = absolute_sums(images, layer.weights, layer.bias_vector())
+    assert (np.abs(run(entry, layer, images) - exact) / size).max() < 1e-6

@@ -1,0 +1,373 @@
+"""The tensor-core products: their kernels emulated on the host; their plans; and the kernels, on a GPU."""
+
+import numpy as np
+import pytest
+from emulation import emulated
+from hypothesis import given
+from hypothesis import strategies as st
+from tiers import rest_slow
+
+from sparsenn.backends.cuda.dense.image import split_tf32
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Tile, parts_of
+from sparsenn.backends.machine import A100, H200
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.studies.gemm import tensor
+from sparsenn.studies.gemm.tensor import KERNELS, SOURCES, TILES, Plan, defines, plan
+
+KINDS = (FLOAT32, TF32, HALF)
+UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "fp16": 2.0**-11}
+"""What a number that is multiplied may be off by, relatively; to each precision's nearest it is half of that."""
+
+SMALL = Tile(64, 64, 2, 2)
+SHAPES = (
+    *((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (1, 1000, 1), (2, 3, 5), (16, 8, 8), (17, 33, 65)),
+    *((128, 128, 128), (129, 257, 66), (300, 64, 1000), (1000, 20, 64), (20, 1000, 64), (64, 64, 20_000)),
+    *((5, 7, 4099), (513, 511, 509), (1024, 1024, 1024), (100_000, 10, 30), (33, 4096, 256)),
+)
+"""Rows, columns, depth."""
+
+rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+def matrices(rng, rows, columns, depth, dtype=np.float32, integers=False):
+    shapes = (rows, depth), (depth, columns)
+    if integers:
+        return tuple(rng.integers(-3, 4, shape).astype(dtype) for shape in shapes)
+    return tuple(rng.normal(size=shape).astype(dtype) for shape in shapes)
+
+
+def exact(a, b):
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def bound(a, b, unit, output=np.float32):
+    """How far a product may be off: each term by two roundings, each sum by one for each term, in float32."""
+    sizes = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    stored = 2.0**-11 if output == np.float16 else 2.0**-24
+    return (2 * unit + (a.shape[1] + 2) * 2.0**-24) * sizes + stored * np.abs(exact(a, b)) + 2.0**-24
+
+
+def added_in_order(a, b):
+    """The product by float32 multiply-adds, one term after the other."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = (total + a[:, k : k + 1].astype(np.float64) * b[k : k + 1]).astype(np.float32)
+    return total
+
+
+# ---- The kernels, emulated -----------------------------------------------------------------------------------------
+
+
+def cut(tile, kind, a, b, parts):
+    slabs = parts_of(a.shape[1], kind.terms)
+    part_slabs = parts_of(slabs, parts)
+    down, across = parts_of(a.shape[0], tile.rows), parts_of(b.shape[1], tile.columns)
+    return Plan(tile, down, across, parts_of(slabs, part_slabs), part_slabs)
+
+
+def by_emulation(kind, tile, a, b, aligned=True, parts=1, output=np.float32, seed=1, **planted):
+    """The product as a kernel computes it, for one tile; numbers past the product's end are not read."""
+    kernel = emulated(SOURCES[kind], defines(kind, tile, aligned, output == np.float16), **planted)
+    made = cut(tile, kind, a, b, parts)
+    product = np.full((a.shape[0], b.shape[1]), np.nan, output)
+    partial = np.full(made.tiles * made.parts * tile.sums if made.parts > 1 else 1, np.nan, np.float32)
+    counters = np.zeros(made.tiles, np.uint32)
+    sizes = (*product.shape, a.shape[1], *(matrix.strides[0] // matrix.itemsize for matrix in (a, b)))
+    numbers = map(np.int32, (*sizes, made.tiles_down, made.tiles_across, made.parts, made.part_slabs))
+    kernel.launch(made.tiles * made.parts, tile.threads, a, b, product, partial, counters, *numbers, seed=seed)
+    assert not counters.any()
+    return product, kernel.conflicts
+
+
+def factor(kind):
+    return np.float16 if kind is HALF else np.float32
+
+
+@kinds
+@pytest.mark.parametrize("shape", [(64, 64, 128), (1, 8, 8), (70, 72, 200), (130, 136, 40)], ids=str)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_lanes_hold_what_the_instructions_multiply(kind, shape, seed, rng):
+    a, b = matrices(rng, *shape, factor(kind), integers=True)
+    product, conflicts = by_emulation(kind, SMALL, a, b, seed=seed)
+    assert np.array_equal(product, exact(a, b))
+    assert conflicts == 0
+
+
+@kinds
+@pytest.mark.parametrize(
+    "tile",
+    rest_slow([Tile(64, 64, 2, 2, slices=2, stages=2), Tile(128, 32, 4, 1), Tile(32, 128, 1, 4, stages=4)]),
+    ids=str,
+)
+def test_sums_in_several_hands(kind, tile, rng):
+    a, b = matrices(rng, 150, 136, 7 * kind.terms + 8, factor(kind), integers=True)
+    for parts in (1, 3):
+        product, conflicts = by_emulation(kind, tile, a, b, parts=parts)
+        assert np.array_equal(product, exact(a, b))
+        assert conflicts == 0
+
+
+@kinds
+def test_the_largest_tiles(kind, rng):
+    a, b = matrices(rng, 100, 264, 3 * kind.terms, factor(kind), integers=True)
+    product, conflicts = by_emulation(kind, TILES[kind][0], a, b)
+    assert np.array_equal(product, exact(a, b))
+    assert conflicts == 0
+
+
+@kinds
+def test_rows_at_multiples_of_four_bytes(kind, rng):
+    a, b = matrices(rng, 33, 66, 102, factor(kind), integers=True)
+    product, _ = by_emulation(kind, SMALL, a, b, aligned=False, parts=2)
+    assert np.array_equal(product, exact(a, b))
+
+
+def test_rows_that_are_further_apart_than_they_are_long(rng):
+    wide = matrices(rng, 40, 80, 120, np.float16, integers=True)
+    a, b = wide[0][:, :101], wide[1][:101, :77]
+    product, _ = by_emulation(HALF, SMALL, a, b)
+    assert np.array_equal(product, exact(a, b))
+
+
+def test_halves_in_and_out(rng):
+    a, b = matrices(rng, 65, 48, 70, np.float16)
+    product, _ = by_emulation(HALF, SMALL, a, b, output=np.float16, aligned=False)
+    assert product.dtype == np.float16
+    assert (np.abs(product - exact(a, b)) <= bound(a, b, 0.0, np.float16)).all()
+
+
+@pytest.mark.parametrize("depth", [32, 300, 1000])
+def test_split_numbers_multiply_as_precisely_as_float32(depth, rng):
+    for a, b in (matrices(rng, 64, 64, depth), map(np.abs, matrices(rng, 64, 64, depth))):
+        product, _ = by_emulation(FLOAT32, SMALL, a, b)
+        errors, plain = (np.abs(found - exact(a, b)) for found in (product, added_in_order(a, b)))
+        assert np.sqrt((errors**2).mean()) <= 1.1 * np.sqrt((plain**2).mean())
+        assert errors.max() <= 1.1 * plain.max()
+
+
+def test_numbers_are_rounded_to_tf32(rng):
+    a = np.ones((1, 8), np.float32)
+    b = np.float32(1 + np.arange(-4, 4) * 2.0**-12)[None].repeat(8, 0)
+    product, _ = by_emulation(TF32, SMALL, a, b)
+    assert np.array_equal(product[0], 8 * split_tf32(np, b[0])[0])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_infinities_come_out_as_in_float32(rng):
+    a, b = matrices(rng, 20, 24, 40)
+    a[3, 5], a[7, 0], a[9, 1], b[2, 4] = np.inf, np.nan, np.finfo(np.float32).max, -np.inf
+    product, _ = by_emulation(FLOAT32, SMALL, a, b)
+    right = exact(a, b).astype(np.float32)
+    ordinary = np.isfinite(right)
+    assert np.array_equal(product[~ordinary], right[~ordinary], equal_nan=True)
+    np.testing.assert_allclose(product[ordinary], right[ordinary], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("await_copies<STAGES - 2>();\n    __syncthreads();", "__syncthreads();"),
+        ("await_copies<STAGES - 2>();\n                __syncthreads();", "await_copies<STAGES - 2>();"),
+        ("(a_at ^ (step << 5))", "a_at"),
+        ("4 * B_LINE", "3 * B_LINE"),
+    ],
+)
+def test_a_planted_fault_is_noticed(right, wrong, rng):
+    a, b = matrices(rng, 64, 64, 500, integers=True)
+    results = [by_emulation(TF32, SMALL, a, b, seed=seed, planted=(right, wrong))[0] for seed in range(5)]
+    assert not all(np.array_equal(product, exact(a, b)) for product in results)
+
+
+# ---- Plans ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 1 << 17), st.integers(1, 1 << 17), st.integers(1, 1 << 17), st.booleans())
+def test_a_plan_covers_the_product(rows, columns, depth, ampere):
+    limits = A100 if ampere else H200
+    for kind in KINDS:
+        made = plan(kind, rows, columns, depth, limits)
+        assert made.tile in TILES[kind]
+        assert made.tiles_down * made.tile.rows >= rows > (made.tiles_down - 1) * made.tile.rows
+        assert made.tiles_across * made.tile.columns >= columns > (made.tiles_across - 1) * made.tile.columns
+        slabs = parts_of(depth, kind.terms)
+        assert made.parts * made.part_slabs >= slabs > (made.parts - 1) * made.part_slabs
+        assert made.shared_bytes <= limits.block_bytes
+        assert made.shared_bytes == made.tile.stages * (made.tile.rows + made.tile.columns) * LINE
+
+
+def test_plans_suit_the_shape():
+    assert plan(HALF, 4096, 4096, 4096, H200).tile == TILES[HALF][0]
+    assert plan(FLOAT32, 4096, 4096, 4096, H200).tile.sums >= 128 * 64
+    assert plan(HALF, 64, 64, 100_000, H200).parts > 32  # so that all multiprocessors have something to do
+    assert plan(TF32, 1_000_000, 16, 64, H200).tile.columns == 32
+    assert plan(TF32, 16, 1_000_000, 64, H200).tile.rows == 32
+
+
+def test_each_precision_has_its_kernel():
+    assert [entry.precision for entry in KERNELS] == [kind.name for kind in KINDS]
+    assert [entry.tf32_products for entry in KERNELS] == [FLOAT32.products, 0, 0]
+    assert [entry.half_rows for entry in KERNELS] == [False, False, True]
+
+
+# ---- On a GPU ------------------------------------------------------------------------------------------------------
+
+
+def launched(rung, a, b):
+    cp = cupy()
+    product = rung.launch(cp.asarray(a), cp.asarray(b))
+    assert product.dtype == a.dtype
+    assert product.flags.c_contiguous
+    assert product.shape == (a.shape[0], b.shape[1])
+    return cp.asnumpy(product)
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_any_shape(rung, shape, rng):
+    a, b = matrices(rng, *shape)
+    assert (np.abs(launched(rung, a, b) - exact(a, b)) <= bound(a, b, UNIT[rung.precision])).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_half_rows(shape, rng):
+    a, b = matrices(rng, *shape, np.float16)
+    assert (np.abs(launched(KERNELS[-1], a, b) - exact(a, b)) <= bound(a, b, 0.0, np.float16)).all()
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("shape", [(333, 222, 111), (70, 50, 5000), (1500, 1500, 100)], ids=str)
+def test_integers_are_exact(rung, shape, rng):
+    a, b = matrices(rng, *shape, integers=True)
+    assert np.array_equal(launched(rung, a, b), exact(a, b))
+
+
+@pytest.mark.gpu
+@kinds
+def test_every_tile(kind, rng, monkeypatch):
+    cp, rung = cupy(), KERNELS[KINDS.index(kind)]
+    a, b = matrices(rng, 300, 280, 520, factor(kind), integers=True)
+    for tile in TILES[kind]:
+        for parts in (1, 3):
+            made = cut(tile, kind, a, b, parts)
+            monkeypatch.setattr(tensor, "plan", lambda *_, made=made: made)
+            assert np.array_equal(cp.asnumpy(rung.launch(cp.asarray(a), cp.asarray(b))), exact(a, b).astype(a.dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1024, 1024, 1024), (500, 500, 8000), (64, 64, 64)], ids=str)
+def test_tensor_cores_are_as_precise_as_plain_float32(shape, rng):
+    for a, b in (matrices(rng, *shape), map(np.abs, matrices(rng, *shape))):
+        errors, plain = (np.abs(found - exact(a, b)) for found in (launched(KERNELS[0], a, b), added_in_order(a, b)))
+        assert np.sqrt((errors**2).mean()) <= 1.1 * np.sqrt((plain**2).mean())
+        assert errors.max() <= 1.5 * plain.max()
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("shape", [(1000, 1000, 1000), (64, 64, 20_000)], ids=str)
+def test_the_same_bits_from_run_to_run(rung, shape, rng):
+    cp = cupy()
+    a, b = map(cp.asarray, matrices(rng, *shape))
+    first = rung.launch(a, b)
+    assert all(bool((rung.launch(a, b) == first).all()) for _ in range(10))
+
+
+@pytest.mark.gpu
+@rungs
+def test_streams_do_not_disturb_each_other(rung, rng):
+    cp = cupy()
+    a, b = map(cp.asarray, matrices(rng, 64, 64, 20_000))
+    first = rung.launch(a, b)
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(4)]
+    cp.cuda.get_current_stream().synchronize()
+    found = []
+    for _ in range(5):
+        for stream in streams:
+            with stream:
+                found.append(rung.launch(a, b))
+    for stream in streams:
+        stream.synchronize()
+    assert all(bool((product == first).all()) for product in found)
+
+
+@pytest.mark.gpu
+@rungs
+def test_unaligned_matrices(rung, rng):
+    cp = cupy()
+    a, b = matrices(rng, 100, 72, 64)
+    flat_a, flat_b = cp.zeros(a.size + 1, np.float32), cp.zeros(b.size + 3, np.float32)
+    flat_a[1:], flat_b[3:] = cp.asarray(a.ravel()), cp.asarray(b.ravel())
+    product = cp.asnumpy(rung.launch(flat_a[1:].reshape(a.shape), flat_b[3:].reshape(b.shape)))
+    assert (np.abs(product - exact(a, b)) <= bound(a, b, UNIT[rung.precision])).all()
+
+
+@pytest.mark.gpu
+def test_unaligned_halves(rng):
+    cp = cupy()
+    a, b = matrices(rng, 100, 72, 64, np.float16)
+    flat = cp.zeros(a.size + 1, np.float16)
+    flat[1:] = cp.asarray(a.ravel())
+    product = cp.asnumpy(KERNELS[-1].launch(flat[1:].reshape(a.shape), cp.asarray(b)))
+    assert (np.abs(product - exact(a, b)) <= bound(a, b, 0.0, np.float16)).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("depth", [100, 20_000])
+def test_strange_numbers_give_what_float32_gives(depth, rng):
+    a, b = matrices(rng, 70, 50, depth)
+    a[3, 5], a[40, 0], b[9, 7] = np.inf, np.nan, -np.inf
+    a[50] *= np.float32(1e33)
+    a[51] = 0
+    a[51, 7] = np.finfo(np.float32).max
+    product, right = launched(KERNELS[0], a, b), exact(a, b).astype(np.float32)
+    ordinary = np.isfinite(right)
+    assert np.array_equal(product[~ordinary], right[~ordinary], equal_nan=True)
+    sizes = np.abs(np.nan_to_num(a, posinf=0)) @ np.abs(np.nan_to_num(b, neginf=0))
+    assert (np.abs(product - right)[ordinary] <= 1e-4 * sizes[ordinary]).all()
+
+
+@pytest.mark.gpu
+def test_half_precision_overflows_to_infinity():
+    a = np.float32([[1.0, 0.0], [70_000.0, 0.0], [np.nan, 0.0]])
+    np.testing.assert_array_equal(launched(KERNELS[-1], a, np.eye(2, 1, dtype=np.float32)), [[1.0], [np.inf], [np.nan]])
+
+
+@pytest.mark.gpu
+@rungs
+def test_bad_matrices_are_refused(rung, rng):
+    cp = cupy()
+    a, b = map(cp.asarray, matrices(rng, 8, 8, 8))
+    with pytest.raises(ShapeError, match="no product"):
+        rung.launch(a, b[:5])
+    with pytest.raises(UsageError, match="float64"):
+        rung.launch(a.astype(np.float64), b.astype(np.float64))
+    with pytest.raises(UsageError, match="row-major"):
+        rung.launch(a.T, b)
+    with pytest.raises(UsageError, match="float16"):
+        rung.launch(a, b.astype(np.float16))
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("shape", [(300, 200, 100), (64, 64, 20_000)], ids=str)
+def test_a_launch_can_be_captured(rung, shape, rng):
+    cp = cupy()
+    a, b = map(cp.asarray, matrices(rng, *shape))
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.get_current_stream().synchronize()
+    with stream:
+        first = rung.launch(a, b)
+        stream.synchronize()
+        stream.begin_capture()
+        captured = rung.launch(a, b)
+        graph = stream.end_capture()
+        graph.launch(stream)
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((captured == first).all())

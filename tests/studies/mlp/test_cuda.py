@@ -1,0 +1,183 @@
+"""The kernels of mlp on a GPU against a float64 product, on awkward numbers of rows; and what they refuse."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from sparsenn.backends.cuda.dense.cublas import CUBLAS
+from sparsenn.backends.cuda.dense.stack import upload_dense
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.machine import A100, H200
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.studies.ladder import ladder_for
+from sparsenn.studies.mlp import float32, half
+from sparsenn.studies.mlp.ladder import random_problem
+
+STUDY = (72, 64, 64, 4)
+FLOAT32 = ["matmul_relu", "fused_global", "fused_shared", "whole_net_shared", "shared_and_registers"]
+FLOAT32 += ["last_layer_cooperative", "whole_net_registers"]
+RUNGS = ladder_for("mlp").rungs["cuda"]
+GENERAL = [*float32.KERNELS[:2], CUBLAS]
+STUDIES = [*float32.KERNELS, *half.KERNELS]
+ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "fp16": 1e-2}
+"""In parts of the largest output."""
+
+rungs = pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.name)
+general = pytest.mark.parametrize("entry", GENERAL, ids=lambda entry: entry.name)
+
+
+def exact(layers, features):
+    values = features.astype(np.float64)
+    for layer in layers:
+        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
+    return values
+
+
+def launched(entry, layers, features):
+    found = entry.launch(upload_dense(0, layers), cupy().asarray(features))
+    assert found.dtype == np.float32
+    assert found.flags.c_contiguous
+    return cupy().asnumpy(found)
+
+
+def assert_near(found, expected, precision="float32"):
+    assert found.shape == expected.shape
+    difference = np.abs(found - expected).max(initial=0.0)
+    assert difference <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
+
+
+def layers_of(rng, widths, activations):
+    return tuple(
+        Linear(rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]), activation)
+        for shape, activation in zip(pairwise(widths), activations, strict=True)
+    )
+
+
+def test_the_rungs_come_in_the_order_of_the_study():
+    names = [entry.name for entry in RUNGS]
+    assert names[:7] == FLOAT32
+    assert names[-1] == "cublas"
+    assert {entry.precision for entry in RUNGS} <= set(ALLOWED)
+    assert all(entry.precision == "float32" for entry in RUNGS if entry.name in (*FLOAT32, "cublas"))
+
+
+def test_specialised_rungs_say_what_they_cannot_run(rng):
+    layers, _ = random_problem(2, STUDY, 0)
+    for machine in (H200, A100):
+        assert [entry.name for entry in RUNGS if entry.why_not(machine, layers) is not None] == []
+    relu, last = ReLU(), Identity()
+    strange = {
+        "72 - 64 - 4": layers_of(rng, (72, 64, 4), (relu, last)),
+        "4 - 64 - 64 - 72": layers_of(rng, STUDY[::-1], (relu, relu, last)),
+        "ReLU without clip": layers_of(rng, STUDY, (relu, ReLU(6.0), last)),
+        "ReLU without": layers_of(rng, STUDY, (Tanh(), relu, last)),
+        "no activation after the last": layers_of(rng, STUDY, (relu, relu, relu)),
+    }
+    for part, others in strange.items():
+        for entry in RUNGS:
+            reason = entry.why_not(H200, others)
+            if entry in STUDIES and entry not in GENERAL:
+                assert part in reason
+            else:
+                assert reason is None
+
+
+@pytest.mark.gpu
+@rungs
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 31, 33, 1000, 12_801])
+def test_rung_is_near_the_exact_answer(entry, rows, rng):
+    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
+    features = rng.normal(size=(rows, 72)).astype(np.float32)
+    assert_near(launched(entry, layers, features), exact(layers, features), entry.precision)
+
+
+@pytest.mark.gpu
+@rungs
+def test_rung_puts_every_number_in_its_place(entry):
+    """Small integers: products and sums are exact, in half precision too, and each output tells which input it is."""
+    passing = np.eye(72, 64), np.eye(64)[::-1], np.eye(64, 4, -5)
+    layers = tuple(Linear(weights, None, ReLU()) for weights in passing[:2])
+    layers += (Linear(passing[2], [0.0, 0.25, 0.5, 1.0], Identity()),)
+    features = ((np.arange(257)[:, None] * 7 + np.arange(72) * 5) % 97 + 1).astype(np.float32)
+    expected = features[:, [58, 57, 56, 55]] + np.float32([0.0, 0.25, 0.5, 1.0])
+    assert np.array_equal(exact(layers, features), expected)
+    assert np.array_equal(launched(entry, layers, features), expected)
+
+
+@pytest.mark.gpu
+@rungs
+def test_rung_leaves_its_inputs_alone_and_repeats_itself(entry, rng):
+    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
+    features = rng.normal(size=(777, 72)).astype(np.float32)
+    stack, given = upload_dense(0, layers), cupy().asarray(features)
+    first = cupy().asnumpy(entry.launch(stack, given))
+    for _ in range(5):
+        assert np.array_equal(cupy().asnumpy(entry.launch(stack, given)), first)
+    assert np.array_equal(cupy().asnumpy(given), features)
+
+
+@pytest.mark.gpu
+@rungs
+def test_rung_takes_one_network_after_another(entry, rng):
+    features = rng.normal(size=(100, 72)).astype(np.float32)
+    for _ in range(3):  # what is kept of a network must not serve another
+        layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
+        assert_near(launched(entry, layers, features), exact(layers, features), entry.precision)
+
+
+@pytest.mark.gpu
+@rungs
+def test_a_bad_row_spoils_no_other(entry, rng):
+    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
+    features = rng.normal(size=(70, 72)).astype(np.float32)
+    spoilt = features.copy()
+    spoilt[33] = np.nan
+    found, right = launched(entry, layers, spoilt), launched(entry, layers, features)
+    others = np.arange(70) != 33
+    assert np.array_equal(found[others], right[others])
+
+
+@pytest.mark.gpu
+@general
+@pytest.mark.parametrize("widths", [(1, 1), (5, 3), (40, 300, 33, 515, 1, 257), (3, 1, 1000)], ids=str)
+@pytest.mark.parametrize("rows", [0, 1, 33, 1000])
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
+def test_general_rung_takes_any_stack(entry, widths, rows, activation, rng):
+    layers = layers_of(rng, widths, [activation] * (len(widths) - 1))
+    features = rng.normal(size=(rows, widths[0])).astype(np.float32)
+    assert_near(launched(entry, layers, features), exact(layers, features))
+
+
+@pytest.mark.gpu
+@rungs
+def test_what_does_not_fit_is_refused(entry, rng):
+    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
+    for shape in ((3, 71), (3,), (3, 72, 1)):
+        with pytest.raises(ShapeError, match="the first layer takes"):
+            launched(entry, layers, np.zeros(shape, np.float32))
+    relu, last = ReLU(), Identity()
+    for others in (
+        layers_of(rng, (72, 64, 4), (relu, last)),
+        layers_of(rng, (72, 64, 64, 5), (relu, relu, last)),
+        layers_of(rng, STUDY, (last, last, last)),
+        layers_of(rng, STUDY, (relu, relu, relu)),
+    ):
+        reason = entry.why_not(H200, others)
+        assert (reason is not None) == (entry in STUDIES and entry not in GENERAL)
+        if reason is not None:
+            with pytest.raises(UsageError, match=re.escape(reason)):
+                launched(entry, others, np.zeros((3, 72), np.float32))
+
+
+@pytest.mark.gpu
+def test_blocks_at_a_time_are_some_for_each_multiprocessor():
+    found = cupy().cuda.runtime.getDeviceProperties(0)
+    kernel = float32._WHOLE_NET_SHARED.kernel("mlp")
+    blocks = float32.resident_blocks(kernel, float32.THREADS, 0)
+    assert blocks % found["multiProcessorCount"] == 0
+    each = blocks // found["multiProcessorCount"]
+    assert 1 <= each <= found["sharedMemPerMultiprocessor"] // kernel.shared_size_bytes
+    assert each * float32.THREADS <= found["maxThreadsPerMultiProcessor"]

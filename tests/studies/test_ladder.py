@@ -1,0 +1,249 @@
+"""Running ladders: the rungs of the registry, checked, then timed."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from sparsenn import backends, radixnet
+from sparsenn.backends import oracle
+from sparsenn.backends.machine import H200
+from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.formats import from_dense
+from sparsenn.studies import ladder as registry
+from sparsenn.studies.ladder import Ladder, Work, ladder_for, ladders, listing, register_ladder, rungs_of
+from sparsenn.studies.measure import Ceilings
+from sparsenn.studies.measure.meter import HostMeter
+from sparsenn.studies.run import run_ladder
+
+CEILINGS = Ceilings(copy_bandwidth=1e10, multiply_adds=1e9)
+
+
+@pytest.fixture(autouse=True)
+def quick_ceilings(monkeypatch):
+    monkeypatch.setattr(HostMeter, "ceilings", lambda self: CEILINGS)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return radixnet(64, 4, radices=(2, 2), kronecker=16, bias=-0.3), from_dense(digits(40))
+
+
+def digits(rows):
+    return (np.random.default_rng(3).random((rows, 64)) < 0.4).astype(np.float32)
+
+
+def test_every_rung_is_checked_and_timed_on_every_layer(problem):
+    done = []
+    result = run_ladder("spmspm", *problem, device="cpu", runs=3, progress=lambda *step: done.append(step))
+    assert [rung.name for rung in result.rungs] == ["sequential", "scipy", "scatter", "panel"]
+    assert done == [("ladder", number, 4) for number in range(1, 5)]
+    assert (result.stage, result.stages, result.rows, result.runs) == ("layer", 4, 40, 3)
+    assert result.correct
+    for rung in result.rungs:
+        assert rung.error < 1e-5
+        assert len(rung.stage_seconds) == 4
+        assert 0 < min(rung.stage_seconds) <= sum(rung.stage_seconds)
+        assert rung.seconds > 0
+        assert rung.spread >= 0
+        assert rung.kernel_seconds is rung.registers is rung.shared_bytes is None
+        assert result.floor_share(rung) == result.floor_seconds / rung.seconds
+    assert result.speedup(result.rungs[0]) == 1
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in backends.kernels("spmspm", "cpu")])
+def test_every_rung_of_spmspm_computes_every_row(name):
+    network = radixnet(64, 1, radices=(2, 2), kronecker=16, bias=-50.0)
+    (stage,) = ladder_for("spmspm").stages(backends.backend_for("cpu"), network, from_dense(digits(40)))
+    output = backends.kernel_named("spmspm", name, "cpu").launch(*stage.arguments(None))
+    assert output.counts[0].rows == 40
+    assert sorted(output.kept.tolist()) == list(range(40))  # though all are dead
+    assert output.counts[0].active_inputs == 0
+
+
+def test_the_floor_is_that_of_the_least_work(problem):
+    network, inputs = problem
+    result = run_ladder("spmspm", network.prefix(1), inputs, device="reference", runs=1)
+    expected = oracle.forward(network[0], inputs.to_scipy())
+    degrees = np.bincount(network[0].weights.indices, minlength=64)
+    assert result.multiply_adds == degrees[inputs.indices].sum()
+    values = 4 * (1 if np.ptp(expected.data) == 0 else expected.nnz)
+    assert result.bytes == inputs.nbytes + network[0].weights.nbytes + 8 * 41 + 2 * expected.nnz + values
+    assert result.floor_seconds == max(result.bytes / 1e10, result.multiply_adds / 1e9)
+
+
+def test_a_rung_that_is_wrong_is_found_and_not_timed(problem, monkeypatch):
+    good = backends.kernel_named("spmspm", "scipy", "cpu")
+
+    def off_by_little(step):
+        output = good.launch(step)
+        values = output.features.expanded_values() * np.float32(1 + 1e-3 * (step.stack.layers[0].inputs == 64))
+        return replace(output, features=replace(output.features, values=values))
+
+    def nan(step):
+        output = good.launch(step)
+        return replace(output, features=replace(output.features, values=np.float32([np.nan])))
+
+    for launch in (off_by_little, nan):
+        broken = replace(good, name="broken", launch=launch)
+        monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_, broken=broken: (good, broken))
+        result = run_ladder("spmspm", *problem, device="cpu", runs=1)
+        assert [rung.correct for rung in result.rungs] == [True, False]
+        assert not result.correct
+        wrong = result.rungs[1]
+        assert wrong.stage_seconds == ()
+        assert wrong.seconds is wrong.spread is result.speedup(wrong) is result.floor_share(wrong) is None
+
+
+def test_rungs_that_cannot_run_the_problem_are_left_out(problem, monkeypatch):
+    entry = backends.kernel_named("spmspm", "scipy", "cpu")
+    picky = replace(entry, name="picky", why_not=lambda machine, network, inputs: f"too small for {machine.name}")
+    monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (entry, picky))
+    result = run_ladder("spmspm", *problem, device="cpu", runs=1)
+    assert [rung.name for rung in result.rungs] == ["scipy"]
+    assert result.left_out == (("picky", f"too small for {backends.backend_for('cpu').machine.name}"),)
+
+
+def test_every_operation_has_a_ladder():
+    assert set(ladders()) == set(backends.operations())
+
+
+@pytest.mark.parametrize("operation", ladders())
+def test_every_kernel_is_a_rung_of_its_ladder_once(operation):
+    """But one that takes all layers at once: it has no layers to be timed one by one."""
+    ladder = ladder_for(operation)
+    rungs = [rung for every in ladder.rungs.values() for rung in every]
+    assert all(rung.device == device for device, every in ladder.rungs.items() for rung in every)
+    known = backends.kernels(operation)
+    assert len(rungs) == len({(rung.device, rung.name) for rung in rungs})
+    assert all(any(rung is kernel for kernel in known) for rung in rungs)
+    beside = [kernel.name for kernel in known if not any(rung is kernel for rung in rungs)]
+    assert beside == (["resident"] if operation == "spmspm" else [])
+    swept = {rung.name for rung in rungs if rung.name in ladder.sweeps and rung.tunable}
+    assert swept == set(ladder.sweeps)
+
+
+def test_a_listing_has_every_kernel_once_and_keeps_the_order_of_ladders():
+    every = listing()
+    assert len(every) == len(backends.kernels())
+    assert {id(kernel) for kernel in every} == {id(kernel) for kernel in backends.kernels()}
+    for operation in ladders():
+        of_it = listing(operation)
+        assert [id(kernel) for kernel in every if kernel.operation == operation] == [id(kernel) for kernel in of_it]
+        for device, rungs in ladder_for(operation).rungs.items():
+            assert [kernel.name for kernel in of_it if kernel.device == device][: len(rungs)] == [
+                rung.name for rung in rungs
+            ]
+    with pytest.raises(UsageError, match="unknown operation 'spmm'"):
+        listing("spmm")
+
+
+def test_an_unknown_ladder_lists_the_known_ones():
+    with pytest.raises(UsageError, match=r"unknown ladder 'spmm'.*known: .*spmspm"):
+        ladder_for("spmm")
+
+
+def test_a_ladder_is_registered_once():
+    with pytest.raises(SparseNNError, match="registered twice"):
+        register_ladder(Ladder("spmspm", "layer", lambda *_: (), {}))
+
+
+def test_a_device_without_rungs_names_those_that_have_some():
+    with pytest.raises(UsageError, match="sort has no kernel for the device cpu; use --device cuda"):
+        rungs_of("sort", "cpu")
+
+
+def test_a_sweep_is_the_first_rung_and_one_for_each_value(monkeypatch):
+    names = [rung.name for rung in rungs_of("spmspm", "cuda", sweep=True)]
+    assert names[0] == "naive"
+    assert "coarsened, rows a thread 100" in names
+    assert "warp_vote_coarsened, rows a thread 25" in names
+    assert "privatized" not in names
+    with pytest.raises(UsageError, match="leave --sweep out"):
+        rungs_of("spmspm", "cpu", sweep=True)
+
+
+def swept_scipy(monkeypatch, **changes):
+    """Let the ladder sweep `speed` of the CPU's second rung, and return that rung."""
+    ladder = ladder_for("spmspm")
+    tunable = backends.Tunable({"speed": (1, 2), "colour": (7,)}, lambda numbers: lambda step: numbers, str)
+    entry = replace(backends.kernel_named("spmspm", "scipy", "cpu"), tunable=tunable, **changes)
+    rungs = tuple(entry if rung.name == entry.name else rung for rung in ladder.rungs["cpu"])
+    changed = replace(ladder, rungs={"cpu": rungs}, sweeps={"scipy": "speed"})
+    monkeypatch.setitem(registry._LADDERS, "spmspm", changed)
+    return entry
+
+
+def test_a_sweep_launches_each_value(monkeypatch):
+    swept_scipy(monkeypatch)
+    swept = rungs_of("spmspm", "cpu", sweep=True)
+    assert [rung.name for rung in swept] == ["sequential", "scipy, speed 1", "scipy, speed 2"]
+    assert [rung.launch(None) for rung in swept[1:]] == [{"speed": 1}, {"speed": 2}]
+
+
+def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
+    entry = swept_scipy(
+        monkeypatch,
+        needs=("luck",),
+        auto=True,
+        fuses=True,
+        groups_rows=True,
+        seconds=lambda machine, layers, rows: 1.0,
+        half_rows=True,
+        why_not=lambda machine, network, inputs: "too small",
+        precision="fp16",
+        tf32_products=3,
+        half_sums=1,
+        traffic=lambda *_: None,
+    )
+    plain = {field.name for field in fields(entry) if getattr(entry, field.name) == field.default}
+    assert plain == {"operation"}
+    rung = rungs_of("spmspm", "cpu", sweep=True)[1]
+    assert (rung.name, rung.launch(None)) == ("scipy, speed 1", {"speed": 1})
+    assert replace(rung, name=entry.name, launch=entry.launch) == entry
+
+
+def test_what_a_rung_multiplies_is_in_its_result(problem, monkeypatch):
+    entry = replace(backends.kernel_named("spmspm", "scipy", "cpu"), tf32_products=3)
+    monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (entry,))
+    (rung,) = run_ladder("spmspm", *problem, device="cpu", runs=1).rungs
+    assert (rung.precision, rung.tf32_products) == ("float32", 3)
+
+
+def test_no_runs_are_refused(problem):
+    with pytest.raises(UsageError, match="0 runs measure nothing"):
+        run_ladder("spmspm", *problem, device="cpu", runs=0)
+
+
+def test_a_floor_is_the_longer_of_memory_and_arithmetic():
+    assert CEILINGS.floor(10**10, 1) == 1
+    assert CEILINGS.floor(1, 2 * 10**9) == 2
+    assert Work(1, 2) == Work(bytes=1, multiply_adds=2)
+
+
+SMALL = {"conv2d": (70, (4, 30, 30, 8, 3, 1)), "gemm": (0, (300, 200, 100))}
+"""Rows and sizes of random problems that all rungs can run; 1,000 and the widths of the mlp's else."""
+
+
+@pytest.mark.gpu
+@pytest.mark.alone
+@pytest.mark.parametrize("operation", ladders())
+def test_every_cuda_rung_climbs_its_ladder(operation, problem):
+    random = ladder_for(operation).problem
+    given = random(*SMALL.get(operation, (1000, (72, 64, 64, 4))), 0) if random else problem
+    result = run_ladder(operation, *given, device="cuda", runs=2)
+    assert result.correct, [(rung.name, rung.error) for rung in result.rungs]
+    assert len(result.rungs) >= 2
+    for rung in result.rungs:
+        assert rung.kernel_seconds > 0
+        assert (operation, rung.name) == ("gemm", "library") or rung.registers > 0
+    if operation in ("spmspm", "conv2d"):
+        assert run_ladder(operation, *given, device="cuda", runs=1, sweep=True).correct
+
+
+@pytest.mark.parametrize("operation", SMALL)
+def test_every_rung_can_run_the_small_problem(operation):
+    ladder = ladder_for(operation)
+    given = ladder.problem(*SMALL[operation], 0)
+    for rung in rungs_of(operation, "cuda"):
+        assert rung.why_not(H200, *ladder.asked(*given)) is None

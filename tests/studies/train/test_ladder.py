@@ -1,0 +1,116 @@
+"""The ladder of `train`: a problem that does not diverge, and what counts as its solution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sparsenn.backends import backend_for
+from sparsenn.backends.machine import H200
+from sparsenn.backends.oracle.training import ReferenceTrainer
+from sparsenn.backends.trainer import TrainingProblem
+from sparsenn.errors import InputError
+from sparsenn.studies.ladder import ladder_for
+from sparsenn.studies.run import run_ladder
+from sparsenn.studies.train.ladder import Epoch, TrainStage, epoch_rung
+
+ROWS = 640
+"""Ten batches of the ladder's own network."""
+
+
+def stage_of(problem: TrainingProblem) -> tuple[TrainStage, np.ndarray]:
+    stage = TrainStage(problem)
+    return stage, stage.arguments(None)[1]
+
+
+@pytest.fixture
+def problem() -> TrainingProblem:
+    """Twenty batches of a small network."""
+    ladder = ladder_for("train")
+    layers, data = ladder.problem(1280, (6, 30, 20, 2), 0)
+    return TrainingProblem(layers, data[:, :6].copy(), data[:, 6:].copy(), "mse", 64, 0.01, 0.9)
+
+
+def test_every_rung_of_the_host_solves_the_ladders_own_problem() -> None:
+    ladder = ladder_for("train")
+    result = run_ladder("train", *ladder.problem(ROWS, ladder.sizes, 0), device="cpu", runs=1)
+    assert [rung.name for rung in result.rungs] == ["numba", "numpy"]
+    assert [(rung.name, rung.error) for rung in result.rungs if not rung.correct] == []
+    assert all(np.isfinite(rung.error) for rung in result.rungs)
+
+
+class Elsewhere:
+    """A backend of the third GPU."""
+
+    index = 2
+
+
+def test_trainers_are_made_on_the_backends_own_device_once_a_problem() -> None:
+    ladder, made = ladder_for("train"), []
+
+    def launch(problem: TrainingProblem, device_index: int) -> ReferenceTrainer:
+        made.append(device_index)
+        return ReferenceTrainer(problem)
+
+    rung = epoch_rung(replace(ladder.rungs["reference"][0], launch=launch))
+    problem = ladder.problem(64, (3, 4, 2), 0)
+    (stage,) = ladder.stages(Elsewhere(), *problem)
+    for _ in range(2):
+        rung.launch(*stage.arguments(None))
+    assert made == [2]
+    (stage,) = ladder.stages(backend_for("cpu"), *problem)
+    assert stage.settle(rung.launch(*stage.arguments(None))).correct
+    assert made == [2, 0]
+
+
+def test_rungs_are_asked_about_the_problem_that_they_are_set() -> None:
+    ladder = ladder_for("train")
+    given = ladder.problem(64, (3, 4, 2), 0)
+    (asked,) = ladder.asked(*given)
+    (stage,) = ladder.stages(backend_for("cpu"), *given)
+    set_problem = stage.arguments(None)[0]
+    assert np.array_equal(asked.inputs, set_problem.inputs)
+    assert np.array_equal(asked.targets, set_problem.targets)
+    assert (asked.layers, asked.loss, asked.batch_size) == (
+        set_problem.layers,
+        set_problem.loss,
+        set_problem.batch_size,
+    )
+    assert [rung.name for rung in ladder.rungs["cuda"] if rung.why_not(H200, asked) is not None] == []
+
+
+def test_a_reference_that_diverges_is_told(problem: TrainingProblem) -> None:
+    with pytest.raises(InputError, match=r"the float64 reference diverges.*smaller --widths"):
+        TrainStage(replace(problem, learning_rate=100.0))
+    short = replace(problem, inputs=problem.inputs[:64], targets=problem.targets[:64])
+    with pytest.raises(InputError, match="the float64 reference diverges"):
+        TrainStage(replace(short, learning_rate=1e200))  # its one loss, before the update, is finite
+
+
+def test_an_epoch_that_leaves_out_a_batch_is_wrong(problem: TrainingProblem) -> None:
+    stage, order = stage_of(problem)
+    whole, short = ReferenceTrainer(problem), ReferenceTrainer(problem)
+    loss = whole.epoch(order)
+    assert stage.settle(Epoch(loss, whole)).correct
+    short.epoch(order[:-64])
+    assert not stage.settle(Epoch(loss, short)).correct
+
+
+def test_one_wrong_weight_is_found(problem: TrainingProblem) -> None:
+    stage, order = stage_of(problem)
+    trainer = ReferenceTrainer(problem)
+    loss = trainer.epoch(order)
+    layers = trainer.layers()
+    weights = layers[1].weights.copy()
+    weights[3, 5] += 0.2 * np.abs(weights - problem.layers[1].weights).max()
+    trainer.restore((layers[0], replace(layers[1], weights=weights), *layers[2:]), trainer.velocities())
+    assert not stage.settle(Epoch(loss, trainer)).correct
+
+
+def test_a_rung_that_leaves_the_finite_numbers_is_wrong(problem: TrainingProblem) -> None:
+    stage, order = stage_of(problem)
+    wild = ReferenceTrainer(replace(problem, learning_rate=100.0))
+    settled = stage.settle(Epoch(wild.epoch(order), wild))
+    assert (settled.correct, settled.error) == (False, float("inf"))

@@ -1,0 +1,81 @@
+"""What an import or a run loads and evaluates: counted, so that no other work on the machine changes the result."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OF_OTHERS = ("numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy")
+
+CALLS = """
+import os, sys
+import numpy, numba
+import sparsenn
+own, calls = os.path.dirname(sparsenn.__file__), 0
+
+def count(frame, event, argument):
+    global calls
+    calls += event == "call" and frame.f_code.co_filename.startswith(own)
+
+sys.setprofile(count)
+import sparsenn.backends
+sys.setprofile(None)
+print(calls)
+"""
+"""Tells how many calls of the package's own functions, generators and modules importing the backends makes."""
+
+MOST_CALLS = 2000
+"""Of functions, when the backends are imported. Enumerating the tilings of one kernel takes some hundred thousand."""
+
+INFER = ("infer", "radixnet-1024x120", "--layers", "2", "--limit-inputs", "9", "--device", "cpu")
+RUN = "import sys, sparsenn.cli; sys.argv = ['sparsenn', *sys.argv[1:]]; code = sparsenn.cli.main(); "
+
+
+def told(code: str, *arguments: str, folder: Path | None = None) -> list[str]:
+    """The words of the last line that a program writes."""
+    given = {**os.environ, **({"SPARSENN_CACHE": str(folder)} if folder else {})}
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=given)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()
+
+
+def loaded(code: str, *arguments: str, folder: Path | None = None) -> set[str]:
+    """The modules that are loaded once a program has run."""
+    return set(told(f"{code}\nimport sys\nprint(*sys.modules)", *arguments, folder=folder))
+
+
+def test_the_package_by_itself_is_next_to_nothing() -> None:
+    modules = loaded("import sparsenn")
+    assert {name for name in modules if name.partition(".")[0] == "sparsenn"} == {"sparsenn", "sparsenn.plugins"}
+    assert not modules & set(OF_OTHERS)
+
+
+def test_backends_need_numpy_numba_and_no_study() -> None:
+    modules = loaded("import sparsenn.backends")
+    assert not modules & {
+        "sparsenn.studies",
+        "sparsenn.engine",
+        "h5py",
+        "pyarrow",
+        "matplotlib",
+        "rich",
+        "typer",
+        "cupy",
+    }
+    assert {"numpy", "numba", "sparsenn.backends.cuda"} <= modules
+
+
+def test_importing_backends_enumerates_nothing() -> None:
+    (calls,) = map(int, told(CALLS))
+    assert 100 < calls < MOST_CALLS
+
+
+@pytest.mark.parametrize(("kernel", "studies"), [("auto", False), ("panel", False), ("sequential", True)])
+def test_inference_loads_what_it_uses(kernel: str, studies: bool, tmp_path: Path) -> None:
+    modules = loaded(f"{RUN}assert code == 0, code", *INFER, "--kernel", kernel, folder=tmp_path)
+    assert ("sparsenn.studies" in modules) == studies
+    assert not modules & {"matplotlib", "sparsenn.training", "cupy"}
