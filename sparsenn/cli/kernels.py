@@ -35,11 +35,12 @@ def kernels(
       sparsenn kernels spmspm
       sparsenn kernels --compile
     """
-    from sparsenn import datasets  # noqa: F401  its kernels, and those that it imports, bring examples
+    from sparsenn import datasets  # noqa: F401  its functions, and those that it imports, bring examples
     from sparsenn.engine import compile_kernels
     from sparsenn.jit import run_examples
     from sparsenn.report import kernel_table
     from sparsenn.studies.ladder import listing
+    from sparsenn.studies.measure import cache_reading  # noqa: F401  it brings an example, too
 
     listed = listing(operation)
     if compile_all:

@@ -92,7 +92,7 @@ def test_products_that_wait_for_each_other_are_found():
     right = "close_products();\n            await_products<1>();\n"
     assert right in text
     text = text.replace(right, f"{right} sums[0] += slab;\n")
-    (defines, *_) = next(program for program in PROGRAMS if program.source == SERIALIZED).builds()
+    defines = next(defines for program in programs_of(SERIALIZED) for defines in program.builds())
     done, log = compile_log(text, SERIALIZED, "sm_90a", [*COMPILE_OPTIONS, *define_options(defines)])
     assert done, log
     assert any("serialized" in line for line in faults(log)), log

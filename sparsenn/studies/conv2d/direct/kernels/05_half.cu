@@ -10,7 +10,7 @@
 // Before    tiled_shared; pixels are read from global memory, as in unrolled.
 // Changes   the arithmetic. Each product and each step of a chain is off by up to 2^-11 of its size. Pixels above
 //           65,504 become infinite, steps below 6e-8 are lost.
-#include "conv2d/half.cuh"
+#include "half.cuh"
 #include "conv2d/sizes.cuh"
 
 constexpr int PAIRS_ACROSS = parts(OUTPUT_WIDTH, 2), TILES_ACROSS = parts(PAIRS_ACROSS, TILE_PAIRS);

@@ -8,7 +8,7 @@
 // To float16 rounds to the nearest number, ties to the even one. Numbers of 65,520 and above become infinite, those
 // below 2^-25 zero; NaN stays NaN.
 #include "common.cuh"
-#include "conv2d/half.cuh"
+#include "half.cuh"
 
 // A thread's numbers: from the first of its eights to the last, then one of the remaining.
 template <typename Eight, typename One>
