@@ -44,7 +44,7 @@ def table(new_table):
         f"One sparse layer on the CPU: {ROWS:,} rows, {WIDTH} × {WIDTH} weights, {DEGREE} random ones for each output",
         [
             ("density", "density of the rows", "{:.0%}"),
-            ("variant", "variant"),
+            ("kernel", "kernel"),
             ("milliseconds", "median (ms)", "{:.2f}"),
             ("spread_milliseconds", "spread (ms)", "{:.2f}"),
             ("speedup", "× scipy", "{:.1f}"),
@@ -53,8 +53,8 @@ def table(new_table):
         {"rows": ROWS, "width": WIDTH, "degree": DEGREE, "threads": thread_count(), "precision": "float32"},
     )
     yield table
-    table.relate("speedup", lambda row, other: other["variant"] == "scipy" and other["density"] == row["density"])
-    table.notes = ["Every variant is checked against the float64 reference first. Spread: interquartile range."]
+    table.relate("speedup", lambda row, other: other["kernel"] == "scipy" and other["density"] == row["density"])
+    table.notes = ["Every kernel is checked against the float64 reference first. Spread: interquartile range."]
 
 
 @pytest.mark.parametrize("density", DENSITIES)
@@ -68,7 +68,7 @@ def bench_layer(benchmark, table, layer, entry, density):
     step = StepInput(stack, 0, 1, rows, np.ones(ROWS, np.int64), 1)
     check(entry.launch(step), layer, rows)
     output = benchmark(entry.launch, step)
-    row = table.add(benchmark, density=density, variant=entry.name)
+    row = table.add(benchmark, density=density, kernel=entry.name)
     row["milliseconds"], row["spread_milliseconds"] = 1e3 * row["seconds"], 1e3 * row["spread"]
     row["edge_rate"] = output.counts[0].performed_edges / row["seconds"] / 1e9
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy as cp
-from record_general import Timing, timed
+from event_timing import Timing, timed
 from record_mlp import Peaks
 
 __all__ = ["ALLOWED", "floor_seconds", "inputs_in_turn", "timed_in_turn"]

@@ -19,6 +19,7 @@ FOR_SLOW = (
     *(
         "bench/record.py",
         "sparsenn/backends/cuda/loader.py",
+        "sparsenn/studies/gemm/tensor.py",
         "kernels/a.cu",
         "kernels/b.cuh",
         "tests/io/test_slow.py",

@@ -32,8 +32,8 @@ def put(root: Path, machine: str = "desk", name: str = "layers", **changes: Any)
     parts: dict[str, Any] = {
         "table": "layers",
         "title": "One layer",
-        "columns": [("variant", "variant"), ("seconds", "time (s)", "{:.2f}")],
-        "rows": [{"variant": "scipy", "seconds": 1.5}, {"variant": "a|b", "seconds": None}],
+        "columns": [("kernel", "kernel"), ("seconds", "time (s)", "{:.2f}")],
+        "rows": [{"kernel": "scipy", "seconds": 1.5}, {"kernel": "a|b", "seconds": None}],
         "configuration": {"runs": 20},
         "notes": ["Medians."],
     }
@@ -71,7 +71,7 @@ def test_tables_are_written_between_their_markers(tmp_path: Path, update: Run) -
     text = readme.read_text()
     assert text.startswith("# Title\n\n<!-- table:layers -->\n\n**One layer**\n")
     assert text.endswith("\n<!-- /table -->\n\nText.\n")
-    assert "| variant | time (s) |\n| --- | ---: |\n| scipy | 1.50 |\n| a\\|b | – |\n\nMedians.  \n*" in text
+    assert "| kernel | time (s) |\n| --- | ---: |\n| scipy | 1.50 |\n| a\\|b | – |\n\nMedians.  \n*" in text
     assert update("--check") == (0, "")
 
 
@@ -102,21 +102,21 @@ def test_a_table_edited_by_hand_is_found_and_mended(tmp_path: Path, update: Run,
 
 def test_rows_of_a_long_table_are_selected(tmp_path: Path, update: Run) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(EMPTY.replace("layers -->", "layers variant=scipy,other -->"))
+    readme.write_text(EMPTY.replace("layers -->", "layers kernel=scipy,other -->"))
     put(tmp_path)
     assert update() == (0, "")
     assert "| scipy | 1.50 |\n\nMedians." in readme.read_text()
     assert update("--check") == (0, "")
-    readme.write_text(EMPTY.replace("layers -->", "layers variant=other -->"))
+    readme.write_text(EMPTY.replace("layers -->", "layers kernel=other -->"))
     code, message = update()
-    assert (code, "README.md:3: no row of table layers has variant=other" in message) == (2, True)
+    assert (code, "README.md:3: no row of table layers has kernel=other" in message) == (2, True)
 
 
 def test_a_new_result_makes_the_readme_stale(tmp_path: Path, update: Run) -> None:
     (tmp_path / "README.md").write_text(EMPTY)
     put(tmp_path)
     update()
-    put(tmp_path, rows=[{"variant": "scipy", "seconds": 1.25}])
+    put(tmp_path, rows=[{"kernel": "scipy", "seconds": 1.25}])
     assert update("--check")[0] == 1
 
 

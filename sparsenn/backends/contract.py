@@ -69,7 +69,7 @@ class ImageStack:
     ----------
     layers : the layers.
     shapes : of one input before each layer, and after the last: (channels, height, width) or (width,).
-    prepared : a convolution as the kernels of `conv2d` take it; of other layers nothing.
+    prepared : a convolution as the kernels of `conv2d` take it; what there is of other layers is not looked at.
     """
 
     layers: tuple[ImageLayer, ...]

@@ -11,7 +11,7 @@ from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.workers import chunks
 
-__all__ = ["HOST_DEVICES", "check_rows", "is_on_host", "largest_number", "rows_on_host"]
+__all__ = ["check_rows", "is_on_host", "largest_number", "rows_on_host"]
 
 HOST_DEVICES = (1, 3)
 """DLPack's kDLCPU and kDLCUDAHost."""

@@ -1,8 +1,13 @@
-"""Sizes in words: launches of the same words share the numbers that were found best for one of them."""
+"""Sizes: how many parts they are cut into, and told in words by which launches share tuned numbers."""
 
 from __future__ import annotations
 
-__all__ = ["about"]
+__all__ = ["about", "parts_of"]
+
+
+def parts_of(total: int, size: int) -> int:
+    """Return how many parts of a size make up a total, the last one perhaps smaller."""
+    return -(-total // size)
 
 
 def about(count: int) -> str:

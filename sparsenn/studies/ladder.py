@@ -100,8 +100,10 @@ class Ladder:
         are the widths of the rows and then of each layer's outputs.
     row : what one of the rows is, in the singular.
     row_count : says how many there are, given the problem.
+    stage_count : says how many stages there are, given the problem.
     asked : what `Kernel.why_not` is given besides the machine, of the problem.
     launched : turns a kernel into the rung that is timed, where its launch is not that itself.
+    modelled : what `Kernel.traffic` is given, of the problem; None where no rung has a model of what it moves.
     scaled : whether errors are in parts of the reference's largest element.
     note : sentences on what is computed, and on what errors are where they are not `scaled`.
     """
@@ -117,8 +119,10 @@ class Ladder:
     form: str = ""
     row: str = "row"
     row_count: Callable[[Any, Any], int] = lambda network, inputs: int(inputs.shape[0])
+    stage_count: Callable[[Any, Any], int] = lambda network, inputs: 1
     asked: Callable[[Any, Any], tuple[Any, ...]] = lambda network, inputs: (network, inputs)
     launched: Callable[[Kernel], Kernel] = lambda rung: rung
+    modelled: Callable[[Any, Any], tuple[Any, ...]] | None = None
     scaled: bool = False
     note: str = ""
 

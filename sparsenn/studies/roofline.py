@@ -10,14 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.layers import Conv2d
 from sparsenn.studies.ladder import ladder_for
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
-from sparsenn.studies.traffic import Traffic, product_geometry
+from sparsenn.studies.traffic import Traffic
 
 __all__ = ["MEMORY", "SHARED", "Prediction", "RooflineResult", "predict", "roofline"]
 
@@ -135,13 +131,14 @@ def roofline(ladder: LadderResult, problem: tuple[Any, Any], device: str, roofs:
     device : `cpu`, `cuda` or `reference`, where it was run.
     roofs : of that device.
     """
-    sizes = _sizes(ladder.operation, *problem)
+    described = ladder_for(ladder.operation)
+    given = described.modelled(*problem) if described.modelled else ()
     least = Traffic("compulsory", ladder.bytes, ladder.multiply_adds)
-    models = {kernel.name: kernel.traffic for kernel in ladder_for(ladder.operation).rungs.get(device, ())}
+    models = {kernel.name: kernel.traffic for kernel in described.rungs.get(device, ())}
 
     def traffic(rung: RungResult) -> Traffic:
         model = models.get(rung.name)
-        return least if sizes is None or model is None else model(*sizes)
+        return least if model is None else model(*given)
 
     def prediction(rung: RungResult) -> Prediction:
         return predict(traffic(rung), roofs, *_multiplied(rung))
@@ -153,16 +150,3 @@ def roofline(ladder: LadderResult, problem: tuple[Any, Any], device: str, roofs:
 def _multiplied(rung: RungResult) -> tuple[str, int]:
     """Return the precision of a rung's multiplications, and how many it makes for each multiply-add."""
     return ("tf32", rung.tf32_products) if rung.tf32_products else (rung.precision, 1)
-
-
-def _sizes(operation: str, first: Any, second: Any) -> tuple[Geometry, int, int] | None:
-    """Return geometry, images and bytes of a number where an operation has models: convolutions and products."""
-    if operation == "gemm":
-        rows, depth = first.shape
-        return product_geometry(rows, depth, second.shape[1]), 1, np.dtype(second.dtype).itemsize
-    if operation == "conv2d":
-        layer: Conv2d = first
-        images, channels, height, width = second.shape
-        geometry = Geometry(channels, height, width, layer.filters, layer.kernel_size, *layer.steps, layer.groups)
-        return geometry, images, np.dtype(second.dtype).itemsize
-    return None

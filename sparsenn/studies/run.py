@@ -195,7 +195,7 @@ def run_ladder(
     meter = meter_for(backend)
     ceilings = meter.ceilings()
     floor, moved, multiply_adds, stages = 0.0, 0, 0, 0
-    expected = len(network) if ladder.stage == "layer" else 1
+    expected = ladder.stage_count(network, inputs)
     for stage in ladder.stages(backend, network, inputs):
         for climber in climbers:
             if climber.correct:

@@ -16,11 +16,11 @@ ALLOWED = {"tf32": 5e-3, "fp16": 1e-2}
 """How far results may be from the reference's, in parts of its largest, where factors are rounded to 10 bits."""
 
 
-def sampled_rows(rows: int, wanted: int, seed: int = 0) -> Array:
+def sampled_rows(rows: int, wanted: int) -> Array:
     """Return rows to compare, increasing int64: all, or as many as wanted with the first and the last among them."""
     if rows <= wanted:
         return np.arange(rows)
-    inner = np.random.default_rng(seed).choice(rows - 2, wanted - 2, replace=False) + 1
+    inner = np.random.default_rng(0).choice(rows - 2, wanted - 2, replace=False) + 1
     return np.concatenate([[0], np.sort(inner), [rows - 1]])
 
 

@@ -15,8 +15,8 @@ from results_file import Column, ResultError, machine, read_results, replace_tex
 PARTS: dict[str, Any] = {
     "table": "main-job",
     "title": "The main job",
-    "columns": [Column("variant", "variant"), {"key": "seconds", "label": "time (s)", "format": "{:.3f}"}],
-    "rows": [{"variant": "scipy", "seconds": 12.5, "detail": [1, 2]}, {"variant": "panel", "seconds": None}],
+    "columns": [Column("kernel", "kernel"), {"key": "seconds", "label": "time (s)", "format": "{:.3f}"}],
+    "rows": [{"kernel": "scipy", "seconds": 12.5, "detail": [1, 2]}, {"kernel": "panel", "seconds": None}],
     "configuration": {"neurons": 1024},
 }
 
@@ -46,10 +46,10 @@ def test_a_file_says_where_its_figures_come_from(tmp_path: Path) -> None:
 
 
 def test_numpy_numbers_become_plain_ones(tmp_path: Path) -> None:
-    rows = [{"variant": np.str_("a"), "seconds": np.float32(0.5)}, {"variant": "b", "seconds": np.int64(3)}]
+    rows = [{"kernel": np.str_("a"), "seconds": np.float32(0.5)}, {"kernel": "b", "seconds": np.int64(3)}]
     write_results(tmp_path / "a.json", **PARTS | {"rows": rows, "configuration": {"widths": np.arange(2)}})
     content = json.loads((tmp_path / "a.json").read_text())
-    assert content["rows"] == [{"variant": "a", "seconds": 0.5}, {"variant": "b", "seconds": 3}]
+    assert content["rows"] == [{"kernel": "a", "seconds": 0.5}, {"kernel": "b", "seconds": 3}]
     assert content["configuration"] == {"widths": [0, 1]}
 
 
@@ -61,13 +61,13 @@ def test_numpy_numbers_become_plain_ones(tmp_path: Path) -> None:
         ({"rows": []}, "at least one column and one row"),
         ({"columns": []}, "at least one column and one row"),
         ({"columns": [("a", "x")]}, "column 'a' is in no row"),
-        ({"columns": [("variant", "x"), ("variant", "y")]}, "column 'variant' is given twice"),
-        ({"columns": [("variant", "x", "{:.2f}")]}, "cannot show 'scipy'"),
-        ({"columns": [("variant", "x", "{nothing}")]}, "cannot show 'scipy'"),
-        ({"rows": [{"variant": "a", "seconds": float("nan")}]}, "NaN is no measurement"),
-        ({"rows": [{"variant": "a", "seconds": np.float64("inf")}]}, "Infinity is no measurement"),
+        ({"columns": [("kernel", "x"), ("kernel", "y")]}, "column 'kernel' is given twice"),
+        ({"columns": [("kernel", "x", "{:.2f}")]}, "cannot show 'scipy'"),
+        ({"columns": [("kernel", "x", "{nothing}")]}, "cannot show 'scipy'"),
+        ({"rows": [{"kernel": "a", "seconds": float("nan")}]}, "NaN is no measurement"),
+        ({"rows": [{"kernel": "a", "seconds": np.float64("inf")}]}, "Infinity is no measurement"),
         ({"configuration": {"a": float("nan")}}, "NaN is no measurement"),
-        ({"rows": [{"variant": object(), "seconds": 1}]}, "JSON cannot hold"),
+        ({"rows": [{"kernel": object(), "seconds": 1}]}, "JSON cannot hold"),
     ],
 )
 def test_what_breaks_the_schema_is_not_written(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -133,7 +133,7 @@ def test_each_switch_reaches_the_plan(run: Run, problem: Path, switch: str, key:
     assert plan[key] is False
 
 
-@pytest.mark.parametrize("kernel", [variant.name for variant in kernels("spmspm", "cpu")])
+@pytest.mark.parametrize("kernel", [entry.name for entry in kernels("spmspm", "cpu")])
 def test_every_kernel_can_be_named(run: Run, problem: Path, kernel: str) -> None:
     done = run("infer", problem, "--kernel", kernel, "--limit-inputs", 40, "--json", "-")
     record = json.loads(done.stdout)

@@ -36,7 +36,7 @@ from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["DIRECT", "IM2COL_BLAS", "PIECE_BYTES_TO_TRY", "conv2d_sizes", "launch_direct", "launch_im2col_blas"]
+__all__ = ["DIRECT", "IM2COL_BLAS", "conv2d_sizes", "launch_direct", "launch_im2col_blas"]
 
 LANES = 512
 """Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""

@@ -28,8 +28,6 @@ from sparsenn.jit import compiled
 from sparsenn.workers import chunks, map_threads, thread_count
 
 __all__ = [
-    "CHUNK_ROWS_TO_TRY",
-    "LANES_TO_TRY",
     "PANEL",
     "SCATTER",
     "launch_panel",

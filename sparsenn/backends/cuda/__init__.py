@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -73,32 +74,17 @@ class CUDABackend:
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""
-        size = sum(layer.weight_bytes for layer in layers)
-        with (
-            cupy().cuda.Device(self.index),
-            within_memory(f"{size:,} bytes of weights", 0, 0),
-            staging(self.index).copying() as to_device,
-        ):
+        with self._copying(layers) as to_device:
             return upload(self.index, layers, copies, to_device)
 
     def prepare_dense(self, layers: Sequence[Linear]) -> DenseStack:
         """Copy dense layers to the device, as `prepare` does."""
-        size = sum(layer.weight_bytes for layer in layers)
-        with (
-            cupy().cuda.Device(self.index),
-            within_memory(f"{size:,} bytes of weights", 0, 0),
-            staging(self.index).copying() as to_device,
-        ):
+        with self._copying(layers) as to_device:
             return upload_dense(self.index, layers, to_device)
 
     def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
         """Copy the weights of convolutions to the device, as `prepare` does."""
-        size = sum(layer.weight_bytes for layer in layers)
-        with (
-            cupy().cuda.Device(self.index),
-            within_memory(f"{size:,} bytes of weights", 0, 0),
-            staging(self.index).copying() as to_device,
-        ):
+        with self._copying(layers) as to_device:
             prepared = tuple(
                 upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
                 if isinstance(layer, Conv2d)
@@ -106,6 +92,17 @@ class CUDABackend:
                 for layer, shape in zip(layers, shapes, strict=False)
             )
         return ImageStack(tuple(layers), tuple(shapes), prepared)
+
+    @contextmanager
+    def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Array], Array]]:
+        """Yield what copies arrays of some layers to the device; on leaving, the copies have ended."""
+        size = sum(layer.weight_bytes for layer in layers)
+        with (
+            cupy().cuda.Device(self.index),
+            within_memory(f"{size:,} bytes of weights", 0, 0),
+            staging(self.index).copying() as to_device,
+        ):
+            yield to_device
 
     def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
         """Run a layer on the device."""

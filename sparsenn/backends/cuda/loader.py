@@ -86,9 +86,7 @@ def compile_seconds() -> float:
 
 
 @cache
-def _module(
-    source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None = None
-) -> Any:
+def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None) -> Any:
     cp = cupy()
     start = time.perf_counter()
     text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
@@ -122,7 +120,9 @@ def _kernel(program: Program, defines: tuple[tuple[str, int | str], ...], device
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A source file together with the values that its defines may take: the one way to a kernel. `program` makes one.
+    """A source file together with the values that its defines may take: the one way to a kernel.
+
+    `program` and `specialised` declare one; nothing is compiled before a kernel is asked for.
 
     Parameters
     ----------
@@ -148,6 +148,8 @@ class Program:
 
     def kernel(self, name: str, **defines: int | str) -> Any:
         """Return one kernel for the current device, compiled with the given defines and the defaults of the others.
+
+        Where the defines are a problem's own sizes there are no defaults: all of them are given.
 
         It is compiled, or loaded, when it is first asked for.
 

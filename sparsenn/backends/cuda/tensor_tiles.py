@@ -13,7 +13,9 @@ import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import stream_key
+from sparsenn.backends.cuda.precision import SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
@@ -27,7 +29,6 @@ __all__ = [
     "Tile",
     "counters",
     "partial_sums",
-    "parts_of",
     "work",
 ]
 
@@ -58,7 +59,7 @@ class Kind:
         return LINE // self.factor_bytes
 
 
-FLOAT32 = Kind("float32", "TENSOR_FLOAT32", 4, 3)
+FLOAT32 = Kind("float32", "TENSOR_FLOAT32", 4, SPLIT_PRODUCTS)
 TF32 = Kind("tf32", "TENSOR_TF32", 4, 1)
 HALF = Kind("fp16", "TENSOR_HALF", 2, 1)
 
@@ -133,11 +134,6 @@ BUSY = {False: 0.75, True: 0.9}
 
 SLAB, BLOCK, JOIN = 40.0, 2500.0, 2500.0
 """Clocks of a slab's barrier, of a block's beginning and end, and of waiting for others' parts of the sums."""
-
-
-def parts_of(total: int, size: int) -> int:
-    """Return how many parts of a size make up a total, the last one perhaps smaller."""
-    return -(-total // size)
 
 
 def work(

@@ -18,7 +18,7 @@ from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, S
 from sparsenn.layers.images import Pair
 from sparsenn.workers import chunks
 
-__all__ = ["average_pool", "convolve", "forward_images", "max_pool", "softmax"]
+__all__ = ["REFERENCE", "convolve", "forward_images", "softmax"]
 
 WINDOW_BYTES = 256 << 20
 """Windows that are cut out at a time."""
@@ -80,7 +80,7 @@ def convolve(layer: Conv2d, images: Array) -> Array:
 
 
 @_forward.register
-def max_pool(layer: MaxPool2d, images: Array) -> Array:
+def _max_pool(layer: MaxPool2d, images: Array) -> Array:
     """Return the largest number of each window, float64; NaN where one is NaN."""
     window, stride, padding = layer.steps
     shape = layer.output_shape(images.shape)
@@ -89,7 +89,7 @@ def max_pool(layer: MaxPool2d, images: Array) -> Array:
 
 
 @_forward.register
-def average_pool(layer: AvgPool2d, images: Array) -> Array:
+def _average_pool(layer: AvgPool2d, images: Array) -> Array:
     """Return the sum of each window, padding included, divided by the window's pixels; float64."""
     window, stride, padding = layer.steps
     shape = layer.output_shape(images.shape)
@@ -150,7 +150,7 @@ def _over_windows(
     return found
 
 
-register(
+REFERENCE = register(
     ConvolutionKernel(
         name="reference",
         device="reference",

@@ -11,7 +11,7 @@ from sparsenn.backends.registry import register
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
 
-__all__ = ["as_csr", "forward_sparse"]
+__all__ = ["REFERENCE", "as_csr", "forward_sparse"]
 
 
 def forward_sparse(layer: SparseLinear, features: Any) -> Any:
@@ -59,7 +59,7 @@ def _launch(step: StepInput) -> StepOutput:
     return StepOutput(CSR.from_scipy(features, np.float64), kept, tuple(counts))
 
 
-register(
+REFERENCE = register(
     SparseKernel(
         name="reference",
         device="reference",

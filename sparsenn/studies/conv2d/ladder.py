@@ -13,11 +13,12 @@ from sparsenn.backends.cpu.convolution import DIRECT, IM2COL_BLAS
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.conv import implicit, tensor, warpgroup
 from sparsenn.backends.cuda.conv.channels_last import CHANNELS_LAST_HALF
+from sparsenn.backends.cuda.conv.geometry import Geometry
+from sparsenn.backends.cuda.conv.layer import geometry_of
 from sparsenn.backends.cuda.conv.register_tiled import REGISTER_TILED
 from sparsenn.backends.cuda.conv.unrolled import UNROLLED
 from sparsenn.backends.cuda.conv.warpgroup_rows import WARPGROUP_ROWS_HALF
-from sparsenn.backends.oracle.images import convolve
-from sparsenn.backends.registry import kernel_named
+from sparsenn.backends.oracle.images import REFERENCE, convolve
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d, Identity, ReLU
@@ -150,6 +151,11 @@ def _stages(backend: Backend, layer: Conv2d, images: Array) -> Iterator[Convolut
     yield ConvolutionStage(backend, layer, images)
 
 
+def _modelled(layer: Conv2d, images: Array) -> tuple[Geometry, int, int]:
+    count, channels, height, width = images.shape
+    return geometry_of(layer, (channels, height, width)), count, images.itemsize
+
+
 LADDER = Ladder(
     "conv2d",
     "convolution",
@@ -185,7 +191,7 @@ LADDER = Ladder(
             products.LIBRARY,  # no rung, but what they are held against
         ),
         "cpu": (SEQUENTIAL, DIRECT, IM2COL_BLAS),
-        "reference": (kernel_named("conv2d", "reference", "reference"),),
+        "reference": (REFERENCE,),
     },
     sweeps={swept.SWEPT.name: "pixels"},
     problem=random_problem,
@@ -194,6 +200,7 @@ LADDER = Ladder(
     form="C,H,W,M,K[,padding]",
     row="image",
     asked=lambda layer, images: (layer, images.shape[1:]),
+    modelled=_modelled,
     scaled=True,
 )
 """Two stories told one after the other, the direct convolution's and the product's, then tensor cores, which go on from

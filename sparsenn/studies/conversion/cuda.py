@@ -16,7 +16,7 @@ from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type
 from sparsenn.formats import Array
 
-__all__ = ["RUNGS", "binning_atomic", "histogram_atomic", "scan_single_block", "sort_exchange"]
+__all__ = ["KERNELS", "binning_atomic", "histogram_atomic", "scan_single_block", "sort_exchange"]
 
 THREADS, SCAN_THREADS = 256, 1024
 
@@ -77,7 +77,7 @@ def _rung(operation: str, name: str, launch_rung: Callable[..., Any], summary: s
     )
 
 
-RUNGS = (
+KERNELS = (
     _rung("histogram", "atomic", histogram_atomic, "a thread an entry, an atomic addition each"),
     _rung("histogram", "warp_match", conversion.histogram, "equal keys of a warp are counted together"),
     _rung("scan", "single_block", scan_single_block, "one block, tile after tile"),

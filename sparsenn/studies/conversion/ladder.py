@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.formats import CSR, Array, csr_to_coo
 from sparsenn.formats import conversion as host
 from sparsenn.network import Network
-from sparsenn.studies.conversion.cuda import RUNGS
+from sparsenn.studies.conversion.cuda import KERNELS
 from sparsenn.studies.ladder import Ladder, Settled, Work
 
 __all__ = ["LADDERS", "ConversionStage"]
@@ -75,7 +75,7 @@ def _stage(operation: str, backend: Backend, network: Network, inputs: CSR) -> I
 
 
 def _ladder(operation: str) -> Ladder:
-    rungs = tuple(rung for rung in RUNGS if rung.operation == operation)
+    rungs = tuple(rung for rung in KERNELS if rung.operation == operation)
     return Ladder(operation, "conversion", partial(_stage, operation), rungs={"cuda": rungs})
 
 

@@ -1,10 +1,12 @@
 """The study of dense matrix products, from three loops to tensor cores, beside what libraries do."""
 
 from sparsenn.backends.registry import register
-from sparsenn.studies.gemm import ladder
+from sparsenn.studies.gemm.ladder import LADDER
+from sparsenn.studies.ladder import register_ladder
 
-__all__ = ["ladder"]
+__all__ = ["LADDER"]
 
-for _rungs in ladder.RUNGS.values():
-    for _kernel in _rungs:
-        register(_kernel)
+for _rungs in LADDER.rungs.values():
+    for _rung in _rungs:
+        register(_rung)
+register_ladder(LADDER)

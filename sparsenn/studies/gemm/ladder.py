@@ -9,16 +9,18 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cuda import CUDABackend
+from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.studies.gemm import plain, tensor
 from sparsenn.studies.gemm.host import BLAS, REFERENCE, SEQUENTIAL
 from sparsenn.studies.gemm.kernel import check_factors
-from sparsenn.studies.ladder import Ladder, Settled, Work, register_ladder
+from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.sampling import ALLOWED, allowed_distance, largest_distance, sampled_rows
+from sparsenn.studies.traffic import product_geometry
 from sparsenn.workers import chunks
 
-__all__ = ["ProductStage", "random_problem"]
+__all__ = ["LADDER", "ProductStage", "random_problem"]
 
 ALL_ROWS, LEAST_ROWS = 2048, 64
 """Up to so many rows all are compared; of more, at least so many."""
@@ -122,22 +124,24 @@ def _stages(backend: Backend, a: Array, b: Array) -> Iterator[ProductStage]:
     yield ProductStage(backend, a, b)
 
 
-RUNGS = {
-    "reference": (REFERENCE,),
-    "cpu": (SEQUENTIAL, BLAS),
-    "cuda": (*plain.KERNELS, *tensor.KERNELS, plain.LIBRARY),  # the last is no rung, but what they are held against
-}
+def _modelled(a: Array, b: Array) -> tuple[Geometry, int, int]:
+    (rows, depth), columns = a.shape, b.shape[1]
+    return product_geometry(rows, depth, columns), 1, b.itemsize
 
-register_ladder(
-    Ladder(
-        "gemm",
-        "product",
-        _stages,
-        RUNGS,
-        problem=random_problem,
-        sizes=(1024, 1024, 1024),
-        form="m,k,n",
-        row_count=lambda a, b: int(a.shape[0]),
-        scaled=True,
-    )
+
+LADDER = Ladder(
+    "gemm",
+    "product",
+    _stages,
+    rungs={
+        "reference": (REFERENCE,),
+        "cpu": (SEQUENTIAL, BLAS),
+        "cuda": (*plain.KERNELS, *tensor.KERNELS, plain.LIBRARY),  # the last is no rung, but what they are held against
+    },
+    problem=random_problem,
+    sizes=(1024, 1024, 1024),
+    form="m,k,n",
+    row_count=lambda a, b: int(a.shape[0]),
+    modelled=_modelled,
+    scaled=True,
 )

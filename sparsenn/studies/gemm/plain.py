@@ -16,7 +16,7 @@ from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.kernel import product_kernel
-from sparsenn.studies.gemm.tiling import TILINGS, cut_for
+from sparsenn.studies.gemm.tiling import MODEL, TILINGS, cut_for
 from sparsenn.studies.traffic import block_tiled, coalesced, naive, shared_tiled, tiled
 
 __all__ = ["KERNELS", "LIBRARY", "launch_vectorized"]
@@ -26,9 +26,6 @@ THREADS = 256
 
 SIDE, EACH, TERMS = 16, 4, 16
 """Tiled rungs: threads along a side of a tile, outputs of a thread likewise, and terms in shared memory at a time."""
-
-LARGE_SIDE, EACH_OF_LARGE = 128, 8
-"""The same of vectorized, as long as there are enough tiles; as its model of traffic takes it."""
 
 ALIGNMENT = 16
 """Bytes that four numbers are moved in."""
@@ -135,7 +132,7 @@ KERNELS = (
         "vectorized",
         launch_vectorized,
         "four numbers a read, 8 x 8 outputs a thread, tiles copied ahead",
-        traffic=tiled(shared_tiled, LARGE_SIDE, thread_tile=(EACH_OF_LARGE, EACH_OF_LARGE)),
+        traffic=MODEL,
     ),
 )
 """In the ladder's order."""

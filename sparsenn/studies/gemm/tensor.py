@@ -19,23 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense.image import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch, part
-from sparsenn.backends.cuda.tensor_tiles import (
-    FLOAT32,
-    HALF,
-    LINE,
-    TF32,
-    Kind,
-    Tile,
-    counters,
-    partial_sums,
-    parts_of,
-    work,
-)
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, counters, partial_sums, work
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.kernel import product_kernel
 
@@ -225,7 +214,7 @@ KERNELS = (
         "tensor_float32",
         _launch_tensor_float32,
         "tensor cores, each number split into two of TF32",
-        tf32_products=SPLIT_PRODUCTS,
+        tf32_products=FLOAT32.products,
     ),
     product_kernel("tensor_tf32", _launch_tensor_tf32, "tensor cores in TF32", precision="tf32"),
     product_kernel(

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["DEEP", "TILINGS", "Cut", "Tiling", "cut_for"]
+from sparsenn.backends.machine import WARP
+from sparsenn.studies.traffic import shared_tiled, tiled
+
+__all__ = ["DEEP", "MODEL", "TILINGS", "Cut", "Tiling", "cut_for"]
 
 EACH, DEEP = 8, 8
 """Rows and columns of a thread, and terms of a tile; as in `kernels/tiles_ahead.cuh`."""
@@ -51,7 +54,7 @@ class Tiling:
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * self.warps[0] * self.warps[1]
+        return WARP * self.warps[0] * self.warps[1]
 
     @property
     def resident(self) -> int:
@@ -86,6 +89,9 @@ TILINGS = (
     Tiling((2, 1), (16, 2)),
 )
 """128 x 128, 64 x 256, 256 x 64, 64 x 64 and 256 x 16."""
+
+MODEL = tiled(shared_tiled, TILINGS[0].rows, thread_tile=(EACH, EACH))
+"""Of what it moves, as long as there are enough tiles of the first shape."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,6 @@ def _cuts(rows: int, columns: int, depth: int, multiprocessors: int) -> Iterator
             if parts != wanted:
                 continue
             there = -(-tiles * parts // multiprocessors)
-            busy = min(1.0, min(there, tiling.resident) * tiling.threads / 32 / BUSY_WARPS)
+            busy = min(1.0, min(there, tiling.resident) * tiling.threads / WARP / BUSY_WARPS)
             added = 4 * rows * columns * (2 * parts + 1) / MEMORY_BYTES if parts > 1 else 0.0
             yield there * (deep + FILL_TILES) * tiling.seconds(busy) + added, Cut(tiling, deep, parts)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense.fused import blocks_at_once
 from sparsenn.backends.cuda.dense.kernel import dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape
@@ -19,10 +20,9 @@ from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
-from sparsenn.layers import Identity, Linear, ReLU
 
 __all__ = ["KERNELS", "NEEDS", "STUDY_WIDTHS", "fits", "resident_blocks"]
 
@@ -49,8 +49,6 @@ _SHARED_AND_REGISTERS = program("studies/mlp/kernels/05_shared_and_registers.cu"
 _LAST_LAYER_COOPERATIVE = program("studies/mlp/kernels/06_last_layer_cooperative.cu", THREADS=(THREADS,))
 _WHOLE_NET_REGISTERS = program("studies/mlp/kernels/07_whole_net_registers.cu", THREADS=(THREADS,))
 
-_RELU, _IDENTITY = (int(activation_code(Linear(np.ones((1, 1)), None, kind()), 1)[0]) for kind in (ReLU, Identity))
-
 _LAYER = np.dtype(
     [
         ("weights", np.uint64),
@@ -72,7 +70,7 @@ def fits(machine: Machine, shape: StackShape) -> str | None:
     if shape.widths != STUDY_WIDTHS:
         return f"the network is {_dashed(shape.widths)}; the kernel is written for {_dashed(STUDY_WIDTHS)}"
     *hidden, last = shape.activations
-    if any(code != (_RELU, False) for code in hidden) or last[0] != _IDENTITY:
+    if any(code != (RELU, False) for code in hidden) or last[0] != IDENTITY:
         return "the kernel is written for ReLU without clip after hidden layers, and no activation after the last"
     return None
 
@@ -88,13 +86,13 @@ def _launch_matmul_relu(stack: DenseStack, features: Array) -> Array:
     rows = features.shape[0]
     for layer in stack.layers:
         sums = cp.empty((rows, layer.outputs), np.float32)
-        column_blocks = _parts(layer.outputs, SIDE)
+        column_blocks = parts_of(layer.outputs, SIDE)
         sizes = np.int64(rows), np.int32(layer.inputs), np.int32(layer.outputs), np.int32(column_blocks)
         arrays = features, layer.weights, layer.bias, sums
-        launch("mlp", product, (_parts(rows, SIDE) * column_blocks,), (SIDE, SIDE), *sizes, *arrays)
-        if layer.activation != _IDENTITY:
+        launch("mlp", product, (parts_of(rows, SIDE) * column_blocks,), (SIDE, SIDE), *sizes, *arrays)
+        if layer.activation != IDENTITY:
             given = np.int64(sums.size), sums, layer.activation, layer.clip
-            launch("mlp", activate, (_parts(sums.size, THREADS),), (THREADS,), *given)
+            launch("mlp", activate, (parts_of(sums.size, THREADS),), (THREADS,), *given)
         features = sums
     return features
 
@@ -109,7 +107,7 @@ def _launch_fused_global(stack: DenseStack, features: Array) -> Array:
     outputs: Array = cp.empty((rows, widths[-1]), np.float32)
     table = kept(stack, "fused_global", lambda: _table(stack))
     sizes = np.int64(rows), np.int32(rows_per_block), np.int32(len(stack.layers)), np.int32(scratch_width)
-    grid = (_parts(rows, rows_per_block),)
+    grid = (parts_of(rows, rows_per_block),)
     launch("mlp", _FUSED_GLOBAL.kernel("mlp"), grid, (THREADS,), *sizes, table, features, *scratch, outputs)
     return outputs
 
@@ -154,16 +152,12 @@ def _run(source: Program, rows_at_a_time: int, loops: bool, stack: DenseStack, f
     rows = features.shape[0]
     outputs: Array = cupy().empty((rows, STUDY_WIDTHS[-1]), np.float32)
     kernel = source.kernel("mlp")
-    blocks = _parts(rows, rows_at_a_time)
+    blocks = parts_of(rows, rows_at_a_time)
     if loops:
         blocks = min(blocks, resident_blocks(kernel, THREADS, stack.device))
     parameters = (array for layer in stack.layers for array in (layer.weights, layer.bias))
     launch("mlp", kernel, (blocks,), (THREADS,), np.int64(rows), features, *parameters, outputs)
     return outputs
-
-
-def _parts(total: int, size: int) -> int:
-    return -(-total // size)
 
 
 def resident_blocks(kernel: Any, threads: int, device: int) -> int:

@@ -16,17 +16,15 @@ from sparsenn.backends.oracle.dense import REFERENCE, forward
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Identity, Linear, ReLU
-from sparsenn.studies.ladder import Ladder, Settled, Work, register_ladder
+from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.mlp import float32, half
+from sparsenn.studies.sampling import ALLOWED
 from sparsenn.workers import chunks
 
-__all__ = ["NetworkStage", "allowed_error", "random_problem"]
+__all__ = ["LADDER", "NetworkStage", "allowed_error", "random_problem"]
 
 BATCH = 1 << 16
 """Rows compared at a time."""
-
-ALLOWED = {"tf32": 5e-3, "fp16": 1e-2}
-"""How far results may be from the reference's, in parts of its largest output, where factors are rounded to 10 bits."""
 
 BIAS = 0.1
 """Standard deviation of random biases: small beside the sums, which are about 1."""
@@ -137,30 +135,26 @@ def _stages(backend: Backend, layers: Sequence[Linear], features: Array) -> Iter
     yield NetworkStage(backend, layers, features)
 
 
-RUNGS = {
-    "cuda": (
-        *float32.KERNELS,
-        *half.KERNELS,
-        fused.FUSED_FMA,
-        fused.TENSOR_FLOAT32,
-        fused.TENSOR_TF32,
-        fused.TENSOR_HALF,
-        cublas.CUBLAS,  # no rung, but what they are held against
-    ),
-    "reference": (REFERENCE,),
-    "cpu": (BLAS,),
-}
-
-register_ladder(
-    Ladder(
-        "mlp",
-        "network",
-        _stages,
-        RUNGS,
-        problem=random_problem,
-        rows=12_800,
-        sizes=(72, 64, 64, 4),
-        asked=lambda layers, features: (layers,),
-        scaled=True,
-    )
+LADDER = Ladder(
+    "mlp",
+    "network",
+    _stages,
+    rungs={
+        "cuda": (
+            *float32.KERNELS,
+            *half.KERNELS,
+            fused.FUSED_FMA,
+            fused.TENSOR_FLOAT32,
+            fused.TENSOR_TF32,
+            fused.TENSOR_HALF,
+            cublas.CUBLAS,  # no rung, but what they are held against
+        ),
+        "reference": (REFERENCE,),
+        "cpu": (BLAS,),
+    },
+    problem=random_problem,
+    rows=12_800,
+    sizes=(72, 64, 64, 4),
+    asked=lambda layers, features: (layers,),
+    scaled=True,
 )

@@ -2,10 +2,11 @@
 
 from sparsenn.backends.registry import register
 from sparsenn.studies.ladder import register_ladder
-from sparsenn.studies.spmspm import cuda, ladder, scipy_product, sequential
+from sparsenn.studies.spmspm import cuda, scipy_product, sequential
+from sparsenn.studies.spmspm.ladder import LADDER
 
-__all__ = ["ladder"]
+__all__ = ["LADDER"]
 
-for kernel in (sequential.SEQUENTIAL, scipy_product.SCIPY, *cuda.RUNGS):
-    register(kernel)
-register_ladder(ladder.LADDER)
+for _rung in (sequential.SEQUENTIAL, scipy_product.SCIPY, *cuda.KERNELS):
+    register(_rung)
+register_ladder(LADDER)

@@ -26,7 +26,7 @@ from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, weights_by_row
 
-__all__ = ["ROWS_PER_THREAD", "RUNGS", "SWEPT", "step_sizes"]
+__all__ = ["KERNELS", "ROWS_PER_THREAD", "SWEPT", "step_sizes"]
 
 ROWS_PER_THREAD = (100, 1, 10, 25, 50, 75, 125, 150, 200)
 """How far threads may be coarsened; the first is the default."""
@@ -254,7 +254,7 @@ def _coarse(name: str, summary: str, source: Program) -> SparseKernel:
     return _rung(name, summary, with_rows(ROWS_PER_THREAD[0]), tunable)
 
 
-RUNGS = (
+KERNELS = (
     _by_element("naive", "a thread an output, by merge-intersection, an atomic addition a non-zero", _NAIVE),
     _by_element("warp_vote", "as naive; a warp counts its non-zeros by vote", _WARP_VOTE),
     _coarse("coarsened", "as naive; a thread computes many rows of one column", _COARSENED),

@@ -11,7 +11,7 @@ from sparsenn.backends.contract import Backend, Features, StepInput, StepOutput
 from sparsenn.backends.cpu.panel import PANEL, SCATTER
 from sparsenn.backends.cuda.sparse.chunks import CHUNKS
 from sparsenn.backends.oracle import forward
-from sparsenn.backends.registry import kernel_named
+from sparsenn.backends.oracle.sparse import REFERENCE
 from sparsenn.formats import CSR, Array, from_dense, index_dtype
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
@@ -93,9 +93,10 @@ LADDER = Ladder(
     _stages,
     rungs={
         "cpu": (SEQUENTIAL, SCIPY, SCATTER, PANEL),
-        "cuda": (*cuda.RUNGS, CHUNKS),  # resident takes all layers at once: there are none to be timed one by one
-        "reference": (kernel_named("spmspm", "reference", "reference"),),
+        "cuda": (*cuda.KERNELS, CHUNKS),  # resident takes all layers at once: there are none to be timed one by one
+        "reference": (REFERENCE,),
     },
-    sweeps={kernel.name: cuda.SWEPT for kernel in cuda.RUNGS if kernel.tunable is not None},
+    sweeps={kernel.name: cuda.SWEPT for kernel in cuda.KERNELS if kernel.tunable is not None},
+    stage_count=lambda network, inputs: len(network),
     note="Every row is computed in every layer. Errors are absolute, of outputs; the largest of all layers.",
 )

@@ -12,14 +12,12 @@ import math
 import numba
 import numpy as np
 
+from sparsenn.backends.cpu.stack import RELU, SIGMOID, TANH, activation_code
 from sparsenn.formats import Array
 from sparsenn.jit import compiled, example, threaded
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Activation, ReLU
 
 __all__ = ["backward", "code", "forward", "update"]
-
-_IDENTITY, _RELU, _SIGMOID, _TANH = range(4)
-_CODES: dict[type, int] = {Identity: _IDENTITY, ReLU: _RELU, Sigmoid: _SIGMOID, Tanh: _TANH}
 
 _ROWS = 16
 """Rows of a result that a thread computes at a time; they share what they read of B in the cache."""
@@ -30,8 +28,8 @@ _COLUMNS = 256
 
 def code(activation: Activation) -> tuple[int, np.float32]:
     """Return an activation's number and its clip, infinite where there is none, as the kernels take them."""
-    clip = getattr(activation, "clip", None)
-    return _CODES[type(activation)], np.float32(math.inf if clip is None else clip)
+    kind, clip = activation_code(activation)
+    return kind, np.float32(clip)
 
 
 @compiled
@@ -61,11 +59,11 @@ def _add_product(A: Array, B: Array, C: Array, row: int, first: int, last: int) 
 @compiled
 def _activated(kind: int, clip: np.float32, z: np.float32) -> np.float32:
     one = np.float32(1)
-    if kind == _RELU:
+    if kind == RELU:
         return min(clip, max(np.float32(0), z)) if z == z else z
-    if kind == _SIGMOID:
+    if kind == SIGMOID:
         return np.float32(one / (one + math.exp(-z)))
-    if kind == _TANH:
+    if kind == TANH:
         return np.float32(math.tanh(z))
     return z
 
@@ -73,11 +71,11 @@ def _activated(kind: int, clip: np.float32, z: np.float32) -> np.float32:
 @compiled
 def _derivative(kind: int, clip: np.float32, y: np.float32) -> np.float32:
     one, zero = np.float32(1), np.float32(0)
-    if kind == _RELU:
+    if kind == RELU:
         return one if zero < y < clip else zero
-    if kind == _SIGMOID:
+    if kind == SIGMOID:
         return y * (one - y)
-    if kind == _TANH:
+    if kind == TANH:
         return one - y * y
     return one
 

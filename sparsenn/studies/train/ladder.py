@@ -20,11 +20,11 @@ from sparsenn.backends.trainer import TRAIN, Trainer, TrainingProblem
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
-from sparsenn.studies.ladder import Ladder, Settled, Work, register_ladder
+from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.mlp.ladder import random_problem as random_network
 from sparsenn.studies.train import host, layered, persistent
 
-__all__ = ["Epoch", "TrainStage", "epoch_rung", "random_problem"]
+__all__ = ["LADDER", "Epoch", "TrainStage", "epoch_rung", "random_problem"]
 
 BATCH_SIZE, LEARNING_RATE, MOMENTUM = 64, 0.0005, 0.9
 """Random targets and weights as large as those of `mlp` make gradients grow with the widths; at a rate of 0.01 the
@@ -179,23 +179,19 @@ def _epoch(
     return Epoch(trainer.epoch(order), trainer)
 
 
-RUNGS = {
-    "cuda": (*layered.KERNELS, persistent.PERSISTENT, GRAPH),
-    "reference": (REFERENCE,),
-    "cpu": (host.NUMBA, NUMPY),
-}
-
-register_ladder(
-    Ladder(
-        TRAIN,
-        "epoch",
-        _stages,
-        RUNGS,
-        problem=random_problem,
-        rows=2000,
-        sizes=(10, 500, 500, 500, 1),
-        asked=lambda layers, data: (_training_problem(layers, data),),
-        launched=epoch_rung,
-        note="Errors are absolute, of weights and biases after the first epoch.",
-    )
+LADDER = Ladder(
+    TRAIN,
+    "epoch",
+    _stages,
+    rungs={
+        "cuda": (*layered.KERNELS, persistent.PERSISTENT, GRAPH),
+        "reference": (REFERENCE,),
+        "cpu": (host.NUMBA, NUMPY),
+    },
+    problem=random_problem,
+    rows=2000,
+    sizes=(10, 500, 500, 500, 1),
+    asked=lambda layers, data: (_training_problem(layers, data),),
+    launched=epoch_rung,
+    note="Errors are absolute, of weights and biases after the first epoch.",
 )

@@ -9,9 +9,9 @@ from sparsenn.backends.cuda.training import graph
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
-from sparsenn.studies.train.ladder import RUNGS, Epoch, TrainStage
+from sparsenn.studies.train.ladder import LADDER, Epoch, TrainStage
 
-TRAINERS = {rung.name: rung.launch for rung in RUNGS["cuda"]}
+TRAINERS = {rung.name: rung.launch for rung in LADDER.rungs["cuda"]}
 ACTIVATIONS = (ReLU(), Sigmoid(), Tanh(), Identity(), ReLU(0.5))
 
 CASES = (  # widths, rows, batch size, loss, momentum

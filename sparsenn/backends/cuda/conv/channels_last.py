@@ -29,8 +29,9 @@ from sparsenn.backends.cuda.conv.specialised import check_half_range, new_output
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.loader import program, specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.tensor_tiles import HALF, LINE, Tile, counters, partial_sums, parts_of
+from sparsenn.backends.cuda.tensor_tiles import HALF, LINE, Tile, counters, partial_sums
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
@@ -43,9 +44,7 @@ __all__ = [
     "fits",
     "kernel_defines",
     "launch_channels_last_half",
-    "lay_out",
     "layout_defines",
-    "padded_channels",
     "pieces",
 ]
 
@@ -100,7 +99,7 @@ def _chunks(geometry: Geometry) -> int:
     return parts_of(geometry.channels, HALF.terms)
 
 
-def padded_channels(geometry: Geometry) -> int:
+def _padded_channels(geometry: Geometry) -> int:
     """Return the channels that a pixel has where images are laid out."""
     return _chunks(geometry) * HALF.terms
 
@@ -128,7 +127,7 @@ def layout_defines(half_rows: bool, paired: bool) -> dict[str, int | str]:
     return {"INPUT": "half_bits" if half_rows else "float", "PAIRED": int(paired)}
 
 
-def lay_out(geometry: Geometry, images: Array, laid: Array) -> None:
+def _lay_out(geometry: Geometry, images: Array, laid: Array) -> None:
     """Lay images out: (images, chunks of 64 channels, height, width, 64 channels) half, zeros past the last channel.
 
     Parameters
@@ -201,7 +200,7 @@ def launch_channels_last_half(layer: ConvLayer, images: Array) -> Array:
 def _launch(layer: ConvLayer, images: Array, laid: Array, outputs: Array) -> None:
     half_rows = images.dtype == np.float16
     ready = _prepared(layer.geometry, images.shape[0], half_rows, int(layer.activation), layer.device)
-    lay_out(layer.geometry, images, laid)
+    _lay_out(layer.geometry, images, laid)
     made = ready.plan
     filters = implicit.kept_filters(layer, HALF)
     joined = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
@@ -212,7 +211,7 @@ def _launch(layer: ConvLayer, images: Array, laid: Array, outputs: Array) -> Non
 
 def _seconds(machine: Machine, geometry: Geometry) -> float:
     pixels = IMAGES * geometry.height * geometry.width
-    laid_out = 4 * geometry.channels + 2 * padded_channels(geometry)
+    laid_out = 4 * geometry.channels + 2 * _padded_channels(geometry)
     multiplied = SHARE * clocks(geometry, IMAGES, machine) / machine.clock
     return multiplied + layout_seconds(machine, pixels * laid_out)
 

@@ -1,8 +1,8 @@
 """What the estimates of convolutions share: how many images they are for, and how rates of an H200 become others'.
 
 The plans of each kernel come from estimates of clocks that only have to order one kernel's own ways. Across kernels
-they are brought in line by a factor each, `SHARE` in the kernel's module: by what an H200 took for the shapes of
-`bench/record_conv2d.py`.
+they are brought in line by a factor each, `SHARE` or `SHARES` in the kernel's module where it is not 1: by what an H200
+took for the shapes of `bench/record_conv2d.py`.
 """
 
 from __future__ import annotations

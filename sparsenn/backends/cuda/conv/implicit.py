@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel
+from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import Plan, arranged, clocks, plan
@@ -36,7 +37,6 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = [
-    "ACTIVATIONS",
     "IMPLICIT_FLOAT32",
     "IMPLICIT_HALF",
     "IMPLICIT_TF32",
@@ -65,9 +65,6 @@ ONE_GROUP = "one group"
 
 MANY = 1 << 10
 """Images of which a block sees as many as of any larger number."""
-
-ACTIVATIONS = ("RELU", "SIGMOID", "TANH", "IDENTITY")
-"""In the order of `kernels/common.cuh`."""
 
 
 def fits(machine: Machine, geometry: Geometry) -> str | None:

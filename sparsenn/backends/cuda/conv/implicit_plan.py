@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
-from sparsenn.backends.cuda.dense.image import split_tf32
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, parts_of, work
+from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, work
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = ["TILES", "Band", "Plan", "arranged", "band_of", "clocks", "plan"]

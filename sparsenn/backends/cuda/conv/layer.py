@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparsenn.backends.cuda.activation import activation_code
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 

@@ -21,19 +21,13 @@ from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import (
-    activation_define,
-    new_outputs,
-    parts,
-    refuse,
-    sizes,
-    why_not_plain,
-)
+from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = [
@@ -114,7 +108,7 @@ class Tiling:
 
 
 def _row_tiles(geometry: Geometry, pixels: int) -> int:
-    return parts(geometry.output_height, pixels)
+    return parts_of(geometry.output_height, pixels)
 
 
 def _takes_whole_images(geometry: Geometry, tiling: Tiling) -> bool:
@@ -125,7 +119,7 @@ def _takes_whole_images(geometry: Geometry, tiling: Tiling) -> bool:
 
 def _weight_floats(geometry: Geometry, tiling: Tiling) -> int:
     """Return the numbers that the weights of a slice take in shared memory."""
-    column = parts(geometry.kernel[0] * tiling.each, 4) * 4
+    column = parts_of(geometry.kernel[0] * tiling.each, 4) * 4
     return tiling.bundles * tiling.slice * geometry.kernel[1] * column
 
 
@@ -135,21 +129,21 @@ def _staged_floats(geometry: Geometry, tiling: Tiling) -> int:
     if _takes_whole_images(geometry, tiling):
         beyond = _row_tiles(geometry, tiling.pixels) * tiling.pixels - geometry.output_height
         return (tiling.images * geometry.channels * geometry.height + beyond) * geometry.width
-    margin = parts(geometry.padding[1], tiling.vector) * tiling.vector
+    margin = parts_of(geometry.padding[1], tiling.vector) * tiling.vector
     columns = margin - geometry.padding[1] + tiling.strip + width - 1
-    pitch = parts(columns, tiling.vector) * tiling.vector
+    pitch = parts_of(columns, tiling.vector) * tiling.vector
     return tiling.images * tiling.slice * (tiling.band * tiling.pixels + height - 1) * pitch
 
 
 def shared_bytes(geometry: Geometry, tiling: Tiling) -> int:
     """Return the shared memory of a block."""
-    biases = parts(tiling.bundles * tiling.each, 4) * 4
+    biases = parts_of(tiling.bundles * tiling.each, 4) * 4
     return 4 * (_weight_floats(geometry, tiling) + biases + _staged_floats(geometry, tiling))
 
 
 def _registers(geometry: Geometry, pixels: int, each: int) -> int:
     """Estimate the registers of a thread: its sums, a column of pixels, and a few weights, addresses and counters."""
-    return parts(pixels * each + pixels + geometry.kernel[0] - 1 + 28, 8) * 8
+    return parts_of(pixels * each + pixels + geometry.kernel[0] - 1 + 28, 8) * 8
 
 
 def _divisors(number: int) -> list[int]:
@@ -164,7 +158,7 @@ def _widths(geometry: Geometry) -> list[int]:
 
 def _shapes(geometry: Geometry) -> Iterator[tuple[int, int]]:
     """Yield the pixels and filters that a thread may have."""
-    pixels = {parts(geometry.output_height, tiles) for tiles in range(1, geometry.output_height + 1)}
+    pixels = {parts_of(geometry.output_height, tiles) for tiles in range(1, geometry.output_height + 1)}
     for each in (1, 2, 4, 8, 16):
         if each > 1 and each >= 2 * geometry.filters:
             continue
@@ -179,7 +173,7 @@ def tilings(geometry: Geometry, machine: Machine) -> Iterator[Tiling]:
     channels = [size for size in _divisors(geometry.channels) if size <= MOST_SLICE or size == geometry.channels]
     for pixels, each in _shapes(geometry):
         registers = _registers(geometry, pixels, each)
-        bundles_of_all = parts(geometry.filters, each)
+        bundles_of_all = parts_of(geometry.filters, each)
         bundles = sorted({bundles_of_all, *(size for size in (1, 2, 4, 8, 16, 32) if size < bundles_of_all)})
         row_tiles = _row_tiles(geometry, pixels)
         bands = sorted({row_tiles, *(size for size in (1, 2, 4, 8) if size < row_tiles)})
@@ -259,8 +253,8 @@ def clocks(geometry: Geometry, tiling: Tiling, count: int, machine: Machine) -> 
 def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> float:
     height, width = geometry.kernel
     sums = tiling.pixels * tiling.each
-    column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts(height * tiling.each, 4) + 6
-    rounds = parts(tiling.tiles, tiling.threads)
+    column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts_of(height * tiling.each, 4) + 6
+    rounds = parts_of(tiling.tiles, tiling.threads)
     slices = geometry.channels // tiling.slice
     computing = rounds * (geometry.channels * width * column + 3 * sums + 60)
     whole = _takes_whole_images(geometry, tiling)
@@ -268,10 +262,10 @@ def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> fl
     copying = staged / tiling.vector * (3 if whole else 16) + 3 * weights / 4
     warps = tiling.threads // WARP
     issued = warps * (computing + slices * (copying / tiling.threads + 60)) / 4
-    sets = parts(geometry.filters, tiling.bundles * tiling.each)
-    bands = parts(_row_tiles(geometry, tiling.pixels), tiling.band)
-    strips = parts(geometry.output_width, tiling.strip)
-    blocks = parts(parts(count, tiling.images) * sets * bands * strips, rates.multiprocessors)
+    sets = parts_of(geometry.filters, tiling.bundles * tiling.each)
+    bands = parts_of(_row_tiles(geometry, tiling.pixels), tiling.band)
+    strips = parts_of(geometry.output_width, tiling.strip)
+    blocks = parts_of(parts_of(count, tiling.images) * sets * bands * strips, rates.multiprocessors)
     resident = min(tiling.blocks, blocks)
     busy = _BUSY[min(resident * warps // 4, len(_BUSY)) - 1]
     outputs = tiling.images * min(geometry.filters, tiling.bundles * tiling.each) * tiling.band * tiling.pixels
@@ -309,12 +303,13 @@ def fits(machine: Machine, geometry: Geometry) -> str | None:
 # ---- Launching ----------------------------------------------------------------------------------------------------
 
 
-def arranged(weights: Array, tiling: Tiling) -> Array:
+def arranged(xp: Any, weights: Array, tiling: Tiling) -> Array:
     """Return weights in the order in which blocks take them.
 
     Parameters
     ----------
-    weights : (filters, channels, kernel height, kernel width), NumPy or CuPy.
+    xp : NumPy or CuPy, whichever the weights are of.
+    weights : (filters, channels, kernel height, kernel width) float32.
 
     Returns
     -------
@@ -322,14 +317,13 @@ def arranged(weights: Array, tiling: Tiling) -> Array:
     contiguous; zeros where there is no filter.
     """
     filters, channels, height, width = weights.shape
-    xp: Any = np if isinstance(weights, np.ndarray) and type(weights) is np.ndarray else cupy()
-    sets = parts(filters, tiling.bundles * tiling.each)
+    sets = parts_of(filters, tiling.bundles * tiling.each)
     padded = xp.zeros((sets * tiling.bundles * tiling.each, channels, height, width), np.float32)
     padded[:filters] = weights
     cut = padded.reshape(
         sets, tiling.bundles, tiling.each, channels // tiling.slice, tiling.slice, height, width
     ).transpose(0, 3, 1, 4, 6, 5, 2)
-    column = parts(height * tiling.each, 4) * 4
+    column = parts_of(height * tiling.each, 4) * 4
     laid_out: Array = xp.zeros((*cut.shape[:5], column), np.float32)
     laid_out[..., : height * tiling.each] = cut.reshape(*cut.shape[:5], height * tiling.each)
     return laid_out
@@ -360,9 +354,9 @@ def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> N
     pointer: Any = images.data
     if pointer.ptr % (4 * tiling.vector):
         images = images.copy()
-    weights = kept(layer, tiling, lambda: arranged(layer.weights, tiling))
+    weights = kept(layer, tiling, lambda: arranged(cupy(), layer.weights, tiling))
     found, blocks, shared = _prepared(given, tiling, activation_define(layer), layer.device)
-    grid = (parts(count, tiling.images) * blocks,)
+    grid = (parts_of(count, tiling.images) * blocks,)
     arguments = np.int32(count), images, weights, layer.bias, layer.clip, outputs
     launch("conv2d", found, grid, (tiling.threads,), *arguments, shared_bytes=shared)
 
@@ -372,9 +366,9 @@ def _prepared(geometry: Geometry, tiling: Tiling, activation: int, device: int) 
     """Return the kernel for the device `device`, the current one, how many blocks share the same images, and the shared
     memory of each."""
     found = _PROGRAM.kernel("conv2d", **kernel_defines(geometry, tiling, activation))
-    sets = parts(geometry.filters, tiling.bundles * tiling.each)
-    bands = parts(_row_tiles(geometry, tiling.pixels), tiling.band)
-    return found, sets * bands * parts(geometry.output_width, tiling.strip), shared_bytes(geometry, tiling)
+    sets = parts_of(geometry.filters, tiling.bundles * tiling.each)
+    bands = parts_of(_row_tiles(geometry, tiling.pixels), tiling.band)
+    return found, sets * bands * parts_of(geometry.output_width, tiling.strip), shared_bytes(geometry, tiling)
 
 
 def kernel_defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[str, int]:

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.activation import compiled_activation
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.precision import HALF_MAX
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 
 __all__ = [
-    "HALF_MAX",
     "Defines",
     "activation_define",
     "check_half_range",
     "grid_of",
     "new_outputs",
-    "parts",
     "refuse",
     "sizes",
     "why_not_plain",
@@ -29,19 +29,8 @@ __all__ = [
 
 Defines = Mapping[str, int | str]
 
-HALF_MAX = 65_504.0
-"""The largest number of half precision."""
-
 MOST_ROWS_OF_BLOCKS = 65_535
 """Blocks that a grid may have in its second direction."""
-
-_RELU, _RELU_CLIPPED = 0, 4
-"""Activations as kernels are compiled for them; sigmoid, tanh and identity are as in `kernels/common.cuh`."""
-
-
-def parts(total: int, size: int) -> int:
-    """Return how many parts of a size make up a total, the last one perhaps smaller."""
-    return -(-total // size)
 
 
 def sizes(geometry: Geometry) -> dict[str, int]:
@@ -62,8 +51,7 @@ def sizes(geometry: Geometry) -> dict[str, int]:
 
 def activation_define(layer: ConvLayer) -> int:
     """Return a layer's activation as `kernels/conv2d/activated.cuh` takes it."""
-    clipped = int(layer.activation) == _RELU and bool(np.isfinite(layer.clip))
-    return _RELU_CLIPPED if clipped else int(layer.activation)
+    return compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip)))
 
 
 def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.float32,)) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.dense.image import split_tf32
+from sparsenn.backends.cuda.precision import SPLIT_PRODUCTS, split_tf32
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 
@@ -46,7 +46,7 @@ class Kind:
         return "fp16" if self.quad == 8 else "tf32"
 
 
-FLOAT32 = Kind("conv2d/tensor_float32.cu", quad=4, words=4, passes=3, number=4)
+FLOAT32 = Kind("conv2d/tensor_float32.cu", quad=4, words=4, passes=SPLIT_PRODUCTS, number=4)
 TF32 = Kind("conv2d/tensor_tf32.cu", quad=4, words=2, passes=1, number=4)
 HALF = Kind("conv2d/tensor_half.cu", quad=8, words=2, passes=1, number=4)
 HALF_ROWS = Kind("conv2d/tensor_half.cu", quad=8, words=2, passes=1, number=2)

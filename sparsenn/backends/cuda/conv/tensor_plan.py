@@ -11,9 +11,10 @@ from typing import NamedTuple
 from sparsenn.backends.cuda.conv.estimates import bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.shared_memory import smallest
-from sparsenn.backends.cuda.conv.specialised import parts, sizes, why_not_plain
+from sparsenn.backends.cuda.conv.specialised import sizes, why_not_plain
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, Layout, columns_of
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 
 __all__ = ["MANY", "Plan", "clocks", "fits_any_precision", "fits_float32", "plan"]
 
@@ -73,11 +74,11 @@ class Plan:
 
     def bands(self, geometry: Geometry) -> int:
         """Return into how many bands an image's outputs are cut."""
-        return parts(geometry.output_height, self.band)
+        return parts_of(geometry.output_height, self.band)
 
     def items(self, geometry: Geometry) -> int:
         """Return the items of a band."""
-        return parts(self.band, self.down) * parts(geometry.output_width, self.layout.across)
+        return parts_of(self.band, self.down) * parts_of(geometry.output_width, self.layout.across)
 
     def defines(self, geometry: Geometry) -> dict[str, int]:
         """Return what `kernels/conv2d/tensor.cuh` is compiled with, but for COPY, ACTIVATION and INPUT."""
@@ -147,7 +148,7 @@ def _plans(kind: Kind, geometry: Geometry, machine: Machine) -> Iterator[Plan]:
     for across in (2, 4, 8) if kind.quad == 8 else (1, 2, 4, 8):
         for down in range(1, min(MOST_DOWN, geometry.output_height) + 1):
             tiles = columns_of(geometry.filters, across) // 8
-            panel = parts(tiles, parts(tiles, max(1, MOST_SUMS // (4 * down))))
+            panel = parts_of(tiles, parts_of(tiles, max(1, MOST_SUMS // (4 * down))))
             for held in (False, True):
                 layout = _layout(kind, geometry, across, down, panel, held)
                 if layout is None:
@@ -178,7 +179,7 @@ def _registers(kind: Kind, geometry: Geometry, layout: Layout, down: int, held: 
     """Estimate the registers of a lane: sums, weights, rows of an image, products under way, and what is left."""
     quads, split = layout.quads(kind, geometry), kind.passes > 1
     group = min(layout.panel, max(1, 8 // down))
-    words = kind.words * (layout.steps(kind, geometry) * layout.panel if held else group * parts(quads, 2))
+    words = kind.words * (layout.steps(kind, geometry) * layout.panel if held else group * parts_of(quads, 2))
     # A step of two rows needs the first one longer, that of two channels all that an item meets of the first one's; and
     # as instructions want their registers in order, many of them twice.
     odd = quads % 2
@@ -192,7 +193,7 @@ def _registers(kind: Kind, geometry: Geometry, layout: Layout, down: int, held: 
 def _bands(geometry: Geometry, down: int) -> list[int]:
     """Return the output rows that a band may have: all, or a multiple of an item's."""
     height = geometry.output_height
-    cut = {parts(parts(height, count), down) * down for count in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, height)}
+    cut = {parts_of(parts_of(height, count), down) * down for count in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, height)}
     return [height, *sorted((band for band in cut if band < height), reverse=True)]
 
 
@@ -203,10 +204,10 @@ def _staged(
     pitch = geometry.width + 2 * geometry.padding[1]
     if layout.across > 1:
         pitch += pitch % 2
-    rows = geometry.channels * (band + geometry.kernel[0] - 1) + parts(band, down) * down - band
-    slot = parts(kind.number * (rows * pitch + layout.quads(kind, geometry) * kind.quad), 16) * 16
+    rows = geometry.channels * (band + geometry.kernel[0] - 1) + parts_of(band, down) * down - band
+    slot = parts_of(kind.number * (rows * pitch + layout.quads(kind, geometry) * kind.quad), 16) * 16
     biases = layout.panels(geometry) * layout.panel * 8 // layout.across
-    fixed = BARRIER_BYTES + parts(4 * biases, 16) * 16
+    fixed = BARRIER_BYTES + parts_of(4 * biases, 16) * 16
     if not held:
         fixed += layout.weight_bytes(kind, geometry)
     stages = min(MOST_STAGES, (machine.block_bytes - fixed) // slot)
@@ -258,8 +259,8 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, rates: _Rat
     stored = kind.number * sums / 2  # 64 bytes a clock
     spent = sorted((rates.product * products, shared, issued / 4, stored))
     each = (spent[-1] + 0.3 * spent[-2] + 0.1 * sum(spent[:2])) * (1 + 0.8 / made.warps)
-    bands = parts(images * made.bands(geometry), rates.multiprocessors)
-    rounds = parts(bands * parts(made.items(geometry), TILE), made.warps) * made.warps
+    bands = parts_of(images * made.bands(geometry), rates.multiprocessors)
+    rounds = parts_of(bands * parts_of(made.items(geometry), TILE), made.warps) * made.warps
     inputs = geometry.channels * (made.band + geometry.kernel[0] - 1) * geometry.width
     outputs = geometry.filters * made.band * geometry.output_width
     moved = bands * kind.number * (inputs + outputs) / rates.moved

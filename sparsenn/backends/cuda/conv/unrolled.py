@@ -14,9 +14,10 @@ from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, parts, sizes
+from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = ["SOURCE", "UNROLLED", "launch_unrolled", "shape_defines", "tile_of"]
@@ -44,7 +45,7 @@ def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
     """
 
     def cost(tile: tuple[int, int]) -> tuple[float, int]:
-        covered = parts(width, tile[0]) * tile[0] * parts(height, tile[1]) * tile[1]
+        covered = parts_of(width, tile[0]) * tile[0] * parts_of(height, tile[1]) * tile[1]
         return covered * (1 + 2 / tile[0]), -tile[0] * tile[1]
 
     choices = ((1 << across, 1 << down) for across in range(6) for down in range(9) if threads >> across >> down)
@@ -71,8 +72,8 @@ def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
     outputs = new_outputs(layer, images)
     given, cut = layer.geometry, shape_defines(layer.geometry)
     planes = images.shape[0] * given.filters
-    tiles = parts(given.output_width, cut["TILE_WIDTH"]) * parts(given.output_height, cut["TILE_HEIGHT"])
-    grid = grid_of(parts(planes, cut["PLANES"]), tiles)
+    tiles = parts_of(given.output_width, cut["TILE_WIDTH"]) * parts_of(given.output_height, cut["TILE_HEIGHT"])
+    grid = grid_of(parts_of(planes, cut["PLANES"]), tiles)
     launch_filters(layer, images, outputs, _PROGRAM, cut, grid, THREADS, np.int64(planes))
     return outputs
 

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel, Tunable
+from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_second, layout_seconds
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
-from sparsenn.backends.cuda.conv.implicit import ACTIVATIONS, MANY
+from sparsenn.backends.cuda.conv.implicit import MANY
 from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
@@ -33,8 +34,9 @@ from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind, parts_of
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
-from sparsenn.backends.cuda.dense.image import split_tf32
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind, parts_of
+from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = ["SHAPES", "Plan", "Row", "Tile", "arranged", "clocks", "cut", "divisor", "fitting", "plan", "row_of"]

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Tunable
+from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.implicit import ACTIVATIONS
 from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
@@ -42,8 +42,9 @@ from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.cuda.tensor_tiles import HALF, parts_of
+from sparsenn.backends.cuda.tensor_tiles import HALF
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 

@@ -23,8 +23,8 @@ from sparsenn.backends.cuda.conv.warpgroup_plan import (
     UNIT_BYTES,
     divisor,
 )
-from sparsenn.backends.cuda.tensor_tiles import parts_of
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
 
 __all__ = ["COLUMNS", "GROUPS", "MOST_LINES", "SLOTS", "Plan", "Tile", "clocks", "cut", "fitting", "plan"]
 

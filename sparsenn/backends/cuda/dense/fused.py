@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.activation import compiled_activation
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
-    SPLIT_PRODUCTS,
     TF32,
     Kind,
     fma_floats,
@@ -37,6 +37,7 @@ from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import Program, specialised
+from sparsenn.backends.cuda.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.machine import H200, WARP, Machine
 from sparsenn.errors import UsageError
@@ -73,18 +74,12 @@ TWO_ROW_TILES = 17
 LEAST_WARPS = 4
 """Warps that must find room beside weights in shared memory; weights stay in global memory otherwise."""
 
-HALF_MAX = 65_504.0
-"""The largest number of half precision."""
-
 FMA_THREADS, FMA_ROWS = 256, (128, 64, 32)
 """fused_fma: threads of a block, and the rows that it may take."""
 
 FMA_RATE, TENSOR_FLOAT32_RATE, WIDE_TENSOR_FLOAT32_RATE = 1.6e13, 3.0e13, 1.25e13
 """Multiply-adds a second of fused_fma and tensor_float32, the latter with rows in registers and in shared memory: each
 measured on an H200, with stacks of layers 64 to 256 wide."""
-
-RELU, RELU_CLIPPED = 0, 4
-"""Activations as the kernels are compiled for them; sigmoid, tanh and identity are as in `kernels/common.cuh`."""
 
 
 # ---- Which networks, and how they are cut -----------------------------------------------------------------------
@@ -226,7 +221,7 @@ def blocks_at_once(kernel: Any, threads: int, shared: int, device: int) -> int:
 
 
 def network_defines(widths: Sequence[int], activations: Sequence[int]) -> dict[str, int | str]:
-    """Return what kernels are compiled for of a network; activations as they know them."""
+    """Return what kernels are compiled for of a network; activations as `compiled_activation` returns them."""
     return {"WIDTHS": ",".join(map(str, widths)), "ACTIVATIONS": ",".join(map(str, activations))}
 
 
@@ -238,8 +233,8 @@ def fma_defines(rows: int, staged: bool) -> dict[str, int | str]:
 def _defines(stack: DenseStack, features: Array) -> dict[str, int | str]:
     pointer: Any = features.data
     vector = features.shape[1] % 4 == 0 and pointer.ptr % (4 * features.itemsize) == 0
-    codes = (RELU_CLIPPED if code == (RELU, True) else code[0] for code in stack.shape.activations)
-    return {**network_defines(stack.widths, tuple(codes)), "VECTOR": int(vector)}
+    activations = [compiled_activation(*code) for code in stack.shape.activations]
+    return {**network_defines(stack.widths, activations), "VECTOR": int(vector)}
 
 
 def _check(features: Array, types: tuple[Any, ...]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.dense.stack import DenseLayer
+from sparsenn.backends.cuda.precision import split_tf32
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 
@@ -20,13 +21,11 @@ __all__ = [
     "FLOAT32",
     "HALF",
     "HALF_ROWS",
-    "SPLIT_PRODUCTS",
     "TF32",
     "Kind",
     "fma_floats",
     "fma_image",
     "image",
-    "split_tf32",
     "tile_places",
     "tiles_of",
 ]
@@ -64,23 +63,6 @@ HALF_ROWS = Kind("mlp/tensor_half.cu", 2, 128, 12)
 def tiles_of(width: int) -> int:
     """Return the tiles of 8 columns that a width takes."""
     return -(-width // 8)
-
-
-SPLIT_PRODUCTS = 3
-"""Products in TF32 for each of float32, of numbers that are split: all of their parts but the two small ones."""
-
-
-def split_tf32(xp: Any, values: Array) -> tuple[Array, Array]:
-    """Split float32 numbers into a number of TF32 and what is left of them, which is rounded to TF32 in turn.
-
-    Numbers that would round to infinity are cut off instead.
-    """
-    kept = np.uint32(0xFFFFE000)
-    bits = xp.ascontiguousarray(values).view(np.uint32)
-    rounded = ((bits + np.uint32(0x1000)) & kept).view(np.float32)
-    high = xp.where(xp.isinf(rounded), (bits & kept).view(np.float32), rounded)
-    rest = xp.ascontiguousarray(values - high).view(np.uint32)
-    return high, ((rest + np.uint32(0x1000)) & kept).view(np.float32)
 
 
 def tile_places(inputs: int, outputs: int, first: bool) -> Array:

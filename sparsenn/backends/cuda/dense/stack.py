@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from sparsenn.backends.cuda.activation import activation_code
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.sparse.stack import activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 

@@ -7,5 +7,5 @@ from sparsenn.backends.registry import register
 
 __all__ = ["Stack", "prepared_bytes", "upload"]
 
-for kernel in (RESIDENT, CHUNKS):  # in the order in which `auto` prefers them
-    register(kernel)
+for _kernel in (RESIDENT, CHUNKS):  # in the order in which `auto` prefers them
+    register(_kernel)

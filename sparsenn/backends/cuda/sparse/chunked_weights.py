@@ -9,6 +9,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
+from sparsenn.backends.cuda.sparse.conversion import running_sum
 from sparsenn.backends.cuda.sparse.tiling import MOST_STAGES, BlockShape, Tiling, room, stage_bytes
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ResourceError
@@ -89,7 +90,7 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
-    starts = _exclusive(xp, sizes)
+    starts = running_sum(xp, sizes)
     records = _fill_records(xp, weights, block, tiling.groups, chunk, slot_of, counts, starts)
     return ChunkedWeights(
         weights.shape,
@@ -117,14 +118,6 @@ def _header_units(block: BlockShape) -> int:
 
 def _on_host(xp: Any, array: Any) -> Array:
     return array if xp is np else cupy().asnumpy(array)  # type: ignore[no-any-return]
-
-
-def _exclusive(xp: Any, counts: Any) -> Any:
-    """Running sum, starting from 0 and ending with the total, int64."""
-    sums = xp.zeros(counts.size + 1, np.int64)
-    if counts.size:
-        sums[1:] = xp.cumsum(counts.ravel())
-    return sums
 
 
 def _deal(degrees: Array, block: BlockShape, groups: int) -> Array:
@@ -178,7 +171,7 @@ def _fill_records(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: 
     inputs = weights.indices.astype(np.int64)
     runs = _columns(xp, weights) * chunks + inputs // chunk  # edges of one output in one chunk are neighbours
     segments = _segment_of_run(xp, slots, chunks, slot_of)
-    first = _exclusive(xp, counts.ravel()[segments])[:-1]
+    first = running_sum(xp, counts.ravel()[segments])[:-1]
     begin = 2 * (starts[:-1, None] + ends - (counts + 1) // 2).ravel()[segments]
     at = 2 * ((begin - first)[runs] + xp.arange(weights.nnz))
     words[at] = (inputs % chunk * block.line).astype(np.int32)

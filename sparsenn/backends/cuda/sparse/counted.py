@@ -14,7 +14,7 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.sparse.conversion import index_type
+from sparsenn.backends.cuda.sparse.conversion import index_type, running_sum
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
@@ -117,12 +117,12 @@ def pack_counted(layer: DeviceLayer) -> CountedLayer:
     size = (length + QUAD - 1) // QUAD
     owner = column[start]
     first_run = xp.searchsorted(owner, xp.arange(slices * WARP + 1))
-    run_counts, quads_before = xp.diff(first_run), _exclusive(xp, size)
+    run_counts, quads_before = xp.diff(first_run), running_sum(xp, size)
     quad_counts = xp.diff(quads_before[first_run])
     begin = quads_before[:-1] - quads_before[first_run[owner]]
 
-    quad_starts = _exclusive(xp, quad_counts.reshape(slices, WARP).max(axis=1))
-    run_starts = _exclusive(xp, run_counts.reshape(slices, WARP).max(axis=1))
+    quad_starts = running_sum(xp, quad_counts.reshape(slices, WARP).max(axis=1))
+    run_starts = running_sum(xp, run_counts.reshape(slices, WARP).max(axis=1))
     runs = xp.zeros((int(run_starts[-1]), WARP, 2), np.int32)
     line = run_starts[owner // WARP] + xp.arange(start.size) - first_run[owner]
     last = begin + size
@@ -144,13 +144,6 @@ def pack_counted(layer: DeviceLayer) -> CountedLayer:
     arrays = (bounds, run_counts.astype(np.int32), runs, quads)
     pointer = None if xp is np else xp.asarray(np.array([array.data.ptr for array in arrays], np.uint64))
     return CountedLayer((inputs, outputs), *arrays, pointer)
-
-
-def _exclusive(xp: Any, counts: Any) -> Any:
-    """Running sum, starting from 0 and ending with the total, int64."""
-    sums = xp.zeros(counts.size + 1, np.int64)
-    sums[1:] = xp.cumsum(counts)
-    return sums
 
 
 # ---- On the device ----------------------------------------------------------------------------------------------

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparsenn.backends.cuda.activation import activation_code
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse import conversion
-from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, Array
-from sparsenn.layers import Conv2d, Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import SparseLinear
 
-__all__ = ["DeviceLayer", "Stack", "activation_code", "prepared_bytes", "upload"]
-
-_CODES: dict[type, int] = {ReLU: 0, Sigmoid: 1, Tanh: 2, Identity: 3}
-"""As `enum Activation` in `kernels/common.cuh`."""
+__all__ = ["DeviceLayer", "Stack", "prepared_bytes", "upload"]
 
 
 @dataclass(eq=False)
@@ -99,21 +96,6 @@ def upload(
     """
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
     return Stack(device, tuple(_upload(*given, to_device) for given in zip(layers, copies, codes, strict=True)))
-
-
-def activation_code(layer: SparseLinear | Linear | Conv2d, number: int) -> tuple[np.int32, np.float32]:
-    """Return a layer's activation and clip as the kernels take them.
-
-    Raises
-    ------
-    UsageError
-        The kernels do not know the activation; the message calls the layer by its number.
-    """
-    activation = layer.activation
-    if type(activation) not in _CODES:
-        raise UsageError(f"layer {number}: the CUDA kernels do not know the activation {activation}")
-    clip = activation.clip if isinstance(activation, ReLU) else None
-    return np.int32(_CODES[type(activation)]), np.float32(np.inf if clip is None else clip)
 
 
 def _upload(

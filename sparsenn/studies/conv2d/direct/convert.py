@@ -29,28 +29,27 @@ ALIGNMENT = 16
 _CONVERT = program("studies/conv2d/direct/kernels/convert.cu", THREADS=(THREADS,))
 
 
-def to_half(array: Array, operation: str = "conv2d") -> Array:
+def to_half(array: Array) -> Array:
     """Return a float32 device array's numbers as float16, rounded to nearest; 65,520 and above become infinite.
 
     Parameters
     ----------
     array : of any shape, contiguous.
-    operation : what the launch is recorded as a part of.
 
     Raises
     ------
     UsageError
         The array is not float32, or not contiguous.
     """
-    return _converted(array, "to_float16", np.float32, np.float16, operation)
+    return _converted(array, "to_float16", np.float32, np.float16)
 
 
-def to_float(array: Array, operation: str = "conv2d") -> Array:
+def to_float(array: Array) -> Array:
     """Return a float16 device array's numbers as float32, which holds them all; otherwise as `to_half`."""
-    return _converted(array, "to_float32", np.float16, np.float32, operation)
+    return _converted(array, "to_float32", np.float16, np.float32)
 
 
-def _converted(array: Array, name: str, given: Any, wanted: Any, operation: str) -> Array:
+def _converted(array: Array, name: str, given: Any, wanted: Any) -> Array:
     if array.dtype != given or not array.flags.c_contiguous:
         raise UsageError(
             f"an array of {array.dtype}, strides {array.strides}, cannot be converted; give "
@@ -61,5 +60,5 @@ def _converted(array: Array, name: str, given: Any, wanted: Any, operation: str)
         array = array.copy()
     converted: Array = cupy().empty(array.shape, wanted)
     blocks = min(-(-array.size // (NUMBERS * THREADS)), MOST_BLOCKS)
-    launch(operation, _CONVERT.kernel(name), (blocks,), (THREADS,), np.int64(array.size), array, converted)
+    launch("conv2d", _CONVERT.kernel(name), (blocks,), (THREADS,), np.int64(array.size), array, converted)
     return converted

@@ -19,7 +19,6 @@ from sparsenn.backends.cuda.conv.specialised import (
     activation_define,
     grid_of,
     new_outputs,
-    parts,
     refuse,
     sizes,
     why_not_plain,
@@ -27,6 +26,7 @@ from sparsenn.backends.cuda.conv.specialised import (
 from sparsenn.backends.cuda.conv.unrolled import tile_of
 from sparsenn.backends.cuda.loader import program, specialised
 from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.traffic import naive
 
@@ -117,7 +117,7 @@ def _shared_tile(geometry: Geometry) -> tuple[int, int]:
 
     def covered(width: int) -> int:
         down, across = geometry.output_height, geometry.output_width
-        return parts(across, width) * parts(down, THREADS // width)
+        return parts_of(across, width) * parts_of(down, THREADS // width)
 
     width = min((16, 32, 8), key=covered)
     return width, THREADS // width
@@ -175,7 +175,8 @@ def _direct(layer: ConvLayer, images: Array, outputs: Array) -> tuple[tuple[int,
     numbers = (given.channels, given.height, given.width, given.filters, given.groups, *given.kernel)
     steps = (*given.stride, *given.padding, *given.dilation, height, width, *(size.bit_length() - 1 for size in tile))
     epilogue = layer.bias, layer.activation, layer.clip
-    grid = grid_of(parts(planes, THREADS // (tile[0] * tile[1])), parts(width, tile[0]) * parts(height, tile[1]))
+    tiles = parts_of(width, tile[0]) * parts_of(height, tile[1])
+    grid = grid_of(parts_of(planes, THREADS // (tile[0] * tile[1])), tiles)
     return grid, (images, *epilogue, outputs, np.int64(planes), *map(np.int32, (*numbers, *steps)))
 
 
@@ -190,7 +191,7 @@ def launch_tiled_shared(layer: ConvLayer, images: Array) -> Array:
     refuse(fits_tiled(layer.geometry))
     outputs = new_outputs(layer, images)
     given, cut = layer.geometry, tiled_defines(layer.geometry)
-    tiles = parts(given.output_width, cut["TILE_WIDTH"]) * parts(given.output_height, cut["TILE_HEIGHT"])
+    tiles = parts_of(given.output_width, cut["TILE_WIDTH"]) * parts_of(given.output_height, cut["TILE_HEIGHT"])
     grid = grid_of(images.shape[0] * given.filters, tiles)
     launch_filters(layer, images, outputs, _TILED_SHARED, cut, grid, THREADS)
     return outputs
@@ -209,16 +210,17 @@ def launch_per_shape(layer: ConvLayer, images: Array) -> Array:
     outputs = new_outputs(layer, images)
     given = layer.geometry
     defines = per_shape_defines(given)
-    bundles = parts(given.filters, defines["EACH"])
+    bundles = parts_of(given.filters, defines["EACH"])
     how: dict[str, Any] = {}
     rest: tuple[Any, ...] = ()
     if given.channels <= FEW_CHANNELS:
-        tiles = parts(given.output_width, defines["TILE_WIDTH"]) * parts(given.output_height, defines["TILE_HEIGHT"])
+        across, down = defines["TILE_WIDTH"], defines["TILE_HEIGHT"]
+        tiles = parts_of(given.output_width, across) * parts_of(given.output_height, down)
         grid = grid_of(images.shape[0] * bundles, tiles)
         how["name"] = "few_channels"
     else:
         pixels = images.shape[0] * given.output_height * given.output_width
-        grid = grid_of(parts(pixels, THREADS), bundles)
+        grid = grid_of(parts_of(pixels, THREADS), bundles)
         how["name"] = "many_channels"
         rest = (np.int64(pixels),)
     launch_filters(layer, images, outputs, _PER_SHAPE, defines, grid, THREADS, *rest, **how)
@@ -233,7 +235,7 @@ def launch_implicit_gemm(layer: ConvLayer, images: Array) -> Array:
     tile = product_tile(given.filters)
     pixels = images.shape[0] * given.output_height * given.output_width
     threads = tile["ROWS"] // tile["ROWS_EACH"] * (tile["COLUMNS"] // tile["COLUMNS_EACH"])
-    grid = (parts(pixels, tile["COLUMNS"]) * parts(given.filters, tile["ROWS"]),)
+    grid = (parts_of(pixels, tile["COLUMNS"]) * parts_of(given.filters, tile["ROWS"]),)
     defines = {**sizes(given), **tile, "ACTIVATION": activation_define(layer)}
     arguments = images, layer.weights, layer.bias, layer.clip, outputs, np.int64(pixels)
     launch("conv2d", _IMPLICIT_GEMM.kernel("conv2d", **defines), grid, (threads,), *arguments)

@@ -20,19 +20,12 @@ from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import (
-    check_half_range,
-    grid_of,
-    new_outputs,
-    parts,
-    refuse,
-    sizes,
-    why_not_plain,
-)
+from sparsenn.backends.cuda.conv.specialised import check_half_range, grid_of, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.conv.unrolled import tile_of
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import specialised
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.convert import to_half
 
@@ -56,7 +49,7 @@ def shape_defines(geometry: Geometry, aligned: bool) -> dict[str, int]:
     ----------
     aligned : the images begin at a multiple of 4 bytes.
     """
-    width, height = tile_of(geometry.output_height, parts(geometry.output_width, 2), THREADS)
+    width, height = tile_of(geometry.output_height, parts_of(geometry.output_width, 2), THREADS)
     paired = aligned and geometry.width % 2 == 0 and geometry.padding[1] % 2 == 0
     tile = {"TILE_PAIRS": width, "TILE_HEIGHT": height, "PLANES": THREADS // (width * height)}
     return {**sizes(geometry), **tile, "PAIRED": int(paired), "CHAIN": CHAIN}
@@ -81,9 +74,10 @@ def launch_half(layer: ConvLayer, images: Array) -> Array:
     pointer: Any = halves.data
     cut = shape_defines(given, pointer.ptr % 4 == 0)
     planes = images.shape[0] * given.filters
-    tiles = parts(parts(given.output_width, 2), cut["TILE_PAIRS"]) * parts(given.output_height, cut["TILE_HEIGHT"])
+    pairs = parts_of(given.output_width, 2)
+    tiles = parts_of(pairs, cut["TILE_PAIRS"]) * parts_of(given.output_height, cut["TILE_HEIGHT"])
     defines = {**cut, "OUTPUT": "float" if images.dtype == np.float32 else "half_bits"}
-    grid = grid_of(parts(planes, cut["PLANES"]), tiles)
+    grid = grid_of(parts_of(planes, cut["PLANES"]), tiles)
     launch_filters(layer, halves, outputs, _PROGRAM, defines, grid, THREADS, np.int64(planes), weights=doubled)
     return outputs
 

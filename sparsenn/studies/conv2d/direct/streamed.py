@@ -23,15 +23,15 @@ from sparsenn.backends.cuda.conv import register_tiled
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import new_outputs, parts
+from sparsenn.backends.cuda.conv.specialised import new_outputs
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.float32 import compute_baseline
 
 __all__ = [
-    "PIECES",
     "STREAMED",
     "STREAMS",
     "bounds",
@@ -79,7 +79,7 @@ def bounds(images: int, pieces: int) -> list[tuple[int, int]]:
     """
     if pieces < 1:
         raise UsageError(f"images cannot be cut into {pieces} pieces; give 1 or more")
-    size = max(1, parts(parts(images, pieces), MULTIPLE)) * MULTIPLE
+    size = max(1, parts_of(parts_of(images, pieces), MULTIPLE)) * MULTIPLE
     return [(first, min(images, first + size)) for first in range(0, images, size)]
 
 
@@ -87,7 +87,7 @@ def pieces_for(geometry: Geometry, images: int) -> int:
     """Return into how many pieces images on the host should be cut."""
     given = geometry.channels * geometry.height * geometry.width
     made = geometry.filters * geometry.output_height * geometry.output_width
-    return max(1, parts(4 * images * max(given, made), PIECE_BYTES))
+    return max(1, parts_of(4 * images * max(given, made), PIECE_BYTES))
 
 
 def launch_streamed(layer: ConvLayer, images: Array) -> Array:
@@ -123,11 +123,11 @@ def launch_streamed(layer: ConvLayer, images: Array) -> Array:
 # ---- Pinned memory ------------------------------------------------------------------------------------------------
 
 
-def pinned(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """Return a host array in pinned memory, which copies to and from the device go on beside computation from."""
+def pinned(shape: tuple[int, ...]) -> Array:
+    """Return a host array of float32 in pinned memory: copies from and to it go on beside computation."""
     count = prod(shape)
-    memory = cupy().cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
-    return np.frombuffer(memory, dtype, count).reshape(shape)
+    memory = cupy().cuda.alloc_pinned_memory(max(1, 4 * count))
+    return np.frombuffer(memory, np.float32, count).reshape(shape)
 
 
 def is_pinned(array: Array) -> bool:
@@ -298,7 +298,7 @@ def _empty(slot: _Slot, outputs: Array, copiers: Executor) -> None:
 
 def _copy(source: Array, to: Array, copiers: Executor) -> None:
     """Copy images by several threads."""
-    step = max(1, parts(len(source), COPIERS))
+    step = max(1, parts_of(len(source), COPIERS))
     ranges = (slice(first, first + step) for first in range(0, len(source), step))
     done, _ = wait([copiers.submit(np.copyto, to[part], source[part]) for part in ranges])
     for task in done:

@@ -19,8 +19,9 @@ from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, parts, refuse, sizes, why_not_plain
+from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.loader import specialised
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = [
@@ -110,13 +111,13 @@ def _instructions(geometry: Geometry, parameters: Mapping[str, int]) -> float:
     """
     tile, pixels, filters = (parameters[name] for name in PARAMETERS)
     down = MOST_THREADS // tile
-    warps = parts(tile * down, 32) * 32
+    warps = parts_of(tile * down, 32) * 32
     height, width = geometry.kernel
-    blocks = parts(geometry.output_width, tile) * parts(parts(geometry.output_height, pixels), down)
+    blocks = parts_of(geometry.output_width, tile) * parts_of(parts_of(geometry.output_height, pixels), down)
     column = height * pixels * filters + height * filters + 1.5 * (pixels + height - 1)
     thread = geometry.channels * width * column + 3 * pixels * filters + 40
     crowded = 1 + max(0, pixels * filters - 64) / 128
-    return blocks * warps * parts(geometry.filters, filters) * thread * crowded
+    return blocks * warps * parts_of(geometry.filters, filters) * thread * crowded
 
 
 # ---- Launching ----------------------------------------------------------------------------------------------------
@@ -171,9 +172,9 @@ def _run(parameters: Mapping[str, int], layer: ConvLayer, images: Array) -> Arra
     outputs = new_outputs(layer, images)
     given = layer.geometry
     cut = shape_defines(given, parameters)
-    down = parts(parts(given.output_height, cut["PIXELS"]), cut["THREADS"] // cut["TILE"])
-    tiles = parts(given.output_width, cut["TILE"]) * down
-    grid = grid_of(images.shape[0] * parts(given.filters, cut["EACH"]), tiles)
+    down = parts_of(parts_of(given.output_height, cut["PIXELS"]), cut["THREADS"] // cut["TILE"])
+    tiles = parts_of(given.output_width, cut["TILE"]) * down
+    grid = grid_of(images.shape[0] * parts_of(given.filters, cut["EACH"]), tiles)
     launch_filters(layer, images, outputs, _PROGRAM, cut, grid, cut["THREADS"])
     return outputs
 

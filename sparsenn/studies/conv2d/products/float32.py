@@ -24,8 +24,9 @@ from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import Program, specialised
 from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
-from sparsenn.studies.gemm.tiling import DEEP, cut_for
+from sparsenn.studies.gemm.tiling import DEEP, MODEL, cut_for
 from sparsenn.studies.traffic import block_tiled, coalesced, naive, shared_tiled, tiled
 
 __all__ = [
@@ -55,9 +56,6 @@ SIDE, EACH, TERMS = 16, 4, 16
 
 COLUMN_BYTES = 256 << 20
 """Of the library's matrix of windows at a time, if an image's takes no more than that."""
-
-LARGE_SIDE = 128
-"""Filters, and pixels, of a block of `vectorized` as long as there are enough of them."""
 
 _ACROSS: Mapping[str, int | str] = {"THREADS": THREADS}
 _TILED: Mapping[str, int | str] = {"SIDE": SIDE, "EACH": EACH}
@@ -126,7 +124,7 @@ def launch_vectorized(layer: ConvLayer, images: Array) -> Array:
     pixels = images.shape[0] * geometry.output_height * geometry.output_width
     cut = cut_for(geometry.filters, pixels, geometry.depth, machine_of(layer.device).multiprocessors)
     defines = {**_numbers(layer), **cut.tiling.defines()}
-    padded = _up(geometry.filters, cut.tiling.rows)
+    padded = parts_of(geometry.filters, cut.tiling.rows) * cut.tiling.rows
     weights = kept(layer, ("terms", padded), lambda: term_matrix(layer.weights, padded))
     sums = outputs if cut.parts == 1 else cp.empty((cut.parts, *outputs.shape), np.float32)
     grid = cut.tiling.tiles(geometry.filters, pixels), cut.parts
@@ -183,13 +181,9 @@ def term_matrix(weights: Array, filters: int) -> Array:
         terms = by_eight.transpose(1, 3, 2, 0).reshape(depth, count)
     else:
         terms = weights.reshape(count, depth).T
-    matrix: Array = cupy().zeros((_up(depth, DEEP), filters), np.float32)
+    matrix: Array = cupy().zeros((parts_of(depth, DEEP) * DEEP, filters), np.float32)
     matrix[:depth, :count] = terms
     return matrix
-
-
-def _up(number: int, size: int) -> int:
-    return -(-number // size) * size
 
 
 def _numbers(layer: ConvLayer) -> dict[str, int | str]:
@@ -236,7 +230,7 @@ VECTORIZED = _described(
     "vectorized",
     launch_vectorized,
     "four numbers a read, 8 x 8 outputs a thread, tiles copied ahead",
-    traffic=tiled(shared_tiled, LARGE_SIDE, thread_tile=(8, 8)),
+    traffic=MODEL,
 )
 
 LIBRARY = _described("library", launch_library, "windows written out as columns, and cuBLAS's product")

@@ -25,10 +25,11 @@ from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
 from sparsenn.backends.cuda.conv.implicit import SOURCES, fits, kernel_defines, run_implicit
 from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
 from sparsenn.backends.cuda.conv.shared_memory import smallest
-from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Tile, parts_of
+from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Tile
 from sparsenn.backends.machine import A100, H200, MACHINES
+from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Identity, ReLU, Tanh
 
 KINDS = (FLOAT32, TF32, HALF)

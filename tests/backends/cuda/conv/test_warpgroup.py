@@ -46,10 +46,11 @@ from sparsenn.backends.cuda.conv.warpgroup_plan import (
     plan,
     row_of,
 )
-from sparsenn.backends.cuda.dense.image import split_tf32
 from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, parts_of
+from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
 from sparsenn.backends.machine import A100, H200, RTX_4090
+from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Identity, ReLU, Tanh
 
 KINDS = (FLOAT32, TF32, HALF)
@@ -152,9 +153,7 @@ def test_halves_as_they_come(case, rng):
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    rest_slow(
-        [(kind, SHAPES[kind][-1]) for kind in KINDS] + [(HALF, shape) for shape in SHAPES[HALF][:-1]], 3
-    ),
+    rest_slow([(kind, SHAPES[kind][-1]) for kind in KINDS] + [(HALF, shape) for shape in SHAPES[HALF][:-1]], 3),
 )
 def test_every_shape_of_tile(kind, shape, rng):
     tile = Tile(*shape, 4 if kind is HALF else 3, 3, 1)

@@ -1,0 +1,34 @@
+"""Numbers of other precisions than float32: where half precision ends, and float32 as a sum of two numbers of TF32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.formats import Array
+
+__all__ = ["HALF_MAX", "SPLIT_PRODUCTS", "split_tf32"]
+
+HALF_MAX = 65_504.0
+"""The largest number of half precision."""
+
+SPLIT_PRODUCTS = 3
+"""Products in TF32 for each of float32, of numbers that are split: all of their parts but the two small ones."""
+
+
+def split_tf32(xp: Any, values: Array) -> tuple[Array, Array]:
+    """Split float32 numbers into a number of TF32 and what is left of them, which is rounded to TF32 in turn.
+
+    Numbers that would round to infinity are cut off instead.
+
+    Parameters
+    ----------
+    xp : NumPy or CuPy, whichever the values are of.
+    """
+    kept = np.uint32(0xFFFFE000)
+    bits = xp.ascontiguousarray(values).view(np.uint32)
+    rounded = ((bits + np.uint32(0x1000)) & kept).view(np.float32)
+    high = xp.where(xp.isinf(rounded), (bits & kept).view(np.float32), rounded)
+    rest = xp.ascontiguousarray(values - high).view(np.uint32)
+    return high, ((rest + np.uint32(0x1000)) & kept).view(np.float32)
