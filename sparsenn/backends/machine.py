@@ -6,11 +6,12 @@ not here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparsenn.errors import unknown_name
 
-__all__ = ["A100", "H200", "MACHINES", "RTX_4090", "WARP", "Machine", "machine_named"]
+__all__ = ["A100", "H200", "MACHINES", "REGISTERS", "RTX_4090", "WARP", "Machine", "machine_named"]
 
 WARP = 32
 """Threads of a GPU that execute together."""
@@ -24,6 +25,12 @@ PER_CLOCK = {
 }
 """Multiply-adds of a multiprocessor in a clock, sums in float32, by the compute capability from which on it is so; from
 NVIDIA's descriptions of the architectures."""
+
+WARPS_AT_ONCE = {80: 64, 86: 48, 90: 64, 120: 48}
+"""Warps that a multiprocessor has at a time at most, likewise (CUDA C++ Programming Guide, compute capabilities)."""
+
+REGISTERS = 65_536
+"""Of a multiprocessor, whichever the architecture."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,19 @@ class Machine:
     clock: float = 0.0
     copy_bandwidth: float = 0.0
 
+    @property
+    def warps(self) -> int:
+        """Warps that a multiprocessor has at a time at most."""
+        return WARPS_AT_ONCE[self._listed(WARPS_AT_ONCE)]
+
     def multiply_adds(self, precision: str) -> float:
         """Return the most multiply-adds a second in a precision, `float32`, `tf32` or `fp16`."""
-        known = max((least for least in PER_CLOCK if least <= self.capability), default=min(PER_CLOCK))
-        return PER_CLOCK[known][precision] * self.multiprocessors * self.clock
+        return PER_CLOCK[self._listed(PER_CLOCK)][precision] * self.multiprocessors * self.clock
+
+    def _listed(self, capabilities: Iterable[int]) -> int:
+        """Return the last of ascending compute capabilities that the machine's reaches, or else the first."""
+        first, *others = capabilities
+        return max((least for least in others if least <= self.capability), default=first)
 
     def share(self, precision: str) -> float:
         """Return the multiply-adds of a multiprocessor in a clock, in parts of what an H200's does."""

@@ -23,6 +23,11 @@ def test_an_architecture_that_is_not_listed_is_as_the_one_before(capability, as_
         assert of[capability].multiply_adds(precision) == of[as_that_of].multiply_adds(precision)
 
 
+@pytest.mark.parametrize(("capability", "warps"), [(80, 64), (86, 48), (89, 48), (90, 64), (100, 64), (120, 48)])
+def test_warps_are_those_of_the_architecture(capability, warps):
+    assert replace(H200, capability=capability).warps == warps
+
+
 def test_shares_are_in_parts_of_the_machine_that_estimates_were_fitted_to():
     for precision in ("float32", "tf32", "fp16"):
         assert H200.share(precision) == pytest.approx(1)

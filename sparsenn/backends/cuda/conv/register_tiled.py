@@ -26,7 +26,7 @@ from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.machine import REGISTERS, WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -65,8 +65,8 @@ MOST_UNROLLED = 1600
 MANY = 1 << 14
 """Images from which on their number makes no difference to the choice of a tiling."""
 
-REGISTERS, MOST_REGISTERS, WARPS = 65_536, 255, 64
-"""Of a multiprocessor, of a thread; and warps of a multiprocessor."""
+MOST_REGISTERS = 255
+"""Of a thread."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
     if needed > machine.block_bytes:
         return None
     by_shared = machine.multiprocessor_bytes // (needed + 1024)
-    blocks = min(by_shared, REGISTERS // (registers * shape.threads), WARPS * WARP // shape.threads, 16)
+    blocks = min(by_shared, REGISTERS // (registers * shape.threads), machine.warps * WARP // shape.threads, 16)
     return replace(tiling, blocks=max(1, blocks))
 
 

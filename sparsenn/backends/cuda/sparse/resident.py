@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.sparse.estimates import resident_seconds
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork, bytes_of, pack_network
 from sparsenn.backends.cuda.sparse.rows import as_dense
 from sparsenn.backends.cuda.sparse.stack import Stack
-from sparsenn.backends.machine import Machine
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
@@ -193,6 +193,7 @@ class ResidentRun:
         self._droppable_from = droppable_from
         machine = current_machine()
         self._room, self._multiprocessors = machine.block_bytes, machine.multiprocessors
+        self._threads = WARP * machine.warps
         self._few = FEW_ROWS * machine.multiprocessors
         bits_fit = tile_shape(network.widths[1:], network.widths[0], self._room) is not None
         counts = isinstance(inputs, CSR) and (network.widths[1] >= COUNTED_WIDTH or not bits_fit)
@@ -322,7 +323,7 @@ class ResidentRun:
         log_rows, half, both = shape
         threads, memory = _threads(half), 4 * both
         kernel = _TILES.kernel(name, THREADS=threads, INDEX=index)
-        resident = max(1, min(2048 // threads, self._room // (memory + KERNEL_BYTES)))
+        resident = max(1, min(self._threads // threads, self._room // (memory + KERNEL_BYTES)))
         blocks = max(1, min(self.rows, self._multiprocessors * resident))
         kernel((blocks,), (threads,), (*first, np.int32(log_rows), np.int32(half), *rest), shared_mem=memory)
 
