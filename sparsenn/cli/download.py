@@ -23,7 +23,8 @@ def download(
         typer.Option(metavar="L", help="Depth whose categories are wanted, repeatable; all three unless given."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address that the files lie under, if not the official one.")
+        str | None,
+        typer.Option("--url", metavar="URL", help="Address that the files lie under, if not the official one."),
     ] = None,
     progress: ProgressFlag = None,
 ) -> None:

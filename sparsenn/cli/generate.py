@@ -47,7 +47,7 @@ def generate(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="SEED", min=0, help="Seed of network and digits.", rich_help_panel=_NETWORK)
+        int, typer.Option("--seed", metavar="SEED", min=0, help="Seed of network and digits.", rich_help_panel=_NETWORK)
     ] = 0,
     inputs: Annotated[
         str,

@@ -21,10 +21,7 @@ __all__ = ["ladder"]
 def ladder(
     context: typer.Context,
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="An operation with a ladder, such as spmspm.")],
-    dataset: Annotated[
-        str,
-        typer.Option(metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name."),
-    ] = "radixnet-1024x120",
+    dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     limit_inputs: options.LimitInputs = 1200,

@@ -19,6 +19,7 @@ __all__ = [
     "Inputs",
     "Json",
     "Kernel",
+    "LadderDataset",
     "Layers",
     "LimitInputs",
     "MemoryLimit",
@@ -83,6 +84,9 @@ LimitInputs = Annotated[
 Inputs = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Data to run a model on, of the kinds that train takes.", rich_help_panel="Data"),
+]
+LadderDataset = Annotated[
+    str, typer.Option("--dataset", metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name.")
 ]
 Rows = Annotated[
     int | None,

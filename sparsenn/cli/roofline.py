@@ -33,10 +33,7 @@ def roofline(
             metavar="OPERATION", help="An operation with a ladder, such as conv2d; all of them if left out."
         ),
     ] = None,
-    dataset: Annotated[
-        str,
-        typer.Option(metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name."),
-    ] = "radixnet-1024x120",
+    dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = 4,
     limit_inputs: options.LimitInputs = 1200,

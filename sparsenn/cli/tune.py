@@ -35,10 +35,7 @@ def tune(
         list[str] | None,
         typer.Option(metavar="NAME=N,N,...", help="Try these values of a number only; may be given several times."),
     ] = None,
-    dataset: Annotated[
-        str,
-        typer.Option(metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name."),
-    ] = "radixnet-1024x120",
+    dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = 1,
     limit_inputs: options.LimitInputs = None,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import get_type_hints
 
 import pytest
 from children import processor_time
+from typer.models import OptionInfo
 from typer.testing import Result
 
 import sparsenn
+from sparsenn.cli.app import app
 
 Run = Callable[..., Result]
 
@@ -37,6 +40,16 @@ def test_examples_are_whole_lines_on_a_narrow_terminal(run: Run, verb: str, monk
     monkeypatch.setenv("COLUMNS", "80")
     examples = run(verb, "--help").stdout.partition("Examples:")[2].partition("╭")[0]
     assert all(line.startswith("   sparsenn ") for line in examples.splitlines() if line.strip())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_option_called_as_its_value_names_itself(verb: str) -> None:
+    """Typer before 0.28 takes the value's name for the option's where they differ in case only."""
+    (command,) = (found for found in app.registered_commands if (found.name or found.callback.__name__) == verb)
+    for name, hint in get_type_hints(command.callback, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, OptionInfo) and (option.metavar or "").lower() == name:
+                assert f"--{name}" in (option.default, *(option.param_decls or ()))  # the first is kept as default
 
 
 def test_version(run: Run) -> None:
