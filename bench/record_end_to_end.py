@@ -122,7 +122,8 @@ def row(kernels: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "runs": len(runs),
         "wall_seconds": walls,
         "kernel": problem["plan"]["kernel"],
-        "segments": problem["plan"]["segments"],
+        "steps": problem["plan"]["steps"],
+        "streams": problem["plan"]["streams"],
         "verified": problem["verified"],
         "device": problem["device"],
     }

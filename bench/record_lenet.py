@@ -27,9 +27,8 @@ from image_timing import Gpu, Host, Peer, torch
 from results_file import Column, results_path, write_results
 
 from sparsenn.backends import backend_for
-from sparsenn.engine import Predictor, execute, plan
+from sparsenn.engine import Session
 from sparsenn.errors import SparseNNError, UsageError
-from sparsenn.formats import from_dense
 from sparsenn.io import Model, read_model
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.network import Network
@@ -41,7 +40,7 @@ LIBRARY = "cublas"
 """The kernel of dense layers that CuPy cannot capture in a graph."""
 
 PRECISIONS = ("float32", "tf32", "fp16")
-ONE_BY_ONE, GRAPH, ENGINE = "launch by launch", "one CUDA graph", "engine, layer by layer"
+ONE_BY_ONE, GRAPH = "launch by launch", "one CUDA graph"
 COLUMNS = (
     Column("images", "images", "{:,}"),
     Column("precision", "precision"),
@@ -76,12 +75,13 @@ class Step:
     captures: bool = True
 
 
-def steps_of(network: Network, name: str, precision: str) -> list[Step]:
+def steps_of(network: Network, name: str, precision: str, images: int) -> list[Step]:
     """Return a network as steps: layers of images one by one, consecutive dense ones together.
 
     Parameters
     ----------
-    name : the device's, as `sparsenn.plan` takes it.
+    name : the device's, as `sparsenn.Session` takes it.
+    images : how many there are at a time.
     """
     found = []
     for first, last in network.runs():
@@ -92,8 +92,9 @@ def steps_of(network: Network, name: str, precision: str) -> list[Step]:
             image = None if network[start].family is not ImageLayer else shape if len(shape) == 3 else (1, 1, *shape)
             part = Network(network.layers[start:end], image)
             multiplies = part.edges > 0  # pools, and what else has no weights, have no precision
-            predict = Predictor(part, device=name, precision=precision if multiplies else "float32")
-            found.append(Step(start, end, predict.kernel.name, predict, predict.kernel.name != LIBRARY))
+            session = Session(part, device=name, precision=precision if multiplies else "float32")
+            kernel = session.plan(np.broadcast_to(np.float32(0), (images, part.inputs))).kernel.name
+            found.append(Step(start, end, kernel, session, kernel != LIBRARY))
             start = end
     return found
 
@@ -162,35 +163,27 @@ def result_row(case: Case, method: str, problem: Problem, outputs: np.ndarray, s
 def ours(case: Case, problem: Problem, device: Host | Gpu, name: str, runs: int) -> Iterator[Row]:
     """Yield what we take, launch by launch, and in a graph where all of it can be captured."""
     network = case.model.network
-    if case.name == "pruned":
-        yield by_engine(case, problem, name, runs)
-        return
-    steps = steps_of(network, name, case.precision)
     features = device.place_rows(problem.rows[: case.images], case.precision)
-    forward = Predictor(network, device=name, precision=case.precision)
-    layers = layer_times(network, steps, features, device, runs)
+    forward = Session(network, device=name, precision=case.precision)
     outputs = device.fetch(forward(features))
     seconds = {ONE_BY_ONE: device.seconds(lambda: forward(features), runs)}
-    capturable = all(step.captures for step in steps)
-    captured = device.captured_seconds(lambda: forward(features), runs) if capturable else None
-    if captured is not None:
-        seconds[GRAPH] = captured
+    if case.name == "pruned":
+        layers = counted_times(network, forward, features, runs)
+    else:
+        steps = steps_of(network, name, case.precision, case.images)
+        layers = layer_times(network, steps, features, device, runs)
+        capturable = all(step.captures for step in steps)
+        captured = device.captured_seconds(lambda: forward(features), runs) if capturable else None
+        if captured is not None:
+            seconds[GRAPH] = captured
     for way, found in seconds.items():
         method = f"sparsenn, {way}" if device.graphs else "sparsenn"
         yield result_row(case, method, problem, outputs, found) | layers
 
 
-def by_engine(case: Case, problem: Problem, name: str, runs: int) -> Row:
-    """Run a network that has sparse layers as `infer` does, and take its compute time.
-
-    The engine waits after each launch to see how many rows are left.
-    """
-    network = case.model.network
-    inputs = from_dense(problem.rows[: case.images])
-    made = plan(network, inputs, device=name, precision=case.precision)
-    results = [execute(made, inputs) for _ in range(1 + runs)][1:]
-    outputs = results[0].outputs.to_scipy().toarray()
-    row = result_row(case, f"sparsenn, {ENGINE}", problem, outputs, [result.seconds.compute for result in results])
+def counted_times(network: Network, forward: Session, features: Any, runs: int) -> Row:
+    """Return the times of layers as the session tells them, which waits after each step to do so."""
+    results = [forward.run(features) for _ in range(1 + runs)][1:]
     times = [
         {
             "layers": [found[0].layer, found[0].layer],
@@ -200,7 +193,7 @@ def by_engine(case: Case, problem: Problem, name: str, runs: int) -> Row:
         }
         for found in zip(*(result.statistics for result in results), strict=True)
     ]
-    return row | with_convolutions(network, times)
+    return with_convolutions(network, times)
 
 
 def layer_times(network: Network, steps: Sequence[Step], features: Any, device: Host | Gpu, runs: int) -> Row:
@@ -312,9 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     notes = [
         "All layers, from images on the device to the probabilities there; medians and interquartile ranges. Times of "
         "single convolutions, bias and ReLU included, are of calls by themselves, captured in a graph where that is "
-        "possible. The pruned network goes layer by layer through the engine, which waits for the host after each; its "
-        "times are wall time, and its sparse layers run in float32 whatever the precision. PyTorch: channels first, "
-        "cuDNN's fastest algorithm.",
+        "possible; those of the pruned network are wall time, of runs that wait for the device after each step. Sparse "
+        "layers may be multiplied as dense ones, and in float32 otherwise. PyTorch: channels first, cuDNN's fastest "
+        "algorithm.",
     ]
     try:
         rows = measure(options, notes)

@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ import numpy as np
 from packed_images import unpack_images
 from results_file import results_path, write_results
 
+from sparsenn.backends.contract import SparseProblem
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.sparse.packed import pack_network
-from sparsenn.backends.cuda.sparse.resident import ResidentRun, why_not
+from sparsenn.backends.cuda.sparse import resident
+from sparsenn.backends.cuda.sparse.resident import ResidentChain, why_not
+from sparsenn.backends.cuda.sparse.rows import active_rows
 from sparsenn.datasets import radixnet
 from sparsenn.engine import infer, merge_equal_outputs
 from sparsenn.engine.merging import Merged, unmerged
@@ -110,13 +113,13 @@ def measure(network: Network, inputs: CSR) -> dict[str, Any]:
     merged = merge_equal_outputs(network)
     merge_seconds = time.perf_counter() - start
     start = time.perf_counter()
-    run, packed_bytes = prepare(merged, inputs)
+    ready = prepare(merged, inputs)
     prepare_seconds = time.perf_counter() - start
-    times = timed(run, expected)
-    counts = run.counts()
+    times = timed(ready, expected)
+    counts, packed_bytes = ready.chain.counts(), ready.chain.network.nbytes
     quartiles = statistics.quantiles(times, n=4)
     median = statistics.median(times)
-    del run
+    del ready
     row = {
         "problem": f"{neurons} × {len(network)}",
         "categories": int(expected.size),
@@ -145,35 +148,41 @@ def switched_off(network: Network, merged: Merged, inputs: CSR, expected: Any) -
         if why_not(current_machine(), form.network, inputs) is None and (
             form is merged or len(network) <= MOST_PLAIN_LAYERS
         ):
-            run, _ = prepare(form, inputs, droppable, deduplicate)
-            value = statistics.median(timed(run, expected, 3))
-            del run
+            ready = prepare(form, inputs, droppable, deduplicate)
+            value = statistics.median(timed(ready, expected, 3))
+            del ready
         cupy.get_default_memory_pool().free_all_blocks()
         yield name, value
 
 
-def prepare(merged: Merged, inputs: CSR, droppable: int = 0, deduplicate: bool = True) -> tuple[ResidentRun, int]:
+@dataclass(frozen=True)
+class Ready:
+    """Layers that are ready to run, and the inputs, on the device."""
+
+    chain: ResidentChain
+    inputs: CSR
+
+
+def prepare(merged: Merged, inputs: CSR, droppable: int = 0, deduplicate: bool = True) -> Ready:
     backend = CUDABackend()
-    layers = backend.prepare(merged.network.layers, merged.copies).layers
-    packed = pack_network(layers)
+    stack = backend.prepare(merged.network.layers, merged.copies)
     placed = backend.place(inputs)
     assert isinstance(placed, CSR)
-    run = ResidentRun(packed, placed, np.ones(placed.shape[0], np.int64), droppable, deduplicate)
+    chain = resident.prepare(stack, SparseProblem(placed.shape[0], "iso", droppable, deduplicate))
     cupy.cuda.Device().synchronize()
-    return run, packed.nbytes
+    return Ready(chain, placed)
 
 
-def timed(run: ResidentRun, expected: Any, runs: int = RUNS) -> list[float]:
+def timed(ready: Ready, expected: Any, runs: int = RUNS) -> list[float]:
     """Milliseconds of each run, after two to warm up; the answer of every one is checked."""
     times = []
     for _ in range(runs + 2):
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record(run.stream)
-        run.launch()
-        stop.record(run.stream)
-        owner = run.owners()
-        alive = (run.features() != 0).any(axis=1).get()
-        if not np.array_equal(np.flatnonzero(np.append(alive, False)[owner]), expected):
+        start.record()
+        left = ready.chain.run(ready.inputs, True)
+        active = active_rows(left, ready.inputs.shape[0])
+        stop.record()
+        if not np.array_equal(np.flatnonzero(active.get()), expected):
             sys.exit("a run gave other categories")
         times.append(cupy.cuda.get_elapsed_time(start, stop))
     return times[2:]

@@ -5,7 +5,8 @@
     import sparsenn
 
     dataset = sparsenn.load("radixnet-1024x120")
-    result = sparsenn.infer(dataset.network, dataset.inputs)
+    session = sparsenn.Session(dataset.network)
+    result = session.run(dataset.inputs)
     print(result.plan, result.categories + 1, result.edges_per_second)
 
 The names below are the public ones; each is imported when it is first used, so that importing the package is quick.
@@ -22,7 +23,7 @@ from sparsenn.plugins import add_plugin
 if TYPE_CHECKING:
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
-    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, execute, infer, plan
+    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR
     from sparsenn.io import Dataset, Model, read_model, write_dataset, write_model
@@ -63,6 +64,7 @@ __all__ = [
     "Predictor",
     "ReLU",
     "Result",
+    "Session",
     "Sigmoid",
     "Softmax",
     "SparseLinear",
@@ -86,7 +88,7 @@ __all__ = [
 _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
     "sparsenn.datasets": ("load", "radixnet"),
-    "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "execute", "infer", "plan"),
+    "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "Session", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
     "sparsenn.io": ("Dataset", "Model", "read_model", "write_dataset", "write_model"),

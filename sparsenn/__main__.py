@@ -1,8 +1,6 @@
 """`python -m sparsenn`: the same program as the command `sparsenn`."""
 
-import sys
-
-from sparsenn.cli import main
+from sparsenn.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -6,6 +6,7 @@
     ├── InputError                what was given is wrong
     │   ├── FileFormatError       a file that does not hold what its format promises (path, line)
     │   ├── MatrixError           a sparse matrix that breaks its format's invariants
+    │   │   └── UnsortedError     positions of a row or column that do not rise, or that are given twice
     │   └── ShapeError            shapes that do not fit together (layer)
     ├── UsageError                an option, kernel, dataset or device that does not exist or cannot be combined
     ├── DeviceError               the device asked for is not there or cannot do it
@@ -32,6 +33,7 @@ __all__ = [
     "ResourceError",
     "ShapeError",
     "SparseNNError",
+    "UnsortedError",
     "UsageError",
     "unknown_name",
 ]
@@ -68,6 +70,10 @@ class FileFormatError(InputError):
 
 class MatrixError(InputError):
     """A sparse matrix breaks an invariant of its format."""
+
+
+class UnsortedError(MatrixError):
+    """Positions of a row or column do not rise, or one is given twice: sorting, and adding up, would mend it."""
 
 
 class ShapeError(InputError):

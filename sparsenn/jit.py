@@ -3,11 +3,19 @@
 Compiled code is cached beside the source (or in the user's cache folder where that is read-only) and releases
 the GIL. Of the fast-math liberties only *contract* is taken: a multiply and an add may become one fused
 multiply-add, which rounds once instead of twice. Nothing is reordered and NaN keeps its meaning.
+
+Numba's own threads, which only `threaded` functions use, neither survive a fork nor, with every library that it may
+take them from, calls from two threads at a time: either ends the process. So one call waits for another, and children
+that were forked after such a call compute in their one thread.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 import numba
@@ -26,9 +34,43 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function)
 
 
+class _NumbaThreads:
+    """Whether numba's threads can be used, and by whom."""
+
+    def __init__(self) -> None:
+        self.started = self.lost = False
+        self.lock = threading.Lock()
+
+    def forget(self) -> None:
+        """Take note, in a forked child, that the parent's threads are not here."""
+        self.lost = self.lost or self.started
+        self.lock = threading.Lock()
+
+
+_numba_threads = _NumbaThreads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_numba_threads.forget)
+
+
 def threaded(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `compiled` does, with `numba.prange` spread over all threads."""
-    return _compile(function, parallel=True)
+    """Compile as `compiled` does, with `numba.prange` spread over all threads; one call at a time.
+
+    In a process that was forked after such a call the function runs in one thread.
+    """
+    alone = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_alone")
+    alone.__module__, alone.__qualname__ = function.__module__, f"{function.__qualname__}_alone"
+    parallel: Callable[P, R] = _compile(function, parallel=True)
+    serial: Callable[P, R] = _compile(alone)  # under a name of its own: numba's cache goes by names
+
+    @wraps(function)
+    def run(*arguments: P.args, **named: P.kwargs) -> R:
+        if _numba_threads.lost:
+            return serial(*arguments, **named)
+        with _numba_threads.lock:
+            _numba_threads.started = True
+            return parallel(*arguments, **named)
+
+    return run
 
 
 def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias, TypeVar
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import size
+from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.layers.images import integers
 
@@ -28,7 +31,7 @@ Image: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(Rebuilt):
     """Layers applied one after the other, each one's outputs the next one's inputs.
 
     What goes through a network is always a matrix with one row an input. A row is a vector of features, or an image:
@@ -90,7 +93,7 @@ class Network:
     def __getitem__(self, index: int) -> Layer:
         return self.layers[index]
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of one input before each layer, and after the last."""
         return tuple(map(prod, self.shapes))
@@ -105,7 +108,7 @@ class Network:
         """Numbers of one output of the network."""
         return self.sizes[-1]
 
-    @property
+    @cached_property
     def edges(self) -> int:
         """Stored weights of all layers."""
         return sum(layer.edges for layer in self.layers)
@@ -120,7 +123,7 @@ class Network:
         """The largest of `sizes`."""
         return max(self.sizes)
 
-    @property
+    @cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds of one input through all layers, none left out."""
         return sum(layer.multiply_adds((1, *shape)) for layer, shape in zip(self.layers, self.shapes, strict=False))
@@ -179,9 +182,10 @@ class Network:
         Raises
         ------
         UsageError
-            The network has fewer layers, or `layers` is not positive.
+            The network has fewer layers, or `layers` is not an integer of at least 1.
         """
-        if not 1 <= layers <= len(self):
+        layers = size(layers, "layers")
+        if layers > len(self):
             raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
         return Network(self.layers[:layers], self.image)
 
@@ -209,8 +213,9 @@ class Network:
         InputError
             A bias is not finite, or the activation is none.
         """
-        if hasattr(weights, "tocsc"):
-            raise MatrixError("the weights are one matrix; from_scipy takes a list of them, one a layer")
+        if hasattr(weights, "tocsc") or not isinstance(weights, Iterable):
+            found = "one matrix" if hasattr(weights, "tocsc") else f"a {type(weights).__name__}"
+            raise MatrixError(f"the weights are {found}; from_scipy takes a list of matrices, one a layer")
         layers: list[Layer] = []
         for number, matrix in enumerate(weights, start=1):
             try:

@@ -1,4 +1,7 @@
-"""The worker threads: compiled kernels release the GIL, so plain threads use all cores."""
+"""The worker threads: compiled kernels release the GIL, so plain threads use all cores.
+
+All threads of a process share them. A forked child has none of its parent's threads, and starts its own.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,16 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="sparsenn", initializer=_enlist)
 
 
+def _forget() -> None:
+    """Let go of the parent's threads, in a child where they are not; whoever forked computes here."""
+    _pool.cache_clear()
+    _here.worker = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
     """Apply `function` to each item, on all threads where there is more than one item; results keep their order.
 
@@ -53,5 +66,6 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
 
 
 def chunks(total: int, size: int) -> list[tuple[int, int]]:
-    """Cut 0..total into consecutive (start, stop) ranges of at most `size`."""
+    """Cut 0..total into consecutive (start, stop) ranges of at most `size`, as plain integers."""
+    total, size = int(total), int(size)
     return [(start, min(start + size, total)) for start in range(0, total, size)]

@@ -277,6 +277,12 @@ Number __ldg(const Number* from) {
     emulated::readable(from, sizeof(Number));
     return *from;
 }
+
+template <class Number>
+Number __ldcs(const Number* from) {
+    emulated::readable(from, sizeof(Number));
+    return *from;
+}
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 unsigned __ballot_sync(unsigned, bool);
@@ -285,7 +291,9 @@ template <class Number>
 Number __shfl_sync(unsigned, Number, int);
 template <class Number>
 Number __shfl_up_sync(unsigned, Number, int);
-uint64_t atomicAdd(unsigned long long*, unsigned long long);
+inline unsigned long long atomicAdd(unsigned long long* counter, unsigned long long value) {
+    return (*counter += value) - value;
+}
 
 inline void __syncwarp() {
     bool none, found;

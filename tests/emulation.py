@@ -29,7 +29,16 @@ MOST_SECONDS = 120
 
 STAND_INS = {
     f"ptx/{name}.cuh": f"emulation_{name}.h"
-    for name in ("barriers", "copies", "matrix_products", "memory", "numbers", "opaque", "warpgroup_products")
+    for name in (
+        "barriers",
+        "clusters",
+        "copies",
+        "matrix_products",
+        "memory",
+        "numbers",
+        "opaque",
+        "warpgroup_products",
+    )
 }
 """What is included in the place of a header's own lines."""
 

@@ -11,11 +11,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from sessions import altered
+
 from sparsenn.backends import Kernel, StepOutput
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import memory
-from sparsenn.engine import Plan
+from sparsenn.engine import Session
 from sparsenn.formats import CSR
+from sparsenn.network import Network
 
 __all__ = ["StandIn", "StandInBackend", "Way", "limited", "occupied", "on_stand_in", "settle"]
 
@@ -200,10 +203,11 @@ class StandInBackend(CPUBackend):
         weakref.finalize(stack, self._pool.give_back, block)
         return stack
 
-    def place(self, features: Any) -> Any:
+    def place(self, features: Any, keep_half: bool = False) -> Any:
         """Return features that take memory for as long as they live."""
         with memory.within_memory("the inputs", features.shape[0], 4 * features.shape[1] + 64):
-            return self.held(replace(features) if isinstance(features, CSR) else super().place(features))
+            placed = super().place(features, keep_half)
+            return self.held(replace(placed) if isinstance(placed, CSR) else placed.copy())
 
     def as_dense(self, features: Any) -> Any:
         """Return a dense matrix, which takes memory unless the features are one."""
@@ -243,20 +247,15 @@ class StandInBackend(CPUBackend):
                 self.held(found.features if isinstance(found, StepOutput) else found)
                 return found
 
-        return replace(kernel, launch=launch)
+        alone = {"prepare": None} if kernel.operation == "spmspm" else {}
+        return replace(kernel, launch=launch, **alone)
 
 
-def on_stand_in(plan: Plan, cupy: StandIn) -> Plan:
-    """Return a plan for the CPU as one for a stand-in for a GPU."""
-    backend, widest = StandInBackend(cupy), plan.network.widest
+def on_stand_in(network: Network, cupy: StandIn, **options: Any) -> Session:
+    """Return a session on the CPU as one on a stand-in for a GPU."""
+    backend = StandInBackend(cupy)
 
-    def taking(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        return tuple(backend.taking(kernel, widest) for kernel in kernels)
+    def change(kernel: Kernel) -> Kernel:
+        return backend.taking(kernel, network.widest)
 
-    return replace(
-        plan,
-        backend=backend,
-        kernels=taking(plan.kernels),
-        dense_kernels=taking(plan.dense_kernels),
-        conv_kernels=taking(plan.conv_kernels),
-    )
+    return altered(network, backend=backend, change=change, device="cpu", **options)

@@ -7,7 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.sparse import csr_array
+
+from sparsenn.cli.program import VERBS
+from sparsenn.datasets import radixnet
+from sparsenn.formats import CSR
+from sparsenn.io import Dataset, write_dataset
 
 OF_OTHERS = ("numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy")
 
@@ -48,6 +55,15 @@ def loaded(code: str, *arguments: str, folder: Path | None = None) -> set[str]:
     return set(told(f"{code}\nimport sys\nprint(*sys.modules)", *arguments, folder=folder))
 
 
+def imported(*arguments: object) -> set[str]:
+    """The modules that are loaded when the program ends, in a process of its own."""
+    code = (
+        "import atexit, sys; from sparsenn.cli import run; sys.argv = ['sparsenn', *sys.argv[1:]];"
+        "atexit.register(lambda: print(*sys.modules)); run()"
+    )
+    return set(told(code, *map(str, arguments)))
+
+
 def test_the_package_by_itself_is_next_to_nothing() -> None:
     modules = loaded("import sparsenn")
     assert {name for name in modules if name.partition(".")[0] == "sparsenn"} == {"sparsenn", "sparsenn.plugins"}
@@ -79,3 +95,36 @@ def test_inference_loads_what_it_uses(kernel: str, studies: bool, tmp_path: Path
     modules = loaded(f"{RUN}assert code == 0, code", *INFER, "--kernel", kernel, folder=tmp_path)
     assert ("sparsenn.studies" in modules) == studies
     assert not modules & {"matplotlib", "sparsenn.training", "cupy"}
+
+
+NOT_TO_INFER = {
+    *("pyarrow", "cupy", "matplotlib", "sparsenn.training", "sparsenn.studies", "sparsenn.io.csv"),
+    *(f"sparsenn.cli.{verb}" for verb in VERBS if verb != "infer"),
+}
+"""What inference on the CPU has no use for."""
+
+MOST_MODULES = 1400
+"""Modules that inference on the CPU may import, those of Python, NumPy, numba, typer and h5py among them."""
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of 64 neurons and 3 layers, in HDF5."""
+    path = tmp_path_factory.mktemp("problem") / "problem.h5"
+    rows = CSR.from_scipy(csr_array(np.eye(20, 64)))
+    write_dataset(Dataset("small", radixnet(64, 3), rows), path)
+    return path
+
+
+def test_the_program_loads_what_inference_needs(problem: Path) -> None:
+    modules = imported("infer", problem, "--device", "cpu", "--kernel", "panel")
+    assert {"sparsenn.engine.session", "sparsenn.cli.infer", "numba.np.arraymath"} <= modules
+    assert not modules & NOT_TO_INFER
+    assert len(modules) < MOST_MODULES
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_loads_no_other(verb: str) -> None:
+    modules = imported(verb, "--help")
+    assert {name for name in VERBS if f"sparsenn.cli.{name}" in modules} == {verb}
+    assert not modules & set(OF_OTHERS) - {"rich", "typer"}

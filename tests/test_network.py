@@ -88,10 +88,23 @@ def test_prefix() -> None:
     assert network.prefix(1).outputs == 3
 
 
-@pytest.mark.parametrize("layers", [0, -1, 4])
-def test_prefix_out_of_range(layers: int) -> None:
-    with pytest.raises(UsageError, match=f"cannot take {layers} layers of a network that has 3"):
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (4, "cannot take 4 layers of a network that has 3"),
+        (0, "layers is 0; give an integer of at least 1"),
+        (-1, "layers is -1; give"),
+        (1.0, "layers is 1.0; give"),
+        (True, "layers is True; give"),
+    ],
+)
+def test_prefix_out_of_range(layers: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Network((ones(2, 3), ones(3, 4), ones(4, 5))).prefix(layers)
+
+
+def test_prefix_of_numpy_integers() -> None:
+    assert len(Network((ones(2, 3), ones(3, 4), ones(4, 5))).prefix(np.uint8(2))) == 2  # type: ignore[arg-type]
 
 
 def test_with_bias_changes_the_bias_alone() -> None:
@@ -134,6 +147,12 @@ def test_from_scipy_names_the_layer(second: Any, bias: Any, error: type[Exceptio
 def test_from_scipy_of_a_dense_array_names_the_layer() -> None:
     with pytest.raises(MatrixError, match="layer 1: a ndarray is no SciPy sparse matrix"):
         Network.from_scipy([np.eye(3)])
+
+
+@pytest.mark.parametrize("weights", [None, 3])
+def test_from_scipy_of_what_is_no_list(weights: Any) -> None:
+    with pytest.raises(MatrixError, match=f"the weights are a {type(weights).__name__}; from_scipy takes a list"):
+        Network.from_scipy(weights)
 
 
 def test_from_scipy_of_nothing() -> None:

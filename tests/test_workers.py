@@ -1,8 +1,11 @@
-"""Threads: order, nesting, errors."""
+"""Threads: order, nesting, errors, forks."""
 
 import os
+import subprocess
+import sys
 import threading
 
+import numpy as np
 import pytest
 
 from sparsenn.workers import chunks, map_threads, thread_count
@@ -41,3 +44,93 @@ def test_threads_are_at_most_the_cores_of_this_process():
 )
 def test_chunks_cover_everything_once(total, size, expected):
     assert chunks(total, size) == expected
+
+
+def test_chunks_are_plain_integers_whatever_they_are_made_from():
+    pieces = chunks(np.int32(2_000_000_000), np.int32(1_500_000_000))  # the second would end beyond int32
+    assert pieces == [(0, 1_500_000_000), (1_500_000_000, 2_000_000_000)]
+    assert all(type(bound) is int for piece in pieces for bound in piece)
+
+
+FORK = """
+import multiprocessing, os, sys, threading
+import numpy as np
+from sparsenn.backends import StepInput, backend_for
+from sparsenn.backends.cpu.panel import launch_panel
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.studies.train import host_products
+from sparsenn.workers import map_threads
+
+rows = np.random.default_rng(0).random((5000, 60)).astype(np.float32)
+weights = rows[:60].copy()
+layer = SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), -0.5, ReLU())
+stack = backend_for("cpu").prepare([layer], [np.ones(60, np.int64)])
+
+
+def infer():
+    output = launch_panel(StepInput(stack, 0, 1, rows, np.ones(5000, np.int64), 1))
+    return output.features[output.owners(5000)]
+
+
+def train():
+    outputs = np.empty((5000, 60), np.float32)
+    host_products.forward(rows, weights, np.zeros(60, np.float32), *host_products.code(ReLU()), outputs)
+    return outputs
+
+
+expected = infer(), train()
+
+
+def child():
+    assert map_threads(lambda item: item, range(9)) == list(range(9))
+    assert np.array_equal(infer(), expected[0])
+    assert np.array_equal(train(), expected[1])
+    sys.exit(7)
+
+
+def fork():
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    return process.exitcode
+
+
+assert fork() == 7
+
+
+def fork_here(_):
+    process = os.fork()
+    if process == 0:
+        try:
+            child()
+        except SystemExit as left:
+            os._exit(left.code)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+assert map_threads(fork_here, range(2)) == [7, 7]  # from workers, each its child's only thread
+threads = [threading.Thread(target=train) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert np.array_equal(train(), expected[1])
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("layer", ["default", "workqueue"])
+def test_children_forked_after_inference_and_training_compute(layer):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        env={**os.environ, "NUMBA_THREADING_LAYER": layer},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -8,7 +8,12 @@ from sparsenn.backends.contract import (
     ImageStack,
     Kernel,
     LayerCounts,
+    NumberCheck,
+    RowsLeft,
+    SparseChain,
     SparseKernel,
+    SparseProblem,
+    SparseRows,
     StepInput,
     StepOutput,
     TrainingKernel,
@@ -17,7 +22,8 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations
 from sparsenn.backends.selection import backend_elsewhere, backend_for
-from sparsenn.backends.steps import image_kernel, launch_dense, launch_images, run_images
+from sparsenn.backends.steps import image_kernel, run_images
+from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 
 __all__ = [
@@ -30,9 +36,15 @@ __all__ = [
     "Kernel",
     "LayerCounts",
     "Machine",
+    "NumberCheck",
+    "RowsLeft",
+    "SparseChain",
     "SparseKernel",
+    "SparseProblem",
+    "SparseRows",
     "StepInput",
     "StepOutput",
+    "Stepwise",
     "Trainer",
     "TrainingKernel",
     "TrainingProblem",
@@ -43,8 +55,6 @@ __all__ = [
     "image_kernel",
     "kernel_named",
     "kernels",
-    "launch_dense",
-    "launch_images",
     "machine_named",
     "operations",
     "run_images",

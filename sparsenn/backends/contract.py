@@ -1,19 +1,34 @@
-"""What every backend offers: the protocol, and the records of kernels, one for each operation."""
+"""What every backend offers: the protocol. What it runs, the records of kernels, is in `kernel_records`."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-import numpy as np
-
+from sparsenn.backends.chains import (
+    Features,
+    LayerCounts,
+    NumberCheck,
+    RowsLeft,
+    SparseChain,
+    SparseProblem,
+    SparseRows,
+)
+from sparsenn.backends.kernel_records import (
+    ConvolutionKernel,
+    DenseKernel,
+    ImageStack,
+    Kernel,
+    SparseKernel,
+    StepInput,
+    StepOutput,
+    TrainingKernel,
+    Tunable,
+)
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.trainer import Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
-from sparsenn.network import Image, Layer, Network
+from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.network import Layer
 
 __all__ = [
     "HOST_WEIGHT_MEMORY",
@@ -24,7 +39,12 @@ __all__ = [
     "ImageStack",
     "Kernel",
     "LayerCounts",
+    "NumberCheck",
+    "RowsLeft",
+    "SparseChain",
     "SparseKernel",
+    "SparseProblem",
+    "SparseRows",
     "StepInput",
     "StepOutput",
     "TrainingKernel",
@@ -33,245 +53,6 @@ __all__ = [
 
 HOST_WEIGHT_MEMORY = 256 << 20
 """Bytes of weights that backends on the host prepare at a time, unless told otherwise."""
-
-Features: TypeAlias = CSR | Array
-"""Rows of features: CSR, or a dense row-major matrix of shape (rows, width)."""
-
-
-@dataclass(frozen=True)
-class LayerCounts:
-    """What a kernel counted in one layer.
-
-    Parameters
-    ----------
-    kernel : name of the kernel that computed the layer.
-    rows : rows it computed.
-    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the kernel
-        does not give the layer's outputs away.
-    nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer; None likewise.
-    performed_edges : multiply-adds done.
-    distinct : rows that differ after this layer, where the kernel groups equal rows itself and did so here.
-    """
-
-    kernel: str
-    rows: int
-    active_inputs: int | None
-    nonzeros: int | None
-    performed_edges: int
-    distinct: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class ImageStack:
-    """Consecutive layers of images, as a backend has prepared them.
-
-    Parameters
-    ----------
-    layers : the layers.
-    shapes : of one input before each layer, and after the last: (channels, height, width) or (width,).
-    prepared : a convolution as the kernels of `conv2d` take it; what there is of other layers is not looked at.
-    """
-
-    layers: tuple[ImageLayer, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    prepared: tuple[Any, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class StepInput:
-    """One launch: some consecutive layers of a prepared stack, on some rows.
-
-    Parameters
-    ----------
-    stack : what `Backend.prepare`, `Backend.prepare_dense` or `Backend.prepare_images` returned.
-    first, last : the layers to run, counted from 0 within the stack, `last` excluded.
-    features : rows of width `inputs` of layer `first`.
-    multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
-    droppable_from : rows that are all zero may be left out of the output once this layer (counted within the
-        stack) has run, because every later layer keeps them at zero.
-    scatter : multiply only the non-zeros in layer `first` (where the kernel has that choice).
-    deduplicate : compute equal rows once (where the kernel can group them itself).
-    """
-
-    stack: Any
-    first: int
-    last: int
-    features: Features
-    multiplicity: Array
-    droppable_from: int
-    scatter: bool = False
-    deduplicate: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class StepOutput:
-    """What a launch gives back.
-
-    Parameters
-    ----------
-    features : the rows that are left, of the last layer's width.
-    kept : (rows,) int64, which input row each of them came from.
-    counts : one record a layer.
-    owner : (rows of the input,) int64, which of the rows left each input row has become, -1 for one that died; None
-        where `kept` says it all, because every row left came from one input row.
-    """
-
-    features: Features
-    kept: Array
-    counts: tuple[LayerCounts, ...]
-    owner: Array | None = None
-
-    def owners(self, rows: int) -> Array:
-        """Return `owner`, worked out from `kept` where it is not given, for an input of so many rows."""
-        if self.owner is not None:
-            return self.owner
-        owner = np.full(rows, -1, np.int64)
-        owner[self.kept] = np.arange(self.kept.size)
-        return owner
-
-
-@dataclass(frozen=True, eq=False)
-class Tunable:
-    """Numbers of a kernel's launch that change no result, only the time.
-
-    What is best depends on the device and on the sizes of what is launched.
-
-    Parameters
-    ----------
-    parameters : the values to try of each number, by its name.
-    launch_with : returns the kernel's launch with given numbers, one of each name.
-    sizes : says in words, given what a launch takes, for which sizes numbers are best: launches of the same words share
-        them.
-    fits : given numbers and what a launch takes, says why they cannot go together; None if they can.
-    """
-
-    parameters: Mapping[str, tuple[int, ...]]
-    launch_with: Callable[[Mapping[str, int]], Callable[..., Any]]
-    sizes: Callable[..., str]
-    fits: Callable[..., str | None] = lambda numbers, *arguments: None
-
-    def combinations(self) -> Iterator[dict[str, int]]:
-        """Yield every choice of one value for each number."""
-        for values in itertools.product(*self.parameters.values()):
-            yield dict(zip(self.parameters, values, strict=True))
-
-    def takes(self, numbers: Mapping[str, int]) -> bool:
-        """Return whether numbers are such as `combinations` yields."""
-        return numbers.keys() == self.parameters.keys() and all(
-            value in self.parameters[name] for name, value in numbers.items()
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kernel:
-    """One way to carry out an operation on a device: the one place where it is named and described.
-
-    Parameters
-    ----------
-    operation : what is computed, for example `spmspm`.
-    name : the kernel's idea in a word or two.
-    device : `reference`, `cpu` or `cuda`.
-    summary : one line for tables.
-    launch : computes; what it takes and gives, the records of each operation say.
-    needs : what must hold for it, in words; empty if nothing.
-    auto : whether `auto` may take it. Of those that it may, the one registered first is preferred, where estimates do
-        not say otherwise.
-    why_not : given a machine and a problem, says why the kernel cannot run that there; None if it can.
-    seconds : estimates what a problem takes on a machine; None where there is nothing to choose from.
-    precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
-    half_rows : whether it takes float16 rows or images as they are, and gives such.
-    tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
-    half_sums : products of which it keeps sums in half precision, at most; 0 where all sums are float32.
-    tunable : the numbers of its launch that can be tuned, if any.
-    traffic : a model of the bytes that it moves, for rooflines; None where there is none. Studies say what it takes.
-    """
-
-    operation: str
-    name: str
-    device: str
-    summary: str
-    launch: Callable[..., Any]
-    needs: tuple[str, ...] = ()
-    auto: bool = False
-    why_not: Callable[..., str | None] = lambda machine, *problem: None
-    seconds: Callable[..., float] | None = None
-    precision: str = "float32"
-    half_rows: bool = False
-    tf32_products: int = 0
-    half_sums: int = 0
-    tunable: Tunable | None = None
-    traffic: Callable[..., Any] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SparseKernel(Kernel):
-    """A kernel of `spmspm`: sparse layers, one or several at a time.
-
-    Parameters
-    ----------
-    launch : runs one step, and returns when the device has done with the step's stack.
-    why_not : is given the network as it is computed, sparse layers only, and its inputs.
-    seconds : of consecutive layers, for so many rows, if none of them leaves.
-    fuses : whether one launch can run several layers.
-    groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
-    """
-
-    operation: str = "spmspm"
-    launch: Callable[[StepInput], StepOutput]
-    why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
-    seconds: Callable[[Machine, Sequence[SparseLinear], int], float] | None = None
-    fuses: bool = False
-    groups_rows: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenseKernel(Kernel):
-    """A kernel of `mlp`: a stack of dense layers.
-
-    Parameters
-    ----------
-    launch : takes what `Backend.prepare_dense` returned and a matrix, a row an input, and returns that of the outputs.
-    why_not : is given the layers.
-    seconds : of the layers, for so many rows.
-    """
-
-    operation: str = "mlp"
-    launch: Callable[[Any, Array], Array]
-    why_not: Callable[[Machine, Sequence[Linear]], str | None] = lambda machine, layers: None
-    seconds: Callable[[Machine, Sequence[Linear], int], float] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvolutionKernel(Kernel):
-    """A kernel of `conv2d`: one convolution.
-
-    Parameters
-    ----------
-    launch : takes a convolution as `Backend.prepare_images` prepared it and images of shape (images, channels, height,
-        width), and returns images of the outputs.
-    why_not : is given the layer, and an image's (channels, height, width).
-    seconds : of one image; takes the same.
-    """
-
-    operation: str = "conv2d"
-    launch: Callable[[Any, Array], Array]
-    why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
-    seconds: Callable[[Machine, Conv2d, Image], float] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingKernel(Kernel):
-    """A kernel of `train`: a way to train MLPs.
-
-    Parameters
-    ----------
-    launch : makes the trainer of a problem on the device of a number.
-    why_not : is given the problem.
-    """
-
-    operation: str = "train"
-    launch: Callable[[TrainingProblem, int], Trainer]
-    why_not: Callable[[Machine, TrainingProblem], str | None] = lambda machine, problem: None
 
 
 class Backend(Protocol):
@@ -367,12 +148,104 @@ class Backend(Protocol):
         """
         ...
 
-    def place(self, features: Features) -> Features:
-        """Move features to the device, in a type its kernels take."""
+    def wait(self) -> None:
+        """Wait until the device has done all that was queued."""
+        ...
+
+    def begin_turn(self) -> None:
+        """Begin a call: what is queued from now on comes after what was queued in calls before.
+
+        Calls may be made from several threads and on several streams, one at a time.
+        """
+        ...
+
+    def end_turn(self) -> None:
+        """End a call."""
+        ...
+
+    def number_check(self) -> NumberCheck:
+        """Begin to look at numbers."""
+        ...
+
+    def fetch_rows(self, rows: SparseRows) -> SparseRows:
+        """Move sparse rows to the host."""
+        ...
+
+    def joined(self, parts: Sequence[Array], width: int) -> Array:
+        """Return matrices of a width one below the other, on the device."""
+        ...
+
+    def reads_as_is(self, inputs: Any) -> bool:
+        """Return whether inputs are a row-major matrix of float32 or float16 on the device. Cheap."""
+        ...
+
+    def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
+        """Return rows that are on a GPU as they lie there: sparse rows, or an array; None for what is not on a GPU.
+
+        Raises
+        ------
+        UsageError
+            They are on a GPU that is not this device.
+        """
+        ...
+
+    def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
+        """Bring rows to the device, in types its kernels take; rows that are there in these types are not copied.
+
+        What is returned may share memory with rows that are in the device's memory, and only with those.
+
+        Parameters
+        ----------
+        rows : on the host or on the device. Those that are not checked yet are.
+        keep_half : whether a matrix of float16 may stay that.
+
+        Raises
+        ------
+        UnsortedError
+            Columns of a row do not rise, or one is given twice.
+        MatrixError
+            Offsets or columns are out of range, or a value is not finite.
+        """
         ...
 
     def fetch(self, features: Features) -> Features:
         """Move features to the host, into memory that later launches do not touch."""
+        ...
+
+    def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
+        """Begin to move a matrix to the host, and return what waits for the end of it.
+
+        Parameters
+        ----------
+        matrix : on the device.
+        target : of the same shape, on the host; it is filled once what is returned has returned.
+        """
+        ...
+
+    def keep(self, features: Features, rows: int) -> Features:
+        """Return the first so many rows on the device, in memory that later launches do not touch."""
+        ...
+
+    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+        """Give each of so many inputs its row, and each output its column.
+
+        Parameters
+        ----------
+        left : what the layers left.
+        expansion : (outputs,) int64 on the host, the column of each output; None where column k is that of output k.
+
+        Returns
+        -------
+        A new matrix on the device, of shape (rows, outputs).
+        """
+        ...
+
+    def active(self, left: RowsLeft, rows: int) -> Array:
+        """Return for each of so many inputs whether its row has a non-zero: (rows,) bool on the host."""
+        ...
+
+    def as_csr(self, matrix: Array) -> CSR:
+        """Return a matrix on the device as CSR there."""
         ...
 
     def take_rows(self, features: Features, rows: Array) -> Features:
@@ -388,27 +261,6 @@ class Backend(Protocol):
 
     def as_dense(self, features: Features) -> Array:
         """Return features that are on the device as a row-major matrix there."""
-        ...
-
-    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
-        """Bring rows from another library to the device, as the kernels of `mlp` read them.
-
-        Parameters
-        ----------
-        rows : NumPy's, CuPy's, nested sequences, or what speaks DLPack or CUDA's array interface.
-        keep_half : whether float16 may stay float16.
-
-        Returns
-        -------
-        A matrix on the device, the rows themselves where that can be; and whether they were in host memory.
-
-        Raises
-        ------
-        UsageError
-            They are on a GPU that is not this device.
-        ShapeError, InputError
-            They are no matrix, or not of real numbers.
-        """
         ...
 
     def count_nonzeros(self, features: Array) -> Array:

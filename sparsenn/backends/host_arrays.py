@@ -1,4 +1,4 @@
-"""Arrays on the host: rows from other libraries that become NumPy's, and how large their numbers are."""
+"""Arrays on the host: whether rows are there, what is wrong with sparse ones, and how large their numbers are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import InputError, ShapeError, UsageError
-from sparsenn.formats import Array
+from sparsenn.backends.contract import SparseRows
+from sparsenn.errors import MatrixError, UnsortedError
+from sparsenn.formats import CSR, Array
 from sparsenn.workers import chunks
 
-__all__ = ["check_rows", "is_on_host", "largest_number", "rows_on_host"]
+__all__ = ["HOST_DEVICES", "fault_of", "is_on_host", "largest_number"]
 
 HOST_DEVICES = (1, 3)
 """DLPack's kDLCPU and kDLCUDAHost."""
@@ -21,47 +22,53 @@ PIECE = 1 << 17
 
 
 def is_on_host(rows: Any) -> bool:
-    """Return whether rows are in host memory; what does not tell is taken for host memory."""
-    if hasattr(rows, "__cuda_array_interface__"):
-        return False
+    """Return whether rows, a matrix of any kind, are in host memory; what does not tell is taken for host memory."""
+    if isinstance(rows, CSR):
+        rows = rows.indptr
+    elif hasattr(rows, "tocsr"):
+        rows = getattr(rows, "data", None)
     device = getattr(rows, "__dlpack_device__", None)
-    return device is None or int(device()[0]) in HOST_DEVICES
+    if device is not None:
+        return int(device()[0]) in HOST_DEVICES
+    return not hasattr(rows, "__cuda_array_interface__")
 
 
-def rows_on_host(rows: Any) -> Array:
-    """Return rows as a NumPy array, without a copy where they are one or speak DLPack.
+def fault_of(rows: SparseRows) -> MatrixError | None:
+    """Return the first fault of sparse rows on the host, in the words of `CSR.validate`; None where they have none.
 
-    Raises
-    ------
-    UsageError
-        They are on a GPU.
-    ShapeError, InputError
-        They are no matrix, or not of real numbers.
+    Values count as float32: what is beyond its range is infinite. The fault is an `UnsortedError` where sorting each
+    row, and adding up what is given twice, would mend all that is wrong.
+
+    Parameters
+    ----------
+    rows : of any types of numbers; the arrays' shapes fit together.
     """
-    if not is_on_host(rows):
-        raise UsageError("the rows are on a GPU: use device cuda, or copy them to the host")
-    if isinstance(rows, np.ndarray):
-        array: Array = rows
-    elif hasattr(rows, "__dlpack__"):
-        array = np.from_dlpack(rows)
-    else:
-        array = np.asarray(rows)
-    return check_rows(array)
-
-
-def check_rows(array: Array) -> Array:
-    """Return an array that is a matrix of real numbers, and refuse any other.
-
-    Raises
-    ------
-    ShapeError, InputError
-        It is no matrix, or not of real numbers.
-    """
-    if array.ndim != 2:
-        raise ShapeError(f"the rows have shape {array.shape}; a matrix is needed, a row an input")
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"the rows are of type {array.dtype}; real numbers are needed")
-    return array
+    entries, width = rows.indices.size, rows.shape[1]
+    offsets = rows.indptr.astype(np.int64)
+    offsets -= offsets[0]
+    if offsets[-1] != entries or bool((np.diff(offsets) < 0).any()):
+        return MatrixError(f"indptr must rise from 0 to {entries:,} and never fall")
+    with np.errstate(over="ignore"):
+        values = rows.values.astype(np.float32)
+    infinite = np.flatnonzero(~np.isfinite(values))
+    outside = (rows.indices < 0) | (rows.indices >= width)
+    not_above = np.zeros(entries, np.bool_)
+    not_above[1:] = rows.indices[1:] <= rows.indices[:-1]
+    not_above[offsets[offsets < entries]] = False  # they begin a row
+    faults = np.flatnonzero(outside | not_above)
+    if faults.size:
+        at = int(faults[0])
+        where, found = f"row {int(np.searchsorted(offsets, at, 'right')) - 1}, entry {at}", int(rows.indices[at])
+        if outside[at]:
+            return MatrixError(f"{where}: index {found} is outside 0..{width - 1}")
+        before = int(rows.indices[at - 1])
+        fault = "occurs twice" if found == before else f"follows {before}; a row's indices must increase"
+        kind = MatrixError if infinite.size or outside.any() else UnsortedError
+        return kind(f"{where}: index {found} {fault}")
+    if infinite.size:
+        at = int(infinite[0])
+        return MatrixError(f"entry {at}: the value {values[at]} is not finite")
+    return None
 
 
 def largest_number(numbers: Array) -> tuple[float, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
+from typing import cast
 
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
@@ -55,7 +56,7 @@ def backend_elsewhere(device: str, machine: Machine) -> Backend:
         raise UsageError(f"{machine.name} is no GPU: plans for another machine are for GPUs")
     if device not in ("auto", "cuda"):
         raise UsageError(f"device {device} is not {machine.name}: leave out the device, or the machine")
-    return AbsentCUDABackend(machine)
+    return cast(Backend, AbsentCUDABackend(machine))
 
 
 def _fastest() -> Backend:

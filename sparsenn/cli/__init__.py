@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TextIO
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from sparsenn.cli.exits import ExitCode, finish, prepare_streams, report_error
+from sparsenn.cli.exits import ExitCode, finish, leave, prepare_streams, report_error
+from sparsenn.cli.startup import begin
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["main", "run"]
+
+
+def run() -> NoReturn:
+    """Run the program as `main` does, and end the process with its exit code."""
+    begin()
+    leave(main())
 
 
 def main() -> int:
@@ -20,15 +31,24 @@ def main() -> int:
     prepare_streams()
     warnings.showwarning = _show_warning
     try:
-        from sparsenn.cli.app import app
-
-        app()
+        _application(sys.argv[1:2])()
         code = int(ExitCode.DONE)
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else int(done.code is not None)
     except BaseException as error:
         code = report_error(error)
     return finish(code)
+
+
+def _application(words: list[str]) -> typer.Typer:
+    """Return the application with the verb that the first word names; with all verbs if it names none."""
+    from sparsenn.cli.program import VERBS, program
+
+    if words and words[0] in VERBS:
+        return program([getattr(import_module(f"{__name__}.{words[0]}"), words[0])])
+    from sparsenn.cli.app import app
+
+    return app
 
 
 def _show_warning(

@@ -10,9 +10,21 @@ import typer
 
 from sparsenn.cli.given import refuse_given_options
 
-__all__ = ["Classes", "Labels", "Targets", "refuse_idle"]
+__all__ = ["Classes", "Inputs", "Labels", "Targets", "TargetsOrNone", "refuse_idle"]
 
 _DATA = "Data"
+
+Inputs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Rows to run a model on, with or without targets: .csv or .tsv, .npy, .npz (of arrays, or a sparse "
+        "matrix that SciPy saved), .h5, IDX images, FANN's text. A table as wide as the model's inputs holds no "
+        "targets; of a wider one the last columns are targets (--targets). Without targets, or labels, neither loss "
+        "nor accuracy is told.",
+        rich_help_panel=_DATA,
+    ),
+]
 
 Labels = Annotated[
     Path | None,
@@ -26,6 +38,17 @@ Targets = Annotated[
     int,
     typer.Option(metavar="N", min=1, help="Target columns of a CSV file, the last ones.", rich_help_panel=_DATA),
 ]
+TargetsOrNone = Annotated[
+    int | None,
+    typer.Option(
+        "--targets",
+        metavar="N",
+        min=1,
+        help="Target columns of a CSV or TSV file, the last ones. Unless given: none of a table that is as wide as the "
+        "model's inputs, else one where the model tells classes apart, or as many as it has outputs.",
+        rich_help_panel=_DATA,
+    ),
+]
 Classes = Annotated[
     bool,
     typer.Option(
@@ -36,16 +59,21 @@ Classes = Annotated[
 ]
 
 
-def refuse_idle(context: typer.Context, files: Iterable[Path]) -> None:
+def refuse_idle(context: typer.Context, files: Iterable[Path], tables: tuple[str, ...] = (".csv",)) -> None:
     """Refuse options that none of the files, told by their names, has a use for.
+
+    Parameters
+    ----------
+    tables : suffixes of the files that `--targets` is for.
 
     Raises
     ------
     UsageError
-        `--targets` without a CSV file, or `--classes` with IDX files alone, whose labels are classes in any case.
+        `--targets` without a table, or `--classes` with IDX files alone, whose labels are classes in any case.
     """
     names = [path.name.lower().removesuffix(".gz") for path in files]
-    if not any(name.endswith(".csv") for name in names):
-        refuse_given_options(context, ["targets"], "goes with CSV data, which this is not")
+    if not any(name.endswith(tables) for name in names):
+        kinds = " or ".join(suffix[1:].upper() for suffix in tables)
+        refuse_given_options(context, ["targets"], f"goes with {kinds} data, which this is not")
     if all(name.endswith((".idx", "ubyte")) for name in names):
         refuse_given_options(context, ["classes"], "does nothing here, as IDX labels are classes in any case")

@@ -1,4 +1,4 @@
-"""The part of `sparsenn infer` that runs a trained model on rows and says how well it does."""
+"""The part of `sparsenn infer` that runs a trained model on rows, and says how well it does where that is known."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.targets import STDOUT, ResultTargets, is_hdf5, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, write_json
 
 if TYPE_CHECKING:
     from sparsenn.io import Model
-    from sparsenn.training import ModelResult, TrainingData
+    from sparsenn.training import InputRows, ModelResult, TrainingData
 
 __all__ = ["Rows", "evaluate_model"]
 
@@ -26,13 +26,13 @@ class Rows:
 
     Parameters
     ----------
-    inputs, labels, targets, classes : what `sparsenn.training.read_data` takes; also classes if the model's are.
+    inputs, labels, targets, classes : what `sparsenn.training.read_rows` takes; also classes if the model's are.
     limit : take the first so many rows; all unless given.
     """
 
     inputs: Path
     labels: Path | None
-    targets: int
+    targets: int | None
     classes: bool
     limit: int | None
 
@@ -70,29 +70,28 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     _deliver(path, rows.inputs, model, replace(result, seconds=timed), files)
 
 
-def _read(model: Model, rows: Rows) -> TrainingData:
-    from sparsenn.errors import FileFormatError
-    from sparsenn.training import read_data
+def _read(model: Model, rows: Rows) -> TrainingData | InputRows:
+    from sparsenn.errors import FileFormatError, ShapeError
+    from sparsenn.training import read_rows
     from sparsenn.training.inference import rows_for
 
-    outputs, wanted = model.network.outputs, rows.classes or model.classes
-    read = partial(
-        read_data,
-        rows.inputs,
-        labels=rows.labels,
-        targets=rows.targets if model.classes else max(rows.targets, outputs),
-    )
+    network = model.network
+    read = partial(read_rows, rows.inputs, network.inputs, network.outputs, labels=rows.labels, targets=rows.targets)
     try:
-        data = read(classes=wanted, outputs=outputs if wanted else None)
+        data = read(classes=rows.classes or model.classes)
     except FileFormatError:
-        with suppress(FileFormatError):
-            rows_for(model, read(), last=1)  # raises ShapeError: rows of another width explain labels that are none
+        plain = None
+        with suppress(FileFormatError, ShapeError):
+            plain = read()
+        if plain is not None:
+            rows_for(model, plain, last=1)  # raises ShapeError: rows of another width explain labels that are none
         raise
     return data if rows.limit is None else data.head(rows.limit)
 
 
 def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files: ResultTargets) -> None:
     """Print the summary and the table by layer, and write what was asked for."""
+    from sparsenn.io.model_output import write_model_output
     from sparsenn.report import draw_layers, layer_table, model_layer_table, model_record, model_summary, to_json
 
     screen = console(sys.stderr if files.json == STDOUT else sys.stdout)
@@ -101,24 +100,9 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
     if files.stats:
         screen.print(layer_table(result.statistics))
     if files.output is not None:
-        _write_output(files.output, path.name, model, result)
+        notes = {"model": path.name, "plan": str(result.plan)}
+        write_model_output(files.output, result.outputs, result.predicted if model.classes else None, notes)
     if files.json is not None:
         write_json(files.json, to_json(model_record(str(path), str(inputs), model.classes, result)))
     if files.plot is not None:
         draw_layers(result.statistics, files.plot, path.name)
-
-
-def _write_output(path: Path, name: str, model: Model, result: ModelResult) -> None:
-    import numpy as np
-
-    from sparsenn.formats import from_dense
-    from sparsenn.io import write_result
-    from sparsenn.io.model_output import write_outputs, write_predictions
-
-    if is_hdf5(path):
-        notes = {"model": name, "plan": str(result.plan)}
-        write_result(path, from_dense(result.outputs), np.flatnonzero(result.outputs.any(axis=1)), notes)
-    elif model.classes:
-        write_predictions(path, result.predicted)
-    else:
-        write_outputs(path, result.outputs)

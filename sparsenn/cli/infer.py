@@ -17,6 +17,7 @@ from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.startup import wake_gpu
 from sparsenn.cli.targets import STDOUT, ResultTargets, is_hdf5, write_json
 from sparsenn.errors import UsageError
 
@@ -41,9 +42,9 @@ def infer(
     layers: options.Layers = None,
     bias: options.Bias = None,
     limit_inputs: options.LimitInputs = None,
-    inputs: options.Inputs = None,
+    inputs: data_options.Inputs = None,
     labels: data_options.Labels = None,
-    targets: data_options.Targets = 1,
+    targets: data_options.TargetsOrNone = None,
     classes: data_options.Classes = False,
     device: options.Device = "auto",
     kernel: options.Kernel = "auto",
@@ -63,7 +64,8 @@ def infer(
 ) -> None:
     """Run the inputs of a dataset through its network and verify the categories.
 
-    Or run a trained model, of rows or of images, on the data of --inputs, and say its loss and accuracy.
+    Or run a trained model, of rows or of images, on the data of --inputs, write what it gives for each row, and say
+    its loss and accuracy where the data tell targets.
 
     Exit code 0: done, and verified where there is a truth.
     Exit code 1: verification failed.
@@ -76,6 +78,7 @@ def infer(
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
+      sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
     """
@@ -85,15 +88,16 @@ def infer(
     else:
         refuse_given_options(context, _OF_MODELS, "goes with a model, which this is not")
     if inputs is not None:
-        data_options.refuse_idle(context, [inputs])
+        data_options.refuse_idle(context, [inputs], (".csv", ".tsv"))
     rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs) if model else None
     files = ResultTargets(output, json, plot, stats)
-    files.check()
+    files.check(model)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
         {"--output": output, "--json": json, "--plot": plot},
     )
     options.check_finite("--bias", bias)
+    wake_gpu(device)
     how: dict[str, Any] = {
         "device": device,
         "precision": precision,
@@ -144,7 +148,7 @@ def _run(
 ) -> tuple[Dataset, Result]:
     """Read, plan, compute; how to compute is checked before anything is read."""
     from sparsenn.datasets import load
-    from sparsenn.engine import execute, plan
+    from sparsenn.engine import Session
 
     _check_kernel(how["device"], how["kernel"])
     with reporting(progress) as report:
@@ -153,7 +157,7 @@ def _run(
         read = time.perf_counter() - start
         if verify and dataset.truth is None:
             raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
-        result = execute(plan(dataset.network, dataset.inputs, **how), dataset.inputs, report)
+        result = Session(dataset.network, **how).run(dataset.inputs, progress=report)
     return dataset, replace(result, seconds=replace(result.seconds, read=read))
 
 

@@ -16,7 +16,6 @@ __all__ = [
     "BatchSize",
     "Bias",
     "Device",
-    "Inputs",
     "Json",
     "Kernel",
     "LadderDataset",
@@ -80,10 +79,6 @@ Bias = Annotated[
 LimitInputs = Annotated[
     int | None,
     typer.Option(metavar="K", min=1, help="Take the first K inputs only.", rich_help_panel=_PROBLEM),
-]
-Inputs = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Data to run a model on, of the kinds that train takes.", rich_help_panel="Data"),
 ]
 LadderDataset = Annotated[
     str, typer.Option("--dataset", metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name.")
@@ -183,8 +178,9 @@ Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help=".tsv: the categories in the official form, or a model's predictions, a line a row; .h5: outputs and "
-        "categories.",
+        help="Of a dataset, .tsv: the categories in the official form; .h5: outputs and categories. Of a model, .tsv, "
+        ".csv or .npy: the class of each row, counted from 0, or its outputs where these are no classes; .npz or .h5: "
+        "the outputs, and the classes where there are some.",
         rich_help_panel=_REPORT,
     ),
 ]

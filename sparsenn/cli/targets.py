@@ -12,6 +12,8 @@ from sparsenn.errors import ResourceError, UsageError
 
 __all__ = ["STDOUT", "ResultTargets", "check_dataset_target", "check_target", "is_hdf5", "write_json"]
 
+HDF5_SUFFIXES = (".h5", ".hdf5")
+
 STDOUT = Path("-")
 """What stands for stdout where a file is asked for."""
 
@@ -25,14 +27,22 @@ class ResultTargets:
     plot: Path | None
     stats: bool
 
-    def check(self) -> None:
-        """Refuse whatever could not be written, before anything is computed."""
-        from sparsenn.datasets.load import HDF5_SUFFIXES
-        from sparsenn.report import PLOT_SUFFIXES
+    def check(self, model: bool) -> None:
+        """Refuse whatever could not be written, before anything is computed.
 
-        check_target("--output", self.output, (".tsv", *HDF5_SUFFIXES))
+        Parameters
+        ----------
+        model : whether a model is run, whose outputs may be written in more forms than the categories of a dataset.
+        """
+        if self.output is not None:
+            from sparsenn.io.model_output import MODEL_OUTPUT_SUFFIXES
+
+            check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
         check_target("--json", None if self.json == STDOUT else self.json)
-        check_target("--plot", self.plot, PLOT_SUFFIXES)
+        if self.plot is not None:
+            from sparsenn.report import PLOT_SUFFIXES
+
+            check_target("--plot", self.plot, PLOT_SUFFIXES)
 
 
 def check_target(option: str, path: Path | None, suffixes: Collection[str] = ()) -> None:
@@ -71,8 +81,6 @@ def check_dataset_target(option: str, path: Path) -> None:
     ResourceError
         As `check_target`.
     """
-    from sparsenn.datasets.load import HDF5_SUFFIXES
-
     if path.is_dir():
         _check_folder(option, path, path)
     elif path.suffix or path.exists():
@@ -83,8 +91,6 @@ def check_dataset_target(option: str, path: Path) -> None:
 
 def is_hdf5(path: Path) -> bool:
     """Return whether a file's name says that it is HDF5."""
-    from sparsenn.datasets.load import HDF5_SUFFIXES
-
     return path.suffix.lower() in HDF5_SUFFIXES
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.formats import CSR, Array, index_dtype
+from sparsenn.formats.arrays import frozen
 from sparsenn.jit import compiled
 from sparsenn.progress import Progress, silent
 
@@ -46,7 +47,7 @@ def stack_to_csr(stack: Array, progress: Progress = silent) -> CSR:
         stop = min(start + CHUNK, images)
         _write_indices(stack, indptr, indices, start, stop)
         progress("collect pixels", stop, images)
-    return CSR((images, side * side), indptr, indices, np.ones(1, np.float32))
+    return CSR((images, side * side), frozen(indptr), frozen(indices), frozen(np.ones(1, np.float32))).validate()
 
 
 @compiled

@@ -15,6 +15,7 @@ import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array, index_dtype
+from sparsenn.formats.arrays import frozen
 from sparsenn.io.layout import CHALLENGE_CLIP
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.memory import check_memory
@@ -68,11 +69,11 @@ def radixnet(
     if seed < 0:
         raise UsageError(f"a seed of {seed} is negative; give 0 or more")
     _check_memory(neurons, layers, radices, kronecker)
-    values = np.array([weight], np.float32)
-    offsets = {radix: np.arange(neurons + 1, dtype=np.int64) * (radix * kronecker) for radix in set(radices)}
+    values = frozen(np.array([weight], np.float32))
+    offsets = {radix: frozen(np.arange(neurons + 1, dtype=np.int64) * (radix * kronecker)) for radix in set(radices)}
     made = []
     for number, (radix, columns) in enumerate(_layer_indices(neurons, layers, radices, kronecker, seed), start=1):
-        weights = CSC((neurons, neurons), offsets[radix], columns, values)
+        weights = CSC((neurons, neurons), offsets[radix], frozen(columns), values)
         made.append(SparseLinear(weights, bias, ReLU(CHALLENGE_CLIP)))
         progress("generate network", number, layers)
     return Network(tuple(made))

@@ -1,21 +1,24 @@
-"""The engine: plan how a network is to be run, then run it."""
+"""The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
-from sparsenn.engine.api import execute, infer
+from sparsenn.engine.api import Predictor, execute, infer, plan
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
-from sparsenn.engine.plan import Plan, plan
-from sparsenn.engine.predictor import Predictor
+from sparsenn.engine.options import Options
+from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
 from sparsenn.engine.rows import RowsResult, run_rows
+from sparsenn.engine.session import Session
 
 __all__ = [
     "LayerStatistics",
     "Merged",
+    "Options",
     "Plan",
     "Predictor",
     "Result",
     "RowsResult",
     "Seconds",
+    "Session",
     "compile_kernels",
     "execute",
     "infer",

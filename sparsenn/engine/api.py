@@ -1,31 +1,66 @@
-"""What callers of the engine run networks with: inputs may be CSR, SciPy's or NumPy's."""
+"""What callers run networks with, besides a `Session`."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from sparsenn.engine.execute import execute as run_plan
-from sparsenn.engine.inputs import Inputs, as_csr
-from sparsenn.engine.plan import Plan, plan
+from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import Result
-from sparsenn.errors import UsageError
+from sparsenn.engine.session import Session
+from sparsenn.errors import ShapeError, UsageError
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["execute", "infer"]
+__all__ = ["Predictor", "execute", "infer", "plan"]
+
+
+def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
+    """Decide how a network is run on some inputs, and run nothing.
+
+    Parameters
+    ----------
+    network : the layers.
+    inputs : as `Session` takes them.
+    options : those of `Session`.
+
+    Raises
+    ------
+    SparseNNError
+        As `Session` and `Session.plan` do.
+    """
+    return Session(network, **options).plan(inputs)
+
+
+def infer(
+    network: Network, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent, **options: Any
+) -> Result:
+    """Run a network on some inputs, once: a `Session` that is made for one call of its `run`.
+
+    Parameters
+    ----------
+    network : the layers.
+    inputs : as `Session` takes them.
+    statistics, progress : as `Session.run` takes them.
+    options : those of `Session`.
+
+    Raises
+    ------
+    SparseNNError
+        As `Session` and `Session.run` do.
+    """
+    return Session(network, **options).run(inputs, statistics=statistics, progress=progress)
 
 
 def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
-    """Run a plan. One run at a time: its backend keeps buffers from launch to launch, and from run to run.
-
-    A batch for which memory does not suffice is done again with fewer rows, as are those after it with no more; the
-    result's notes say so.
+    """Run a plan. Deprecated: make a `Session` and call its `run`, which keeps what it makes ready.
 
     Parameters
     ----------
     plan : made by `sparsenn.plan` for inputs of this shape.
-    inputs : as `sparsenn.plan` takes them.
-    progress : told of every layer done; steps are layers times batches, as planned.
+    inputs : as `Session` takes them.
+    progress : told of layers done.
 
     Raises
     ------
@@ -33,34 +68,22 @@ def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
         The plan is no `Plan`.
     ShapeError
         The inputs are not those the plan was made for.
-    InputError
-        The inputs are no matrix that `sparsenn.plan` takes; or there are layers of images, and an input is NaN or
-        infinite.
-    NumericError
-        Inputs, outputs or hidden values of layers in precision `fp16` went beyond what it can hold, or a kernel that
-        adds in it may have left it.
-    OutOfMemoryError, MemoryError
-        Memory does not suffice for a single row, on the device or on the host.
+    SparseNNError
+        As `Session.run` does.
     """
     if not isinstance(plan, Plan):
         raise UsageError(f"the plan is a {type(plan).__name__}; what is executed is what sparsenn.plan returns")
-    return run_plan(plan, as_csr(plan.network, inputs), progress)
+    warnings.warn("execute is deprecated: use sparsenn.Session and its run", DeprecationWarning, stacklevel=2)
+    result = Session.of_plan(plan).run(inputs, progress=progress)
+    if result.inputs != plan.inputs:
+        given = result.inputs, plan.network.inputs
+        raise ShapeError(f"the plan is for inputs of shape {(plan.inputs, plan.network.inputs)}, not {given}")
+    return result
 
 
-def infer(network: Network, inputs: Inputs, *, progress: Progress = silent, **options: Any) -> Result:
-    """Plan and execute in one call.
+class Predictor(Session):
+    """A session under its former name. Deprecated: use `Session`."""
 
-    Parameters
-    ----------
-    network : the layers.
-    inputs : as `sparsenn.plan` takes them.
-    progress : told of every layer done.
-    options : the options of `sparsenn.plan`.
-
-    Raises
-    ------
-    SparseNNError
-        As `sparsenn.plan` and `execute` do.
-    """
-    rows = as_csr(network, inputs)
-    return run_plan(plan(network, rows, **options), rows, progress)
+    def __init__(self, network: Network, **options: Any) -> None:
+        warnings.warn("Predictor is deprecated: use sparsenn.Session", DeprecationWarning, stacklevel=2)
+        super().__init__(network, **options)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "Unwatched"]
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
         self._backend = backend
         self._compiled = backend.compile_seconds()
         self._start = self.now()
-        self._parts = {"prepare": 0.0, "transfer": 0.0}
+        self._parts = {"plan": 0.0, "prepare": 0.0, "transfer": 0.0}
 
     def now(self) -> float:
         """Return seconds since any moment, without those spent on compiling."""
@@ -27,7 +27,7 @@ class Clock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count what runs inside as `prepare` or `transfer`."""
+        """Count what runs inside as `plan`, `prepare` or `transfer`."""
         start = self.now()
         try:
             yield
@@ -35,7 +35,22 @@ class Clock:
             self._parts[name] += self.now() - start
 
     def seconds(self, plan: float) -> Seconds:
-        """Return where the time went until now: what is in no part was compute. `plan` is added as it is."""
+        """Return where the time went until now: what is in no part was compute. `plan` was spent before."""
         compute = self.now() - self._start - sum(self._parts.values())
         compiled = self._backend.compile_seconds() - self._compiled
-        return Seconds(plan=plan, compile=compiled, compute=compute, **self._parts)
+        parts = {**self._parts, "plan": plan + self._parts["plan"]}
+        return Seconds(compile=compiled, compute=compute, **parts)
+
+
+class Unwatched:
+    """A clock that nobody looks at."""
+
+    _NOTHING = nullcontext()
+
+    def now(self) -> float:
+        """Return 0."""
+        return 0.0
+
+    def part(self, name: str) -> AbstractContextManager[None]:
+        """Count nothing."""
+        return self._NOTHING

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.backends import TrainingProblem, kernels
-from sparsenn.engine.execute import infer
-from sparsenn.engine.kernels import CONV_OPERATION, OPERATION
-from sparsenn.engine.sections import DEPTH
+from sparsenn.backends.stepwise import DEPTH
+from sparsenn.engine.api import infer
+from sparsenn.engine.steps import CONV_OPERATION, OPERATION
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
@@ -38,7 +38,7 @@ def compile_kernels(progress: Progress = silent) -> None:
         for matrix in (entries, valued):
             weights_by_column, inputs = _converted(matrix)
             network = Network((SparseLinear(weights_by_column, -0.1, ReLU(32.0)),) * (DEPTH + 2))
-            infer(network, inputs, kernel=kernel.name if not kernel.auto else "auto", device="cpu")
+            infer(network, inputs, kernel=kernel.name, device="cpu")
         progress("kernels", done, total)
     pixels = from_dense(np.ones((1, WIDTH)))
     for done, kernel in enumerate(convolutions, start=len(sparse) + 1):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Kernel
+from sparsenn.backends import Backend, Features, Kernel, SparseRows
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.layers.activation import Activation
 from sparsenn.network import Network
 
@@ -32,23 +32,30 @@ MOST_HALF_SUMS = 16
 """What `_SLACK` covers of `Kernel.half_sums`."""
 
 
-def check_inputs(inputs: CSR) -> None:
-    """Refuse inputs that hold NaN or infinity.
+def check_inputs(rows: CSR | SparseRows | Array) -> None:
+    """Refuse rows in host memory that hold NaN or infinity.
 
     Raises
     ------
     InputError
         They do; the message names the first such row and column, counted from 1.
     """
-    finite = np.isfinite(inputs.values)
-    if finite.all():
-        return
-    entry = int(np.argmin(finite))
-    row = int(np.searchsorted(inputs.indptr, entry, side="right"))
-    column = int(inputs.indices[entry]) + 1
+    if isinstance(rows, CSR | SparseRows):
+        finite = np.isfinite(rows.values)
+        if finite.all():
+            return
+        entry = int(np.argmin(finite))
+        row = int(np.searchsorted(rows.indptr, entry, side="right"))
+        column, value = int(rows.indices[entry]) + 1, rows.values[entry]
+    else:
+        finite = np.isfinite(rows)
+        if finite.all():
+            return
+        row, column = (int(place) + 1 for place in np.unravel_index(int(np.argmin(finite)), rows.shape))
+        value = rows[row - 1, column - 1]
     raise InputError(
-        f"input {row:,}, column {column:,}: the value {inputs.values[entry]} is not a finite number; check the file or "
-        "the array that it comes from"
+        f"input {row:,}, column {column:,}: the value {value} is not a finite number; check the file or the array that "
+        "it comes from"
     )
 
 
@@ -128,6 +135,8 @@ class HalfRange:
         """Return what is known of a layer's outputs; its weights are looked at once."""
         if number not in self._reaches:
             layer = self.network[number]
+            if isinstance(layer, SparseLinear):  # one whose zeros are multiplied, too
+                layer = Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)
             assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"
             self._reaches[number] = _Reach.of(layer)
         return self._reaches[number]

@@ -1,46 +1,109 @@
-"""What the engine is given to compute: a network, and its inputs in any of the forms that a caller may have them in."""
+"""What the engine is given to compute: a network, and rows in any of the forms that a caller may have them in."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.errors import InputError, ShapeError, UsageError
-from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.backends import Backend, SparseRows
+from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
+from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["Inputs", "as_csr", "check_network"]
+__all__ = ["Given", "Inputs", "canonical", "check_network", "like", "look"]
 
 Inputs: TypeAlias = CSR | Array | Any
-"""Rows of inputs: CSR, a SciPy sparse matrix or array, or a NumPy array."""
+"""Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, or
+whatever speaks DLPack or CUDA's array interface."""
 
 
-def as_csr(network: Network, inputs: Inputs) -> CSR:
-    """Return inputs as CSR of shape (rows, network.inputs); those that are CSR already are not copied.
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Rows as a caller gave them: looked at, neither moved nor converted.
+
+    Parameters
+    ----------
+    rows : CSR, sparse rows of any types that are yet to be checked, or a matrix of real numbers.
+    on_host : whether they are in host memory.
+    source : what the caller gave.
+    """
+
+    rows: CSR | SparseRows | Array
+    on_host: bool
+    source: Any
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self.rows.shape[0])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether they are sparse rows."""
+        return isinstance(self.rows, CSR | SparseRows)
+
+    @property
+    def density(self) -> float | None:
+        """Stored entries as a fraction of all positions; None for a matrix, which is not counted."""
+        if not isinstance(self.rows, CSR | SparseRows):
+            return None
+        positions = self.rows.shape[0] * self.rows.shape[1]
+        return self.rows.indices.size / positions if positions else 0.0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, on average."""
+        if isinstance(self.rows, CSR | SparseRows):
+            return 8 + int(8 * self.rows.indices.size / max(1, self.count))
+        return int(self.rows.dtype.itemsize * self.rows.shape[1])
+
+    def part(self, first: int, last: int) -> CSR | SparseRows | Array:
+        """Return rows `first` to `last`, sharing memory."""
+        if (first, last) == (0, self.count):
+            return self.rows
+        if isinstance(self.rows, CSR):
+            return self.rows.slice_groups(first, last)
+        return self.rows.slice_rows(first, last) if isinstance(self.rows, SparseRows) else self.rows[first:last]
+
+
+def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
+    """Return inputs as rows of shape (rows, network.inputs), where they are.
 
     Parameters
     ----------
     network : what they are the inputs of.
-    inputs : CSR, a SciPy sparse matrix or array, or a NumPy array: (rows, network.inputs), or, where the network takes
-        images, (images, channels, height, width). Other types of numbers are brought to float32.
+    inputs : as `Inputs` says; where the network takes images, an array may have the shape (images, channels, height,
+        width), too.
+    backend : of the device that is to compute.
 
     Raises
     ------
     UsageError
-        The network is no `Network`.
+        They are on a GPU, and the network is not on that one.
     InputError
-        The inputs are none of these.
+        They are none of these.
     MatrixError
         They do not have two dimensions, or are not of real numbers.
     ShapeError
         They are not as wide as the network's first layer.
     """
-    check_network(network)
-    rows = _converted(network, inputs)
+    found = backend.device_rows(inputs)
+    on_host = found is None
+    rows = _on_host(inputs) if found is None else found
+    if not isinstance(rows, CSR | SparseRows):
+        if len(rows.shape) == 4 and rows.shape[1:] == network.image:
+            rows = rows.reshape(rows.shape[0], network.inputs)
+        if len(rows.shape) != 2:
+            raise MatrixError(f"the inputs have {len(rows.shape)} dimensions; rows of a matrix have two dimensions")
+    numbers = rows.values if isinstance(rows, CSR | SparseRows) else rows
+    if numbers.dtype.kind not in "fiub":
+        raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
-    return rows
+    return Given(rows, on_host, inputs)
 
 
 def check_network(network: Network) -> None:
@@ -55,16 +118,50 @@ def check_network(network: Network) -> None:
         raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
 
 
-def _converted(network: Network, inputs: Inputs) -> CSR:
-    if isinstance(inputs, CSR):
+def _on_host(inputs: Any) -> CSR | SparseRows | Array:
+    """Return inputs in host memory as CSR, as sparse rows or as an array."""
+    if isinstance(inputs, CSR | np.ndarray):
         return inputs
-    if isinstance(inputs, np.ndarray):
-        images = inputs.ndim == 4 and inputs.shape[1:] == network.image
-        return from_dense(inputs.reshape(len(inputs), network.inputs) if images else inputs)
-    from scipy.sparse import issparse
+    if hasattr(inputs, "tocsr"):
+        if len(inputs.shape) != 2:
+            raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; rows of a matrix have two dimensions")
+        rows = inputs.tocsr()
+        return SparseRows(rows.shape, rows.indptr, rows.indices, rows.data)
+    if hasattr(inputs, "__dlpack__"):
+        return np.from_dlpack(inputs)
+    if isinstance(inputs, list | tuple):
+        try:
+            return np.asarray(inputs)
+        except ValueError as error:
+            raise InputError("the inputs are a list whose rows are not equally long") from error
+    raise InputError(
+        f"the inputs are a {type(inputs).__name__}; take a sparsenn.CSR, a SciPy sparse matrix, a NumPy array or "
+        "whatever speaks DLPack"
+    )
 
-    if not issparse(inputs):
-        raise InputError(
-            f"the inputs are a {type(inputs).__name__}; take a sparsenn.CSR, a SciPy sparse matrix or a NumPy array"
-        )
-    return CSR.from_scipy(inputs)
+
+def canonical(rows: SparseRows) -> SparseRows:
+    """Return sparse rows in host memory with the entries of each row by column, and those of one place added up."""
+    from scipy.sparse import csr_array
+
+    values = rows.values.astype(np.result_type(rows.values.dtype, np.float32))  # small integers would wrap around
+    matrix = csr_array((values, rows.indices.copy(), rows.indptr - rows.indptr[0]), shape=rows.shape)
+    matrix.sum_duplicates()
+    return SparseRows(rows.shape, matrix.indptr, matrix.indices, matrix.data)
+
+
+def like(source: Any, outputs: CSR | Array) -> Any:
+    """Return outputs in the type of what the rows were given in: SciPy's or PyTorch's, for example.
+
+    Parameters
+    ----------
+    source : what a caller gave the rows in.
+    outputs : in the same memory as the rows.
+    """
+    if isinstance(outputs, CSR):
+        return outputs.to_scipy() if hasattr(source, "tocsr") and isinstance(outputs.indptr, np.ndarray) else outputs
+    if isinstance(source, type(outputs)):
+        return outputs
+    library = sys.modules.get(type(source).__module__.partition(".")[0])
+    from_dlpack = getattr(library, "from_dlpack", None)
+    return outputs if from_dlpack is None or library is np else from_dlpack(outputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -24,31 +23,26 @@ from sparsenn.backends import (
     kernels,
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
 from sparsenn.engine.tuning_table import with_tuned_numbers
 from sparsenn.errors import UsageError, unknown_name
-from sparsenn.formats import CSR, from_dense
+from sparsenn.formats import CSR
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
-    "CONV_OPERATION",
-    "DENSE_OPERATION",
-    "OPERATION",
     "Chosen",
     "Kernels",
+    "able_dense",
+    "able_sparse",
     "choices",
     "choose_convolution",
     "choose_kernels",
-    "fastest_dense",
     "operation_of",
-    "sparse_kernels",
 ]
 
-OPERATION, DENSE_OPERATION, CONV_OPERATION = "spmspm", "mlp", "conv2d"
-"""What sparse layers are, dense ones, and convolutions."""
-
 PRECISIONS = ("float32", "tf32", "fp16")
-"""What dense layers and convolutions may be multiplied in; sums are float32. Sparse layers know the first only."""
+"""What dense layers and convolutions may be multiplied in; sums are float32. Sparse kernels know the first only."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 
@@ -59,20 +53,22 @@ AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 class Kernels:
     """The kernels that may run a network's layers on a backend, by kind of layer.
 
-    Of those that `auto` takes, and that can run the problem, the first runs sparse layers to begin with. Of dense
-    layers' and convolutions' it is those of the precision that is asked for, and of these the one with the least
-    estimate of time, where they give one. Where none of these can, kernels of float32 do, which keeps any precision.
+    Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Of
+    dense layers' and convolutions' it is those of the precision that is asked for. Where none of these can, kernels of
+    float32 do, which keeps any precision.
 
     Parameters
     ----------
-    sparse : for sparse layers; several where `auto` chooses from them launch by launch.
-    dense : for dense layers; `fastest_dense` says which runs consecutive ones.
+    sparse : for sparse layers.
+    dense : for dense layers.
     convolutions : for convolutions; `choose_convolution` says which runs one.
+    converts : whether sparse layers may be multiplied as dense ones: unless a kernel for them is named.
     """
 
     sparse: tuple[SparseKernel, ...] = ()
     dense: tuple[DenseKernel, ...] = ()
     convolutions: tuple[ConvolutionKernel, ...] = ()
+    converts: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ def choose_kernels(
 
     Parameters
     ----------
-    device, kernel, precision, machine : as `plan` takes them.
+    device, kernel, precision, machine : as `Options` has them.
 
     Raises
     ------
@@ -126,7 +122,7 @@ def choose_kernels(
         The device is not there.
     """
     if precision != "float32":
-        _check_precision(precision, network)
+        _check_precision(precision, network, kernel)
     there = _operations(network)
     if not there:
         if kernel != "auto":
@@ -134,9 +130,28 @@ def choose_kernels(
         return _backend(device, machine), Kernels()
     first_precision = PRECISIONS[0] if there[0] == OPERATION else precision
     backend, named = choices(device, kernel, there[0], first_precision, machine)
-    others = (found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision))
+    others = [found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision)]
+    converts = there[0] == OPERATION and kernel == "auto" and backend.device != "reference"
+    if precision != PRECISIONS[0] and there == [OPERATION] and not converts:
+        raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
+    if converts and DENSE_OPERATION not in there:
+        others += _for_converted(backend.device, precision, there)
     every = with_tuned_numbers((*named, *others), backend)
-    return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every))
+    return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every), converts)
+
+
+def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Kernel]:
+    """Return the kernels for sparse layers that are multiplied as dense ones.
+
+    Where none has the precision, they are those of float32, and the precision is for other layers; without such, it is
+    refused.
+    """
+    known = {kernel.precision for kernel in automatic(DENSE_OPERATION, device)}
+    if precision not in known and there == [OPERATION]:
+        raise UsageError(
+            f"sparse layers are not multiplied in {precision} on {device}; leave out precision {precision}"
+        )
+    return _named(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
 
 
 def _of(kind: type[AnyKernel], found: Iterable[Kernel]) -> tuple[AnyKernel, ...]:
@@ -203,61 +218,48 @@ def _named(operation: str, device: str, kernel: str, precision: str) -> list[Ker
     return found + [entry for entry in there if entry.precision == PRECISIONS[0] != precision]
 
 
-def _check_precision(precision: str, network: Network) -> None:
-    """Refuse a precision that does not exist, or that would change nothing: without dense layers and convolutions."""
+def _check_precision(precision: str, network: Network, kernel: str) -> None:
+    """Refuse a precision that does not exist, or that would change nothing."""
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     there = _operations(network)
-    if there == [OPERATION]:
-        first = list(map(operation_of, network)).index(OPERATION) + 1
+    if there == [OPERATION] and kernel != "auto":
         raise UsageError(
-            f"layer {first} is sparse, and sparse layers are multiplied in float32 only; leave out precision "
-            f"{precision}, which networks that have dense layers or convolutions take"
+            f"the kernel {kernel!r} multiplies sparse layers, in float32 only; leave out precision {precision}, or the "
+            "kernel: sparse layers that hold enough weights are then multiplied as dense ones"
         )
     if not there:
         raise UsageError(f"no layer of this network multiplies anything; leave out precision {precision}")
 
 
-def sparse_kernels(
-    candidates: Sequence[SparseKernel], machine: Machine, network: Network, inputs: CSR
+def able_sparse(
+    candidates: Sequence[SparseKernel], machine: Machine, layers: Sequence[SparseLinear], rows: CSR, first: int = 0
 ) -> tuple[SparseKernel, ...]:
-    """Return the kernels that can run all sparse layers of a network.
+    """Return the kernels of `spmspm` that can run consecutive layers, the first of them number `first`.
+
+    Parameters
+    ----------
+    rows : a few like those that the layers are given.
 
     Raises
     ------
     UsageError
         None can; the message says why.
     """
-    able = tuple(candidates)
-    for first, last in network.runs():
-        if network[first].family is SparseLinear:
-            layers = network.sparse_layers(first, last)
-            rows = inputs if first == 0 else _any_rows(layers[0].inputs)
-            able = _able(_reasons(able, machine, Network(layers), rows), _layers(first, len(layers)))
-    return able
+    return _able(_reasons(candidates, machine, Network(tuple(layers)), rows), _layers(first, len(layers)))
 
 
-def _any_rows(width: int) -> CSR:
-    """Return inputs that say no more than what other layers give does: rows of different values."""
-    return from_dense(np.repeat([[1], [2]], width, axis=1))
-
-
-def fastest_dense(
-    candidates: Sequence[DenseKernel], machine: Machine, layers: Sequence[Linear], rows: int, first: int = 0
-) -> DenseKernel:
-    """Return the kernel of `mlp` that runs consecutive dense layers, the first of them number `first`.
-
-    Of those that can, and are of the first one's precision, it is the one whose estimate for so many rows is least;
-    without estimates, the first.
+def able_dense(
+    candidates: Sequence[DenseKernel], machine: Machine, layers: Sequence[Linear], first: int = 0
+) -> tuple[DenseKernel, ...]:
+    """Return the kernels of `mlp` that can run consecutive layers: of the precision asked for, and of float32.
 
     Raises
     ------
     UsageError
-        None of them can.
+        None can; the message says why.
     """
-    able = _able(_reasons(candidates, machine, layers), _layers(first, len(layers)))
-    alike = [kernel for kernel in able if kernel.precision == able[0].precision]
-    return min(alike, key=lambda kernel: kernel.seconds(machine, layers, rows) if kernel.seconds else math.inf)
+    return _able(_reasons(candidates, machine, layers), _layers(first, len(layers)))
 
 
 def choose_convolution(

@@ -9,8 +9,14 @@ layers are used as they are.
 
 Only sparse layers are merged, and of those not the outputs that a layer of another kind reads: such stay as they are.
 
-A summed weight is computed in float64 and rounded once to float32, so that the factored product (w1 + w2)·x is never
-further from the exact value than the rounding of w1·x + w2·x allows.
+Outputs merge only where each weight that the next layer sums is exact: the sum of its float32 weights is a float32
+number, zero or not subnormal. Where a sum is not, the outputs whose copies it reads all stay apart, in the layer that
+computes them and for the layers that read it, while others of the same layer merge.
+
+The merged network hence computes the same function of real numbers. Its products are rounded at other places, though:
+(w1 + w2)·x once, w1·x + w2·x twice. For a neuron with n weights, either way of computing the same inputs is within
+γ·(|w1·x1| + … + |wn·xn| + |b|) of the exact sum, with γ = (n + 1)·u / (1 - (n + 1)·u) and u = 2^-24, so that the two
+differ by at most twice that; they are equal bit for bit where all products and partial sums are exact.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sparsenn.formats import CSC, Array, equal_groups
+from sparsenn.formats.arrays import collapse_iso, frozen, index_dtype, read_only
 from sparsenn.formats.conversion import scan
 from sparsenn.jit import compiled
 from sparsenn.layers import SparseLinear
@@ -60,31 +67,81 @@ def _ones(count: int) -> Array:
     return np.broadcast_to(np.int64(1), (count,))
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A sparse layer and what was merged of it.
+
+    Parameters
+    ----------
+    original : the layer.
+    classes : (original inputs,) int64: which input of the merged layer holds each original one.
+    inputs : how many inputs the merged layer has.
+    representatives, group : of equal outputs, as `equal_groups` returns them.
+    merged : the layer of the representatives alone, which reads merged inputs.
+    """
+
+    original: SparseLinear
+    classes: Array
+    inputs: int
+    representatives: Array
+    group: Array
+    merged: SparseLinear
+
+    def without(self, classes: Array) -> _Part:
+        """Return the same with the outputs of some classes kept apart; `classes` is (outputs,) bool."""
+        names = np.where(classes[self.group], self.merged.outputs + np.arange(self.group.size), self.group)
+        representatives, group = _numbered(names)
+        merged, _ = _reduce(self.original, representatives, self.classes, self.inputs)
+        return replace(self, representatives=representatives, group=group, merged=merged)
+
+
 def merge_equal_outputs(network: Network) -> Merged:
     """Return the network with equal outputs of its sparse layers merged; layers with nothing to merge are shared."""
-    layers: list[Layer] = []
-    copies: list[Array] = []
-    classes: Array | None = None  # for each input of the next layer, the merged output that holds it
-    count = network.inputs
-    for number, (layer, found) in enumerate(zip(network, _search(network), strict=True), start=1):
+    parts: list[_Part | Layer] = []
+    for layer, found in zip(network, _search(network), strict=True):
         if not isinstance(layer, SparseLinear):  # what it reads was not merged, and nor is what it gives
-            layers.append(layer)
-            count = network.sizes[number]
-            copies.append(_ones(count))
+            parts.append(layer)
             continue
-        representatives, group = found or (np.arange(layer.outputs), np.arange(layer.outputs))
-        merged = layer
-        if classes is not None or representatives.size < layer.outputs:
-            merged = _reduce(layer, representatives, classes, count)
-            if classes is not None and found is not None:
-                again, regroup = _equal_outputs(merged)
-                group = regroup[group]
-                merged = merged if again.size == merged.outputs else _reduce(merged, again, None, count)
-        layers.append(merged)
-        copies.append(np.bincount(group, minlength=merged.outputs).astype(np.int64))
-        count = merged.outputs
-        classes = None if count == layer.outputs else group
-    return Merged(Network(tuple(layers), network.image), tuple(copies), classes)
+        before = parts[-1] if parts and isinstance(parts[-1], _Part) else None
+        part, inexact = _merge(layer, found, before)
+        if before is not None and inexact.any():
+            before = parts[-1] = before.without(inexact)
+            part, _ = _merge(layer, found, before)
+        parts.append(part)
+    layers = tuple(part.merged if isinstance(part, _Part) else part for part in parts)
+    copies = tuple(
+        np.bincount(part.group, minlength=part.merged.outputs).astype(np.int64) if isinstance(part, _Part) else _ones(n)
+        for part, n in zip(parts, network.sizes[1:], strict=True)
+    )
+    last = parts[-1]
+    expansion = last.group if isinstance(last, _Part) and last.merged.outputs < last.original.outputs else None
+    return Merged(Network(layers, network.image), copies, expansion)
+
+
+def _merge(layer: SparseLinear, found: tuple[Array, Array] | None, before: _Part | None) -> tuple[_Part, Array]:
+    """Merge the inputs of a layer as the one before it says, then its equal outputs.
+
+    Parameters
+    ----------
+    found : equal outputs of the layer as it is, None where its outputs are not to be merged.
+
+    Returns
+    -------
+    The layer, and which of its inputs, (inputs,) bool, are classes whose weights have a sum that is not exact.
+    """
+    representatives, group = found or (np.arange(layer.outputs),) * 2
+    whole = before is None or before.merged.outputs == before.original.outputs
+    inputs = layer.inputs if before is None else before.merged.outputs
+    classes = np.arange(layer.inputs) if before is None else before.group
+    merged, inexact = layer, np.zeros(inputs, np.bool_)
+    if not whole or representatives.size < layer.outputs:
+        merged, inexact = _reduce(layer, representatives, classes, inputs)
+        if not whole and found is not None and not inexact.any():
+            again, regroup = _equal_outputs(merged)
+            if again.size < merged.outputs:
+                merged, _ = _reduce(merged, again, np.arange(inputs), inputs)
+                representatives, group = representatives[again], regroup[group]
+    return _Part(layer, classes, inputs, representatives, group, merged), inexact
 
 
 def _search(network: Network) -> list[tuple[Array, Array] | None]:
@@ -107,49 +164,94 @@ def _equal_outputs(layer: SparseLinear) -> tuple[Array, Array]:
     """Group the outputs whose weights and bias are equal; returns (representatives, group)."""
     representatives, group = equal_groups(layer.weights)
     if isinstance(layer.bias, np.ndarray):
-        keys = np.stack([group, layer.bias.view(np.int32).astype(np.int64)])
-        _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-        order = np.argsort(first)  # by first occurrence, as `equal_groups` numbers them
-        representatives, group = first[order], np.argsort(order)[group.reshape(-1)]
+        names = group * layer.outputs + _numbered(layer.bias.view(np.int32))[1]
+        representatives, group = _numbered(names)
     return representatives, group
 
 
-def _reduce(layer: SparseLinear, outputs: Array, classes: Array | None, count: int) -> SparseLinear:
-    """Keep some outputs of a layer, and read merged inputs: `classes` maps each input to one of `count`."""
-    weights = layer.weights
-    inputs = np.arange(layer.inputs) if classes is None else classes
-    indptr, indices, values = _collect(weights.indptr, weights.indices, weights.values, outputs, inputs)
-    bias = layer.bias[outputs] if isinstance(layer.bias, np.ndarray) else layer.bias
-    return replace(layer, weights=CSC.from_arrays((count, outputs.size), indptr, indices, values), bias=bias)
+def _numbered(names: Array) -> tuple[Array, Array]:
+    """Number equal names by their first occurrence, as `equal_groups` does; returns (representatives, group)."""
+    _, first, group = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return first[order], place[group.reshape(-1)]
+
+
+def _reduce(layer: SparseLinear, outputs: Array, classes: Array, count: int) -> tuple[SparseLinear, Array]:
+    """Keep some outputs of a layer, and read merged inputs: `classes` maps each input to one of `count`.
+
+    Returns the layer, and which of the inputs, (count,) bool, have summed weights that are not exact.
+    """
+    indptr, indices, values, inexact = _collect(*layer.weights.arrays, outputs, classes, count)
+    bias = frozen(layer.bias[outputs]) if isinstance(layer.bias, np.ndarray) else layer.bias
+    weights = CSC((count, outputs.size), frozen(indptr), frozen(indices), frozen(collapse_iso(values)))
+    return replace(layer, weights=weights, bias=bias), inexact
 
 
 @compiled
 def _gather_columns(indptr: Array, indices: Array, values: Array, columns: Array, classes: Array,
-                    inputs: Array, weights: Array, lengths: Array) -> None:  # fmt: skip
-    """Write each chosen column's entries by increasing class, equal classes' weights summed in float64."""
+                    inputs: Array, weights: Array, lengths: Array, inexact: Array) -> None:  # fmt: skip
+    """Write each chosen column's entries by increasing class, equal classes' weights summed in float64, in their order.
+
+    A sum is exact where no addition rounds (the error of an addition is computed as Knuth's TwoSum does) and the
+    result is a float32 number that is not subnormal. Classes with another sum are marked in `inexact`; their weight
+    is 0.
+    """
+    least = np.float64(1.1754943508222875e-38)  # the smallest normal number of float32
+    iso, many = values.size == 1, 1 << 29  # fewer than so many equal float32 numbers add up exactly in float64
+    count = inexact.size
+    owner = np.full(count, -1, np.int64)  # the column that a class was last read by
+    times, totals, rounded = np.empty(count, np.int64), np.empty(count), np.empty(count, np.bool_)
+    read = np.empty(count + 1, np.int64)
     at = 0
     for number in range(columns.size):
-        first, last = indptr[columns[number]], indptr[columns[number] + 1]
-        mapped = np.empty(last - first, np.int64)
-        for entry in range(first, last):
-            mapped[entry - first] = classes[indices[entry]]
-        start = at
-        for entry in np.argsort(mapped, kind="mergesort"):
-            weight = np.float64(values[0] if values.size == 1 else values[first + entry])
-            if at > start and inputs[at - 1] == mapped[entry]:
-                weights[at - 1] += weight
-            else:
-                inputs[at] = mapped[entry]
-                weights[at] = weight
-                at += 1
-        lengths[number] = at - start
+        found, ordered = 0, True
+        for entry in range(indptr[columns[number]], indptr[columns[number] + 1]):
+            mine = classes[indices[entry]]
+            if owner[mine] != number:
+                owner[mine], times[mine], rounded[mine] = number, 1, False
+                totals[mine] = np.float32(values[0] if iso else values[entry])
+                ordered &= found == 0 or read[found - 1] < mine
+                read[found] = mine
+                found += 1
+                continue
+            times[mine] += 1
+            if not iso:
+                total, weight = totals[mine], np.float64(np.float32(values[entry]))
+                together = total + weight
+                part = together - total
+                totals[mine] = together
+                rounded[mine] |= (total - (together - part)) + (weight - part) != 0.0
+        if not ordered and count < 8 * found:  # looking at every class is faster than sorting
+            found = 0
+            for mine in range(count):
+                read[found] = mine
+                found += owner[mine] == number
+        elif not ordered:
+            read[:found].sort()
+        for place in range(found):
+            mine = read[place]
+            total = totals[mine] * times[mine] if iso else totals[mine]
+            narrow = np.float32(total)
+            exact = np.float64(narrow) == total and (total == 0.0 or least <= abs(total))
+            exact = exact and times[mine] < many and not rounded[mine]
+            if times[mine] > 1 and not exact:
+                inexact[mine] = True
+                narrow = np.float32(0.0)
+            inputs[at] = mine
+            weights[at] = narrow
+            at += 1
+        lengths[number] = found
 
 
 def _collect(
-    indptr: Array, indices: Array, values: Array, columns: Array, classes: Array
-) -> tuple[Array, Array, Array]:
+    indptr: Array, indices: Array, values: Array, columns: Array, classes: Array, count: int
+) -> tuple[Array, Array, Array, Array]:
+    """Return offsets, indices and float32 values of the columns, and which classes have a sum that is not exact."""
     entries = int((indptr[columns + 1] - indptr[columns]).sum())
-    inputs, weights, lengths = np.empty(entries, np.int64), np.empty(entries), np.empty(columns.size, np.int64)
-    _gather_columns(indptr, indices, values, columns, classes, inputs, weights, lengths)
+    inputs, weights = np.empty(entries, index_dtype(count)), np.empty(entries, np.float32)
+    lengths, inexact = np.empty(columns.size, np.int64), np.zeros(count, np.bool_)
+    _gather_columns(indptr, indices, values, read_only(columns), read_only(classes), inputs, weights, lengths, inexact)
     offsets = scan(lengths)
-    return offsets, inputs[: offsets[-1]], weights[: offsets[-1]].astype(np.float32)
+    return offsets, inputs[: offsets[-1]].copy(), weights[: offsets[-1]].copy(), inexact

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +28,10 @@ class Seconds:
     Parameters
     ----------
     read : reading or generating the dataset; 0 if it was in memory already.
-    plan : merging equal outputs and choosing kernels.
-    prepare : waiting for the weights to be on the device and in the form the kernels read; what is done while layers
-        are computed is not waited for.
-    transfer : moving inputs to the device and results back.
+    plan : merging equal outputs and choosing kernels; 0 where a session had done so before.
+    prepare : waiting for the weights to be on the device and in the form the kernels read, and for buffers and graphs;
+        what is done while layers are computed is not waited for. 0 where a session had all of it ready.
+    transfer : checking and converting inputs, moving them to the device, and moving results back.
     compile : making the project's CUDA kernels, or loading them where they were compiled before. On the CPU it is 0:
         what numba takes is part of the work that calls a function first, as is what CuPy takes for its own kernels.
     compute : the layers, dropping and grouping of rows included, to the categories.
@@ -70,6 +72,7 @@ class LayerStatistics:
     density : non-zeros as a fraction of active rows × neurons; None likewise.
     performed_edges : multiply-adds done.
     seconds : wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
+    estimate : seconds that the plan reckoned with, shared in the same way; None where nothing estimates the kernel.
     """
 
     layer: int
@@ -81,25 +84,32 @@ class LayerStatistics:
     density: float | None
     performed_edges: int
     seconds: float
+    estimate: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
 class BatchOutput:
     """The last layer's distinct rows of one batch, and which of them each input has.
 
     Parameters
     ----------
-    features : distinct rows, of the merged network's width.
-    owner : (inputs of the batch,) int64, the row of each input; -1 for one that is all zero and was dropped.
+    features : distinct rows, of the merged network's width; on a GPU they stay there until they are asked for.
+    owner : (inputs of the batch,) integers, the row of each input; -1 for one that is all zero and was dropped.
+    fetch : brings features to the host.
     """
 
-    features: Features
-    owner: Array
+    def __init__(self, features: Features, owner: Array, fetch: Callable[[Features], Features] | None = None) -> None:
+        self.owner = owner
+        self._features, self._fetch = features, fetch
 
-    def active(self) -> Array:
-        """Return for each input of the batch whether its row has a non-zero."""
-        alive = np.diff(self.features.indptr) > 0 if isinstance(self.features, CSR) else self.features.any(axis=1)
-        return np.append(alive, False)[self.owner]  # owner -1 reads the appended False
+    @property
+    def features(self) -> Features:
+        """Distinct rows, on the host."""
+        if self._fetch is not None:
+            self._features, self._fetch = self._fetch(self._features), None
+        return self._features
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchOutput, (self.features, self.owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +124,7 @@ class Result:
     categories : sorted int64, the inputs (counted from 0) whose final row has a non-zero.
     statistics : one record a layer.
     seconds : where the time went.
-    batches : the outputs in compact form; `outputs` expands them.
+    batches : the outputs in compact form; `outputs` and `dense` expand them.
     notes : sentences on what did not go as planned, such as a batch that was cut because memory did not suffice.
     """
 
@@ -161,7 +171,18 @@ class Result:
             collapse_iso(np.concatenate([np.zeros(0, np.float32), *(part.expanded_values() for part in parts)])),
         )
 
+    @cached_property
+    def dense(self) -> Array:
+        """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
+        parts = [self._spread(batch.features, batch.owner) for batch in self.batches]
+        return np.concatenate(parts) if parts else np.zeros((0, self.plan.network.outputs), np.float32)
+
     def _expand(self, features: Features, owner: Array) -> CSR:
+        """Give each input its row, and each neuron its value, as CSR."""
+        rows = self._spread(features, owner)
+        return from_dense(rows, rows.dtype.type)
+
+    def _spread(self, features: Features, owner: Array) -> Array:
         """Give each input its row, and each neuron its value."""
         alive = owner >= 0
         used, back = np.unique(owner[alive], return_inverse=True)
@@ -170,4 +191,4 @@ class Result:
             dense = dense[:, self.plan.merged.expansion]
         rows = np.zeros((owner.size, dense.shape[1]), dense.dtype)
         rows[alive] = dense[back]
-        return from_dense(rows, dense.dtype.type)
+        return rows

@@ -1,7 +1,7 @@
 """The table of tuned numbers: kept in the cache folder for this device, and used by plans.
 
 `keep` writes what was found by tuning into the file `tuning.json` of the cache folder, `table` reads it, and `forget`
-takes entries out. Who uses the table: `choose_kernels`, for `plan` and `Predictor`, and nobody else, through
+takes entries out. Who uses the table: `choose_kernels`, for plans, and nobody else, through
 `with_tuned_numbers`, which is the one place where kept numbers enter launches. A ladder, a benchmark or a launch by
 hand runs a kernel as it comes.
 """
@@ -190,8 +190,8 @@ class _TunedLaunch:
 def with_tuned_numbers(kernels: Iterable[Kernel], backend: Backend) -> tuple[Kernel, ...]:
     """Return kernels whose launches take the numbers that the table has for them on a backend's machine.
 
-    This is where kept numbers come into force, and `choose_kernels` is what calls it: for all kernels that a plan or a
-    `Predictor` may use, once each. Their summaries say so. Kernels without an entry are returned as they are. Numbers
+    This is where kept numbers come into force, and `choose_kernels` is what calls it: for all kernels that a plan may
+    use, once each. Their summaries say so. Kernels without an entry are returned as they are. Numbers
     that a kernel no longer takes are passed over.
     """
     chosen = tuple(kernels)

@@ -2,75 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from sparsenn.backends import Backend, Kernel
+from sparsenn.backends import Backend
 from sparsenn.backends.steps import IMAGE_OPERATION
-from sparsenn.engine.kernels import OPERATION, Chosen
+from sparsenn.engine.choosing import Rows
 from sparsenn.engine.merging import Merged
+from sparsenn.engine.options import Options
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.layers import ImageLayer, SparseLinear
 from sparsenn.network import Network
 
-__all__ = ["describe"]
+__all__ = ["describe", "shown_seconds"]
+
+
+class _Problem(Protocol):
+    @property
+    def merging(self) -> bool: ...
 
 
 class _Plan(Protocol):
     """What `Plan` has that is told in words; it says there what each is."""
 
     @property
+    def problem(self) -> _Problem: ...
+    @property
     def network(self) -> Network: ...
     @property
     def merged(self) -> Merged: ...
     @property
+    def options(self) -> Options: ...
+    @property
     def inputs(self) -> int: ...
     @property
-    def density(self) -> float: ...
+    def density(self) -> float | None: ...
+    @property
+    def rows(self) -> Rows: ...
     @property
     def backend(self) -> Backend: ...
     @property
     def device(self) -> str: ...
     @property
-    def kernels(self) -> Sequence[Kernel]: ...
-    @property
-    def chosen(self) -> Mapping[int, Chosen]: ...
-    @property
-    def convolutions(self) -> Mapping[int, Chosen]: ...
-    @property
-    def dense_segments(self) -> Mapping[Kernel, Sequence[tuple[int, int]]]: ...
-    @property
-    def segments(self) -> Sequence[tuple[int, int]]: ...
+    def steps(self) -> Sequence[Step]: ...
     @property
     def batches(self) -> Sequence[tuple[int, int]]: ...
     @property
     def batch_size(self) -> int: ...
     @property
-    def adaptive(self) -> bool: ...
-    @property
-    def rechosen_from(self) -> int | None: ...
-    @property
-    def is_mixed(self) -> bool: ...
-    @property
-    def has_image_layers(self) -> bool: ...
-    @property
     def streams(self) -> bool: ...
-    @property
-    def compaction(self) -> bool: ...
-    @property
-    def deduplication(self) -> bool: ...
-    @property
-    def merging(self) -> bool: ...
     @property
     def droppable_from(self) -> int: ...
     @property
-    def precision(self) -> str: ...
-    @property
     def precisions(self) -> Sequence[str | None]: ...
+    @property
+    def estimate(self) -> float | None: ...
 
 
 def describe(plan: _Plan) -> str:
     """Return a plan as a few sentences."""
-    parts = (_problem(plan), _kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
+    parts = (_problem(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
     return " ".join(part for part in parts if part)
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return a short time in words: `0.42 ms`."""
+    return f"{1e6 * seconds:,.3g} us" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
 
 def _problem(plan: _Plan) -> str:
@@ -79,49 +76,50 @@ def _problem(plan: _Plan) -> str:
     network = plan.network
     layers = f"{len(network)} layer{'s' if len(network) > 1 else ''}"
     size = f"{network.edges:,} edges"
-    if plan.has_image_layers:
+    if any(layer.family is ImageLayer for layer in network):
         size = f"{network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input"
-    return (
-        f"{plan.inputs:,} inputs ({100 * plan.density:.1f} % dense) through {layers} with {size} on {plan.device}, "
-        f"{batches}."
-    )
+    dense = "as dense rows" if plan.density is None else f"{100 * plan.density:.1f} % dense"
+    return f"{plan.inputs:,} inputs ({dense}) through {layers} with {size} on {plan.device}, {batches}."
 
 
-def _kernels(plan: _Plan) -> str:
-    if not plan.is_mixed:
-        return f"Kernel {_sparse_kernels(plan)}."
-    sparse = [run for run in plan.network.runs() if plan.chosen[run[0]].kernel.operation == OPERATION]
-    dense = (
-        f"Dense layers ({_spans(segments)}): kernel {kernel.name}: {kernel.summary}{_rounding(kernel.precision)}."
-        for kernel, segments in plan.dense_segments.items()
-    )
-    parts = (
-        *([f"Sparse layers ({_spans(sparse)}): kernel {_sparse_kernels(plan)}."] if sparse else ()),
-        *_convolutions(plan),
-        *dense,
-        *_other_image_layers(plan),
-    )
-    return " ".join(parts)
+_NAMES = {OPERATION: "Sparse layers", DENSE_OPERATION: "Dense layers", CONV_OPERATION: "Convolutions"}
 
 
-def _convolutions(plan: _Plan) -> list[str]:
-    """Say which kernel each convolution gets, and why; those that share both are told of together."""
-    shared: dict[tuple[str, str], list[int]] = {}
-    for number, chosen in plan.convolutions.items():
-        text = f"kernel {chosen.kernel.name}: {chosen.kernel.summary}{_rounding(chosen.kernel.precision)}"
-        shared.setdefault((text, chosen.reason), []).append(number)
-    return [
-        f"Convolutions ({_numbers(numbers)}): {text}{f'; {reason}' if reason else ''}."
-        for (text, reason), numbers in shared.items()
-    ]
+def _kernels(plan: _Plan) -> list[str]:
+    """Say which kernel each layer gets, and why; layers that share both are told of together."""
+    shared: dict[tuple[str, str, str], list[Step]] = {}
+    for step in plan.steps:
+        if step.kernel.operation != IMAGE_OPERATION:
+            text = f"kernel {step.kernel.name}: {step.kernel.summary}{_rounding(step.kernel.precision)}"
+            shared.setdefault((_named(plan, step), text, step.reason), []).append(step)
+    alone = len(shared) == 1 and len(plan.steps) == sum(map(len, shared.values()))
+    told = []
+    for (name, text, reason), steps in shared.items():
+        what = text[0].upper() + text[1:] if alone else f"{name} ({_spans(_joined(steps))}): {text}"
+        why = f"; {reason}" if reason else ""
+        known = [step.seconds for step in steps if step.seconds is not None]
+        estimate = f"; estimated to take {shown_seconds(sum(known))}" if len(known) == len(steps) else ""
+        told.append(f"{what}{why}{estimate}.")
+    return [*told, *_other_image_layers(plan)]
+
+
+def _named(plan: _Plan, step: Step) -> str:
+    """Say what a step's layers are."""
+    sparse = isinstance(plan.network[step.first], SparseLinear)
+    return "Sparse layers" if sparse else _NAMES[step.kernel.operation]
+
+
+def _joined(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Return the layers of steps as ranges; those that follow each other are one."""
+    return _runs([number for step in steps for number in step.layers])
 
 
 def _other_image_layers(plan: _Plan) -> list[str]:
     """Say which layers of images have but one way to be run."""
     named: dict[str, list[int]] = {}
-    for number, chosen in plan.chosen.items():
-        if chosen.kernel.operation == IMAGE_OPERATION:
-            named.setdefault(chosen.kernel.name, []).append(number)
+    for step in plan.steps:
+        if step.kernel.operation == IMAGE_OPERATION:
+            named.setdefault(step.kernel.name, []).extend(step.layers)
     if not named:
         return []
     told = ", ".join(f"{name} ({_numbers(numbers)})" for name, numbers in named.items())
@@ -132,30 +130,22 @@ def _rounding(precision: str) -> str:
     return "" if precision == "float32" else f"; factors are rounded to {precision}"
 
 
-def _sparse_kernels(plan: _Plan) -> str:
-    first = f"{plan.kernels[0].name}: {plan.kernels[0].summary}"
-    if plan.adaptive:
-        return (
-            f"{first}; each launch's first layer multiplies only non-zeros (scatter) where its rows are sparse enough"
-        )
-    if plan.rechosen_from is None:
-        return first
-    others = ", ".join(f"{kernel.name} ({kernel.summary})" for kernel in plan.kernels[1:])
-    start = f"from layer {plan.rechosen_from + 1} on"
-    return f"{first}; {start} that or {others}, whichever is faster for the rows left"
+def _has_sparse(plan: _Plan) -> bool:
+    return any(isinstance(layer, SparseLinear) for layer in plan.network)
 
 
 def _merging(plan: _Plan) -> str:
-    if not plan.kernels:
+    if not _has_sparse(plan):
         return ""
-    if not plan.merging:
+    if not plan.problem.merging:
         return "Equal outputs are not merged."
     neurons = sum(plan.network.sizes[1:])
     computed = sum(plan.merged.network.sizes[1:])
     if computed == neurons:
         kind = "layer"
-        if plan.is_mixed:
-            reader = "layer of another kind" if plan.has_image_layers else "dense one"
+        if not all(isinstance(layer, SparseLinear) for layer in plan.network):
+            images = any(layer.family is ImageLayer for layer in plan.network)
+            reader = "layer of another kind" if images else "dense one"
             kind = f"sparse layer, of those that no {reader} reads,"
         return f"No two outputs of a {kind} are equal: nothing to merge."
     return (
@@ -165,14 +155,16 @@ def _merging(plan: _Plan) -> str:
 
 
 def _weights(plan: _Plan) -> str:
-    if not plan.streams or len(plan.segments) == 1:
+    if not plan.streams or len(plan.steps) == 1:
         return ""
     how = "the next while one is computed" if plan.backend.prepares_ahead else "one after the other"
-    return f"Weights are prepared in {len(plan.segments):,} parts, {how}."
+    return f"Weights are prepared in {len(plan.steps):,} parts, {how}."
 
 
 def _rows(plan: _Plan) -> str:
-    if not plan.compaction:
+    if not any(step.kernel.operation == OPERATION for step in plan.steps):
+        return ""
+    if not plan.options.compaction:
         dead = "Rows of zeros are kept"
     elif not plan.network[-1].keeps_zero_rows:
         dead = "Rows of zeros are kept, as the last layer may revive them"
@@ -180,20 +172,20 @@ def _rows(plan: _Plan) -> str:
         dead = "Rows of zeros are dropped from the first layer on"
     else:
         dead = f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last that revives them"
-    if not (plan.deduplication and plan.kernels):
-        return f"{dead}; equal rows are not looked for."
-    where = ", looked for before and after sparse layers" if plan.is_mixed else ""
-    return f"{dead}; equal rows are computed once{where}."
+    equal = "computed once" if plan.options.deduplication else "not looked for"
+    where = "" if len(plan.steps) == 1 else " in sparse layers"
+    return f"{dead}; equal rows are {equal}{where}."
 
 
 def _precisions(plan: _Plan) -> str:
     """Say which layers are multiplied in what, unless float32 is what was asked for."""
-    if plan.precision == "float32":
+    asked = plan.options.precision
+    if asked == "float32":
         return ""
     told = []
-    for precision in (plan.precision, "float32"):
+    for precision in (asked, "float32"):
         layers = [number for number, found in enumerate(plan.precisions) if found == precision]
-        if layers or precision == plan.precision:
+        if layers or precision == asked:
             told.append(f"in {precision}: {_spans(_runs(layers)) or 'none'}")
     return f"Layers multiplied {'; '.join(told)}."
 

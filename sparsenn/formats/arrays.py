@@ -1,13 +1,14 @@
-"""Types and limits that all formats share."""
+"""Types and limits that all formats share, sizes, and arrays that nobody else writes to."""
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from sparsenn.errors import MatrixError
+from sparsenn.errors import MatrixError, UsageError
 
 __all__ = [
     "INDEX16_LIMIT",
@@ -15,10 +16,17 @@ __all__ = [
     "Array",
     "as_floats",
     "as_indices",
+    "check_arrays",
+    "check_scipy",
     "check_shape",
     "check_values",
     "collapse_iso",
+    "frozen",
     "index_dtype",
+    "is_own",
+    "own",
+    "read_only",
+    "size",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -44,12 +52,123 @@ def index_dtype(width: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if width <= INDEX16_LIMIT else np.int32)
 
 
-def check_shape(shape: tuple[int, int]) -> None:
-    """Refuse a shape that is not two non-negative lengths within int32."""
-    if len(shape) != 2 or not all(
-        isinstance(length, int | np.integer) and 0 <= length <= INDEX32_LIMIT for length in shape
-    ):
+def size(value: Any, name: str, least: int = 1) -> int:
+    """Return a size, an integer of any type, as Python's own, which no computation makes wrap around.
+
+    Parameters
+    ----------
+    value : an integer; truth values are none.
+    name : what the message calls it, such as `batch_size`.
+    least : the smallest that is allowed.
+
+    Raises
+    ------
+    UsageError
+        It is no integer, or below `least`.
+    """
+    try:
+        found = None if isinstance(value, bool | np.bool_) else index(value)
+    except TypeError:
+        found = None
+    if found is None or found < least:
+        raise UsageError(f"{name} is {value!r}; give an integer of at least {least}")
+    return found
+
+
+def check_shape(shape: Any) -> tuple[int, int]:
+    """Return a shape as two of Python's integers, or refuse what is not two non-negative lengths within int32."""
+    try:
+        rows, columns = (-1 if isinstance(length, bool | np.bool_) else index(length) for length in shape)
+    except (TypeError, ValueError):
+        rows = columns = -1
+    if not (0 <= rows <= INDEX32_LIMIT and 0 <= columns <= INDEX32_LIMIT):
         raise MatrixError(f"the shape {shape} is not two lengths in 0..{INDEX32_LIMIT:,}")
+    return rows, columns
+
+
+def check_arrays(matrix: Any, *names: str) -> None:
+    """Make a matrix's parts read-only through it, or refuse those that are no arrays.
+
+    Raises
+    ------
+    MatrixError
+        A part is no array.
+    """
+    for name in names:
+        array = getattr(matrix, name)
+        if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+            raise MatrixError(f"{name} are a {type(array).__name__}; a matrix takes arrays of NumPy")
+        object.__setattr__(matrix, name, read_only(array))
+
+
+def check_scipy(matrix: Any, conversion: str) -> None:
+    """Refuse what is no sparse matrix of SciPy's of two dimensions, or one whose indices lie outside of it.
+
+    SciPy's conversions write wherever such indices point to.
+
+    Parameters
+    ----------
+    conversion : name of the method that will be called.
+
+    Raises
+    ------
+    MatrixError
+        It is so.
+    """
+    if not hasattr(matrix, conversion):
+        raise MatrixError(f"a {type(matrix).__name__} is no SciPy sparse matrix; `from_dense` takes arrays")
+    if len(matrix.shape) != 2:
+        raise MatrixError(f"the sparse array has {len(matrix.shape)} dimensions; a matrix has two")
+    rows, columns = matrix.shape
+    if matrix.format == "coo":
+        _check_range("rows", matrix.row, rows)
+        _check_range("columns", matrix.col, columns)
+    elif matrix.format in ("csr", "csc", "bsr"):
+        height, width = getattr(matrix, "blocksize", (1, 1))
+        groups, length = (columns, rows) if matrix.format == "csc" else (rows // height, columns // width)
+        offsets, stored = matrix.indptr, min(len(matrix.indices), len(matrix.data))
+        if offsets.shape != (groups + 1,) or offsets[0] != 0 or offsets[-1] > stored or (np.diff(offsets) < 0).any():
+            raise MatrixError(f"indptr must hold {groups + 1:,} offsets that rise from 0 to at most {stored:,}")
+        _check_range("indices", matrix.indices[: offsets[-1]], length)
+
+
+def _check_range(name: str, indices: Array, length: int) -> None:
+    """Refuse indices outside 0..length - 1."""
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
+        raise MatrixError(f"{name} run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}")
+
+
+def read_only(array: Array) -> Array:
+    """Return an array, or a view of it where it could be written to through this one; a device's array as it is."""
+    if not isinstance(array, np.ndarray) or not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def frozen(array: Array) -> Array:
+    """Return an array that its maker alone holds, read-only from here on, with all of the memory that it is part of."""
+    part: Any = array
+    while isinstance(part, np.ndarray):
+        part.flags.writeable = False
+        part = part.base
+    return array
+
+
+def is_own(array: Array) -> bool:
+    """Whether an array is read-only, and so is the memory that it is part of: an array's, or that of bytes."""
+    part: Any = array
+    while isinstance(part, np.ndarray):
+        if part.flags.writeable:
+            return False
+        part = part.base
+    return part is None or isinstance(part, bytes)
+
+
+def own(array: Array) -> Array:
+    """Return an array that nobody else writes to: itself, where `is_own` says so, else a read-only copy."""
+    return array if is_own(array) else frozen(np.array(array))
 
 
 def as_indices(name: str, indices: Array, length: int) -> Array:
@@ -62,8 +181,7 @@ def as_indices(name: str, indices: Array, length: int) -> Array:
     """
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise MatrixError(f"{name} must be a vector of integers, not {indices.dtype} with shape {indices.shape}")
-    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
-        raise MatrixError(f"{name} run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}")
+    _check_range(name, indices, length)
     return np.ascontiguousarray(indices, dtype=index_dtype(length))
 
 

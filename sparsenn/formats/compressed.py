@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, as_floats, as_indices, check_shape, check_values, collapse_iso, index_dtype
+from sparsenn.errors import MatrixError, UnsortedError
+from sparsenn.formats.arrays import (
+    Array,
+    as_floats,
+    as_indices,
+    check_arrays,
+    check_scipy,
+    check_shape,
+    check_values,
+    collapse_iso,
+    frozen,
+    index_dtype,
+    is_own,
+    own,
+    read_only,
+    size,
+)
+from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.jit import compiled
+from sparsenn.workers import map_threads
 
 __all__ = ["CSC", "CSR", "Compressed"]
+
+_PIECE = 1 << 20
+"""Entries that a thread checks at a time."""
 
 Self = TypeVar("Self", bound="Compressed")
 
 
 @dataclass(frozen=True, eq=False)
-class Compressed:
+class Compressed(Rebuilt):
     """What CSR and CSC have in common: groups of entries along the *major* axis, indexed along the *minor* one.
+
+    Arrays in host memory are read-only through the matrix: views of them are held where the caller could write to them.
 
     Parameters
     ----------
@@ -31,7 +54,8 @@ class Compressed:
     Raises
     ------
     MatrixError
-        The arrays' lengths or types do not fit together. `validate` checks the entries themselves.
+        The parts are no arrays, or their lengths or types do not fit together. `validate` checks the entries
+        themselves.
     """
 
     major_axis: ClassVar[int]
@@ -41,9 +65,11 @@ class Compressed:
     indptr: Array
     indices: Array
     values: Array
+    _checked: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_shape(self.shape)
+        object.__setattr__(self, "shape", check_shape(self.shape))
+        check_arrays(self, "indptr", "indices", "values")
         if self.indptr.dtype != np.int64 or self.indptr.shape != (self.groups + 1,):
             raise MatrixError(
                 f"indptr is {self.indptr.dtype} of shape {self.indptr.shape}; "
@@ -87,23 +113,92 @@ class Compressed:
         """Bytes of the three arrays."""
         return int(self.indptr.nbytes + self.indices.nbytes + self.values.nbytes)
 
-    def expanded_values(self) -> Array:
-        """Return one value per entry, also for an iso-valued matrix."""
-        return np.broadcast_to(self.values, (self.nnz,)).copy() if self.iso else self.values
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Offsets, indices and values."""
+        return self.indptr, self.indices, self.values
 
-    def validate(self: Self) -> Self:
-        """Check every entry and return self.
+    @property
+    def is_checked(self) -> bool:
+        """Whether every entry has been checked, and nobody can have written to the arrays since."""
+        return self._checked and not any(array.flags.writeable for array in self.arrays)
+
+    def expanded_values(self) -> Array:
+        """Return one value per entry, also for an iso-valued matrix; read-only in host memory."""
+        return read_only(self._one_per_entry()) if self.iso else self.values
+
+    def _one_per_entry(self) -> Array:
+        """Return a copy of the values, one per entry."""
+        return np.broadcast_to(self.values, (self.nnz,)).copy()
+
+    def checked(self: Self) -> Self:
+        """Return the matrix with every entry checked and arrays that nobody else writes to.
+
+        That is the matrix itself where it is so already, or where its arrays are read-only, else a copy.
 
         Raises
         ------
         MatrixError
-            Offsets do not run from 0 to nnz without decreasing, an index is out of range, indices of a group do
-            not increase strictly (unsorted, or a position given twice), or a value is NaN or infinite.
+            As `validate`; or the arrays are not in host memory.
         """
+        if self.is_checked:
+            return self
+        self._require_host()
+        if all(map(is_own, self.arrays)):
+            return self.validate()
+        return type(self)(self.shape, *map(own, self.arrays)).validate()
+
+    def validate(self: Self) -> Self:
+        """Check every entry, on all threads where there are many, and return self.
+
+        What has been checked once is not checked again, unless somebody else can write to its arrays.
+
+        Raises
+        ------
+        UnsortedError
+            Indices of a group do not increase strictly: unsorted, or a position given twice.
+        MatrixError
+            Offsets do not run from 0 to nnz without decreasing, an index is out of range, or a value is NaN or
+            infinite; or the arrays are not in host memory.
+        """
+        if self.is_checked:
+            return self
+        self._require_host()
+        if not self._sound():
+            self._explain()
+        if all(map(is_own, self.arrays)):
+            object.__setattr__(self, "_checked", True)
+        return self
+
+    def _require_host(self) -> None:
+        """Refuse arrays that are not in host memory."""
+        if not all(isinstance(array, np.ndarray) for array in self.arrays):
+            raise MatrixError("the arrays are on a device; a matrix is checked in host memory")
+
+    def _sound(self) -> bool:
+        """Whether every entry is as it must be."""
+        offsets = self.indptr
+        if not _offsets_sound(offsets, self.nnz):
+            return False
+        if self.nnz <= _PIECE:
+            return self._groups_sound((0, self.groups))
+        cuts = np.searchsorted(offsets, np.arange(_PIECE, self.nnz, _PIECE))
+        spans = pairwise(np.unique([0, *cuts, self.groups]).tolist())
+        return all(map_threads(self._groups_sound, spans))
+
+    def _groups_sound(self, span: tuple[int, int]) -> bool:
+        """Whether the entries of groups `start` to `stop` are as they must be."""
+        first, last = self.indptr[span[0]], self.indptr[span[1]]
+        values = self.values if self.iso else self.values[first:last]
+        return bool(_indices_sound(self.indptr, self.indices, self.width, *span)) and bool(np.isfinite(values).all())
+
+    def _explain(self) -> None:
+        """Raise what is wrong with the first entry at fault."""
         if self.indptr[0] != 0 or self.indptr[-1] != self.nnz or bool((np.diff(self.indptr) < 0).any()):
             raise MatrixError(f"indptr must rise from 0 to {self.nnz:,} and never fall")
-        group, at = _first_fault(self.indptr, self.indices, self.width)
-        if group >= 0:
+        at = self._first_fault()
+        if at is not None:
+            group = int(np.searchsorted(self.indptr, at, side="right")) - 1
             found = int(self.indices[at])
             where = f"{self.major_name} {group}, entry {at}"
             if not 0 <= found < self.width:
@@ -112,19 +207,47 @@ class Compressed:
             fault = (
                 "occurs twice" if found == before else f"follows {before}; a {self.major_name}'s indices must increase"
             )
-            raise MatrixError(f"{where}: index {found} {fault}")
+            raise UnsortedError(f"{where}: index {found} {fault}")
         finite = np.isfinite(self.values)
         if not finite.all():
             at = int(np.flatnonzero(~finite)[0])
             raise MatrixError(f"entry {at}: the value {self.values[at]} is not finite")
-        return self
+
+    def _first_fault(self) -> int | None:
+        """Return the first entry whose index is out of range or not above the one before it in its group."""
+        faults = (self.indices < 0) | (self.indices >= self.width)
+        falls = np.zeros_like(faults)
+        falls[1:] = self.indices[1:] <= self.indices[:-1]
+        starts = self.indptr[:-1]
+        falls[starts[starts < self.nnz]] = False
+        found = np.flatnonzero(faults | falls)
+        return int(found[0]) if found.size else None
 
     def slice_groups(self: Self, start: int, stop: int) -> Self:
-        """Return groups `start` to `stop` (rows of a CSR, columns of a CSC), sharing indices and values."""
+        """Return groups `start` to `stop` (rows of a CSR, columns of a CSC), sharing indices and values.
+
+        Groups of a matrix that is checked are.
+
+        Raises
+        ------
+        UsageError
+            A bound is no integer, or below 0.
+        """
+        start, stop = size(start, "start", 0), size(stop, "stop", 0)
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         shape = (stop - start, self.shape[1]) if self.major_axis == 0 else (self.shape[0], stop - start)
         values = self.values if self.iso else self.values[first:last]
-        return type(self)(shape, self.indptr[start : stop + 1] - first, self.indices[first:last], values)
+        offsets = self.indptr[start : stop + 1] - first
+        if not self.is_checked:
+            return type(self)(shape, offsets, self.indices[first:last], values)
+        part = type(self)(shape, frozen(offsets), self.indices[first:last], values)
+        object.__setattr__(part, "_checked", True)
+        return part
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a matrix that is checked as one to be checked again."""
+        build, parts = super().__reduce__()
+        return (_checked_again, (build, *parts)) if self.is_checked else (build, parts)
 
     @classmethod
     def from_arrays(cls: type[Self], shape: tuple[int, int], indptr: Array, indices: Array, values: Array) -> Self:
@@ -135,13 +258,21 @@ class Compressed:
         MatrixError
             An index does not fit the index type, or lengths disagree.
         """
-        check_shape(shape)
+        shape = check_shape(shape)
         return cls(
             shape,
             np.ascontiguousarray(indptr, dtype=np.int64),
-            as_indices("indices", indices, shape[1 - cls.major_axis]),
+            as_indices("indices", np.asarray(indices), shape[1 - cls.major_axis]),
             collapse_iso(np.ascontiguousarray(values)),
         )
+
+    @classmethod
+    def _from_scipy(cls: type[Self], matrix: Any, dtype: Any) -> Self:
+        """Build from a SciPy matrix of this format that nobody else has."""
+        made = cls.from_arrays(matrix.shape, matrix.indptr, matrix.indices, as_floats(matrix.data, dtype))
+        for array in made.arrays:
+            frozen(array)
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +285,13 @@ class CSR(Compressed):
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
         """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
-        rows = _canonical(matrix, "tocsr")
-        return cls.from_arrays(rows.shape, rows.indptr, rows.indices, as_floats(rows.data, dtype))
+        return cls._from_scipy(_canonical(matrix, "tocsr"), dtype)
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csr_array` with one value per entry."""
         from scipy.sparse import csr_array
 
-        return csr_array((self.expanded_values(), *_scipy_indices(self)), shape=self.shape)
+        return csr_array(_scipy_arrays(self), shape=self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,39 +304,60 @@ class CSC(Compressed):
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSC:
         """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
-        columns = _canonical(matrix, "tocsc")
-        return cls.from_arrays(columns.shape, columns.indptr, columns.indices, as_floats(columns.data, dtype))
+        return cls._from_scipy(_canonical(matrix, "tocsc"), dtype)
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csc_array` with one value per entry."""
         from scipy.sparse import csc_array
 
-        return csc_array((self.expanded_values(), *_scipy_indices(self)), shape=self.shape)
+        return csc_array(_scipy_arrays(self), shape=self.shape)
 
 
 def _canonical(matrix: Any, conversion: str) -> Any:
     """Return a copy of a SciPy matrix in another format, its indices sorted and its duplicates summed."""
-    if not hasattr(matrix, conversion):
-        raise MatrixError(f"a {type(matrix).__name__} is no SciPy sparse matrix; `from_dense` takes arrays")
+    check_scipy(matrix, conversion)
     copy = getattr(matrix, conversion)(copy=True)
     copy.sum_duplicates()
     return copy
 
 
-def _scipy_indices(matrix: Compressed) -> tuple[Array, Array]:
-    """SciPy wants indices and offsets of one signed type: int32, or int64 for 2^31 entries and more."""
+def _scipy_arrays(matrix: Compressed) -> tuple[Array, Array, Array]:
+    """Return copies for SciPy: indices and offsets of one signed type, int64 for 2^31 entries and more."""
     dtype = np.int32 if matrix.nnz < 1 << 31 else np.int64
-    return matrix.indices.astype(dtype), matrix.indptr.astype(dtype)
+    return matrix._one_per_entry(), matrix.indices.astype(dtype), matrix.indptr.astype(dtype)
+
+
+def _checked_again(kind: type[Self], shape: tuple[int, int], *arrays: Array) -> Self:
+    """Build a matrix from arrays that were read from a pickle or copied, and check it."""
+    return kind(shape, *(frozen(array) if array.base is None else array for array in arrays)).checked()
 
 
 @compiled
-def _first_fault(indptr: Array, indices: Array, width: int) -> tuple[int, int]:
-    """Return (group, entry) of the first index that is out of range or not above its predecessor, else (-1, -1)."""
-    for group in range(indptr.size - 1):
-        previous = np.int64(-1)
-        for at in range(indptr[group], indptr[group + 1]):
-            index = np.int64(indices[at])
-            if index <= previous or index >= width:
-                return group, at
-            previous = index
-    return -1, -1
+def _offsets_sound(indptr: Array, entries: int) -> bool:
+    """Whether offsets rise from 0 to `entries` and never fall."""
+    falls = 0
+    for group in range(1, indptr.size):
+        falls += indptr[group] < indptr[group - 1]
+    return bool(falls == 0 and indptr[0] == 0 and indptr[-1] == entries)
+
+
+@compiled
+def _indices_sound(indptr: Array, indices: Array, width: int, start: int, stop: int) -> bool:
+    """Whether the indices of groups `start` to `stop` are below `width` and rise within each; the offsets are sound.
+
+    Loops without an early end run on vector registers: all places where indices do not rise are counted, then
+    those between two groups, where that is allowed.
+    """
+    base, entries = indptr[start], indptr[stop] - indptr[start]
+    found = indices[base : indptr[stop]]
+    falls, least, most = 0, np.int64(0), np.int64(-1)
+    for at in range(1, found.size):
+        falls += found[at] <= found[at - 1]
+    for at in range(found.size):
+        least = min(least, np.int64(found[at]))
+        most = max(most, np.int64(found[at]))
+    for group in range(start + 1, stop):
+        at = indptr[group] - base
+        if indptr[group - 1] - base < at < entries:
+            falls -= found[at] <= found[at - 1]
+    return bool(falls == 0 and least == 0 and most < width)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, as_floats, collapse_iso, index_dtype
+from sparsenn.formats.arrays import Array, as_floats, collapse_iso, frozen, index_dtype
 from sparsenn.formats.compressed import CSC, CSR, Compressed
 from sparsenn.formats.coo import COO
 from sparsenn.jit import compiled
@@ -133,7 +133,7 @@ def _compress(target: type[Target], shape: tuple[int, int], major: Array, minor:
     offsets = scan(histogram(major, shape[target.major_axis]))
     indices, moved = binning(major, minor, values, offsets)
     sort_rows(offsets, indices, moved)
-    return target(shape, offsets, indices, moved)
+    return target(shape, frozen(offsets), frozen(indices), frozen(moved))
 
 
 def coo_to_csr(matrix: COO) -> CSR:
@@ -150,7 +150,7 @@ def csr_to_coo(matrix: CSR) -> COO:
     """Convert to COO in row-major order."""
     rows = np.empty(matrix.nnz, index_dtype(matrix.shape[0]))
     _group_keys(matrix.indptr, rows)
-    return COO(matrix.shape, rows, matrix.indices, matrix.values)
+    return COO(matrix.shape, frozen(rows), matrix.indices, matrix.values)
 
 
 def csr_to_csc(matrix: CSR) -> CSC:
@@ -167,8 +167,8 @@ def _swap(matrix: Compressed, target: type[Target]) -> Target:
     groups = np.empty(matrix.nnz, index_dtype(matrix.groups))
     _group_keys(matrix.indptr, groups)
     offsets = scan(histogram(matrix.indices, matrix.width))
-    indices, values = binning(matrix.indices, groups, matrix.values, offsets)
-    return target(matrix.shape, offsets, indices, values)
+    indices, values = binning(matrix.indices, frozen(groups), matrix.values, offsets)
+    return target(matrix.shape, frozen(offsets), frozen(indices), frozen(values))
 
 
 def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
@@ -186,7 +186,7 @@ def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
     indptr = scan(np.bincount(rows, minlength=dense.shape[0]).astype(np.int64))
     return CSR(
         (dense.shape[0], dense.shape[1]),
-        indptr,
-        columns.astype(index_dtype(dense.shape[1])),
-        collapse_iso(as_floats(dense[rows, columns], dtype)),
+        frozen(indptr),
+        frozen(columns.astype(index_dtype(dense.shape[1]))),
+        frozen(collapse_iso(as_floats(dense[rows, columns], dtype))),
     )

@@ -8,14 +8,25 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, as_floats, as_indices, check_shape, check_values, collapse_iso, index_dtype
+from sparsenn.formats.arrays import (
+    Array,
+    as_floats,
+    as_indices,
+    check_arrays,
+    check_scipy,
+    check_shape,
+    check_values,
+    collapse_iso,
+    index_dtype,
+)
+from sparsenn.formats.rebuilt import Rebuilt
 
 __all__ = ["COO"]
 
 
 @dataclass(frozen=True, eq=False)
-class COO:
-    """Coordinate format.
+class COO(Rebuilt):
+    """Coordinate format. Arrays in host memory are read-only through the matrix.
 
     Parameters
     ----------
@@ -27,7 +38,8 @@ class COO:
     Raises
     ------
     MatrixError
-        The arrays' lengths or types do not fit together. `validate` checks the entries themselves.
+        The parts are no arrays, or their lengths or types do not fit together. `validate` checks the entries
+        themselves.
     """
 
     shape: tuple[int, int]
@@ -36,7 +48,8 @@ class COO:
     values: Array
 
     def __post_init__(self) -> None:
-        check_shape(self.shape)
+        object.__setattr__(self, "shape", check_shape(self.shape))
+        check_arrays(self, "rows", "columns", "values")
         check_values(self.values, self.nnz)
         if self.rows.ndim != 1 or self.rows.shape != self.columns.shape:
             raise MatrixError(f"{self.rows.shape} rows but {self.columns.shape} columns; each entry needs one of each")
@@ -93,19 +106,18 @@ class COO:
         MatrixError
             An index is outside `shape`, or lengths disagree.
         """
-        check_shape(shape)
+        shape = check_shape(shape)
         return cls(
             shape,
-            as_indices("rows", rows, shape[0]),
-            as_indices("columns", columns, shape[1]),
+            as_indices("rows", np.asarray(rows), shape[0]),
+            as_indices("columns", np.asarray(columns), shape[1]),
             collapse_iso(np.ascontiguousarray(values)),
         )
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> COO:
         """Build from any SciPy sparse matrix or array; values are converted to `dtype`."""
-        if not hasattr(matrix, "tocoo"):
-            raise MatrixError(f"a {type(matrix).__name__} is no SciPy sparse matrix; `from_dense` takes arrays")
+        check_scipy(matrix, "tocoo")
         triples = matrix.tocoo(copy=True)
         return cls.from_arrays(triples.shape, triples.row, triples.col, as_floats(triples.data, dtype))
 
@@ -113,5 +125,5 @@ class COO:
         """Return a `scipy.sparse.coo_array` with int32 indices and one value per entry."""
         from scipy.sparse import coo_array
 
-        values = np.broadcast_to(self.values, self.nnz).copy() if self.iso else self.values
+        values = np.broadcast_to(self.values, self.nnz).copy()
         return coo_array((values, (self.rows.astype(np.int32), self.columns.astype(np.int32))), shape=self.shape)

@@ -6,8 +6,10 @@
 `tsv`               that layout's single files: images, layers, categories
 `matrix_market`     sparse matrices in `.mtx` files
 `idx`               dense arrays in the format of MNIST
+`npy`               NumPy's arrays in `.npy` and `.npz`, and sparse matrices as SciPy saves them
 `fann`, `csv`       tables of inputs and targets for training, as text
 `model`             a trained model: its layers, of images too, its loss and provenance
+`model_output`      what a model gives for each row: text, NumPy's files, HDF5
 `checkpoint`        a training under way
 ==================  =================================================================================================
 

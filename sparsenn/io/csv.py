@@ -1,4 +1,4 @@
-"""Tables of numbers as comma-separated text: a line a row, the first one perhaps the names of the columns."""
+"""Tables of numbers as text, divided by commas or tabs: a line a row, the first one perhaps the columns' names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ _MOST = 1 << 62
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_csv(path: str | os.PathLike[str]) -> Array:
+def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
     """Read a table of numbers, through gzip if the name ends in `.gz`; a first line that holds no number is a header.
+
+    Parameters
+    ----------
+    path : the file.
+    delimiter : what divides the columns: a comma or a tab.
 
     Returns
     -------
@@ -31,24 +36,25 @@ def read_csv(path: str | os.PathLike[str]) -> Array:
     InputError, ResourceError
         The file is not there or cannot be read.
     """
+    between = delimiter.encode("ascii")
     with Source(path) as source:
         text = source.read(_MOST).removeprefix(_BOM).rstrip()
     first, _, rest = text.partition(b"\n")
-    header = bool(text) and not any(_is_number(field) for field in first.split(b","))
+    header = bool(text) and not any(_is_number(field) for field in first.split(between))
     body, line = (rest, 2) if header else (text, 1)
     if not body.strip():
         raise FileFormatError(path, "holds no rows of numbers", line)
-    columns = first.count(b",") + 1
+    columns = first.count(between) + 1
     try:
-        table = _parse(body, columns)
+        table = _parse(body, columns, delimiter)
     except ValueError:  # pyarrow's faults are such
         table = None
     if table is None or not np.isfinite(table).all() or b'"' in body:
-        raise FileFormatError(path, *_fault(body, columns, line))
+        raise FileFormatError(path, *_fault(body, columns, between, line))
     return table
 
 
-def _parse(body: bytes, columns: int) -> Array:
+def _parse(body: bytes, columns: int, delimiter: str) -> Array:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -56,7 +62,7 @@ def _parse(body: bytes, columns: int) -> Array:
     table = csv.read_csv(
         pa.BufferReader(body + b"\n"),
         csv.ReadOptions(column_names=names),
-        csv.ParseOptions(quote_char=False, double_quote=False, ignore_empty_lines=False),
+        csv.ParseOptions(delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False),
         csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()), null_values=[], check_utf8=False),
     )
     values = np.empty((table.num_rows, columns), np.float32)
@@ -66,10 +72,10 @@ def _parse(body: bytes, columns: int) -> Array:
     return values
 
 
-def _fault(body: bytes, columns: int, line: int) -> tuple[str, int]:
+def _fault(body: bytes, columns: int, between: bytes, line: int) -> tuple[str, int]:
     """Return what is wrong with the first faulty line, and its number."""
     for number, raw in enumerate(body.split(b"\n"), start=line):
-        fields = raw.strip(b"\r").split(b",")
+        fields = raw.strip(b"\r").split(between)
         if len(fields) != columns:
             return f"{len(fields):,} columns instead of {columns:,}", number
         for field in fields:

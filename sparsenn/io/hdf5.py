@@ -17,6 +17,7 @@ of what was read.
     network/biases      the biases that are vectors; (outputs) a layer
     inputs/, outputs/   a CSR matrix: indptr, indices, values (one for all entries, or one per entry)
     categories          the true, or the found, categories, counted from 1; absent if unknown
+    classes             of a model's result: the class of each row, counted from 0
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +33,21 @@ import h5py
 import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, MatrixError, UsageError
-from sparsenn.formats import CSC, CSR, Array, index_dtype
-from sparsenn.formats.compressed import Compressed
+from sparsenn.formats import CSR, Array, index_dtype
+from sparsenn.formats.arrays import frozen
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5_network import read_layers, write_network
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
-from sparsenn.jit import compiled, example
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.storage import replacing
-from sparsenn.workers import map_threads
 
 __all__ = ["read_categories", "read_dataset", "write_dataset", "write_result"]
 
 _DATASET = "sparsenn dataset"
 _RESULT = "sparsenn result"
 _VERSION = 1
-_PIECE = 1 << 22
-"""Entries checked by one thread at a time."""
 
 
 def read_dataset(
@@ -87,7 +83,7 @@ def read_dataset(
         inputs = _read_inputs(source, found[0].inputs, limit_inputs)
         truth = _read_truth(source, inputs.shape[0], limit_inputs) if len(found) == available else None
     progress(task, 2, 3)
-    _validate(path, [layer.weights for layer in found], inputs)
+    inputs = _checked(path, inputs)
     progress(task, 3, 3)
     try:
         return Dataset(description["name"], Network(tuple(found)), inputs, truth, description["provenance"])
@@ -117,8 +113,18 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
             file["categories"] = dataset.truth.astype("<i8") + 1
 
 
-def write_result(path: str | os.PathLike[str], outputs: CSR, categories: Array, attributes: dict[str, str]) -> None:
+def write_result(
+    path: str | os.PathLike[str],
+    outputs: CSR,
+    categories: Array,
+    attributes: dict[str, str],
+    classes: Array | None = None,
+) -> None:
     """Write the outputs of a run, the categories found (counted from 0), and notes; whole or not at all.
+
+    Parameters
+    ----------
+    classes : the class of each row, counted from 0, where the outputs are scores or probabilities of classes.
 
     Raises
     ------
@@ -128,6 +134,8 @@ def write_result(path: str | os.PathLike[str], outputs: CSR, categories: Array, 
     with _created(path, _RESULT, {"columns": outputs.shape[1], "attributes": attributes}) as file:
         _write_rows(file.create_group("outputs"), outputs)
         file["categories"] = np.sort(categories).astype("<i8") + 1
+        if classes is not None:
+            file["classes"] = classes.astype("<i8")
 
 
 def read_categories(path: str | os.PathLike[str]) -> Array:
@@ -206,65 +214,11 @@ def _read_truth(source: Hdf5Source, inputs: int, limit: int | None) -> Array | N
     return truth if limit is None else truth[truth < inputs]
 
 
-def _validate(path: str | os.PathLike[str], layers: list[CSC], rows: CSR) -> None:
-    """Check every entry of all matrices, on all threads, in tasks of about `_PIECE` entries."""
-    if rows.indptr[0] != 0 or bool((np.diff(rows.indptr) < 0).any()):
-        raise FileFormatError(path, "the offsets of the rows must rise from 0 and never fall")
-
-    def check_layers(span: tuple[int, int]) -> None:
-        for number in range(*span):
-            if not _sound(layers[number]):
-                _explain(path, f"layer {number + 1}", layers[number])
-
-    def check_rows(span: tuple[int, int]) -> None:
-        if not _sound(rows.slice_groups(*span)):
-            _explain(path, "all rows", rows)
-
-    ends = np.cumsum([0, *(matrix.nnz for matrix in layers)])
-    for check, offsets in ((check_layers, ends), (check_rows, rows.indptr)):
-        starts = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1], _PIECE)))
-        map_threads(check, pairwise([*starts.tolist(), offsets.size - 1]))
-
-
-def _sound(matrix: Compressed) -> bool:
-    """Whether `matrix.validate()` would pass; several times faster."""
-    entries = bool(_entries_sound(matrix.indptr, matrix.indices, matrix.width))
-    return entries and bool(np.isfinite(matrix.values).all())
-
-
-@compiled
-def _entries_sound(indptr: Array, indices: Array, width: int) -> bool:
-    """Whether offsets rise from 0 to the end, and indices are below `width` and rise within each group.
-
-    Loops without an early end run on vector registers: all places where indices do not rise are counted, then
-    those between two groups, where that is allowed.
-    """
-    entries = indices.size
-    if indptr[0] != 0 or indptr[-1] != entries:
-        return False
-    falls, least, most = 0, np.int64(0), np.int64(-1)
-    for at in range(1, entries):
-        falls += indices[at] <= indices[at - 1]
-    for at in range(entries):
-        least = min(least, np.int64(indices[at]))
-        most = max(most, np.int64(indices[at]))
-    for group in range(1, indptr.size):
-        at = indptr[group]
-        if at < indptr[group - 1]:
-            return False
-        if indptr[group - 1] < at < entries:
-            falls -= indices[at] <= indices[at - 1]
-    return bool(falls == 0 and least == 0 and most < width)
-
-
-@example
-def _check_one_entry() -> None:
-    _entries_sound(np.array([0, 1]), np.zeros(1, np.uint16), 1)
-
-
-def _explain(path: str | os.PathLike[str], name: str, matrix: Compressed) -> None:
-    """Raise what `validate` finds, counted from the first row or column."""
+def _checked(path: str | os.PathLike[str], rows: CSR) -> CSR:
+    """Return rows that nobody else holds with every entry checked."""
+    for array in rows.arrays:
+        frozen(array)
     try:
-        matrix.validate()
+        return rows.checked()
     except MatrixError as error:
-        raise FileFormatError(path, f"{name}: {error}") from error
+        raise FileFormatError(path, f"all rows: {error}") from error

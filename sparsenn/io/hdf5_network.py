@@ -12,6 +12,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, SparseNNError, UsageError
 from sparsenn.formats import CSC, INDEX16_LIMIT, INDEX32_LIMIT, Array
+from sparsenn.formats.arrays import frozen
 from sparsenn.io.hdf5_source import Hdf5Source
 from sparsenn.layers import Activation, SparseLinear, activation_named
 from sparsenn.network import Network
@@ -65,13 +66,12 @@ def write_network(group: h5py.Group, network: Network) -> None:
 def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[SparseLinear], int]:
     """Read the first `layers` layers, or all; returns them and how many the file has.
 
-    The layers' arrays are slices of a few large ones, and layers of equal columns share their offsets. Entries are
-    not checked.
+    The layers' arrays are slices of a few large ones, and layers of equal columns share their offsets.
 
     Raises
     ------
     FileFormatError
-        The table is not sound, or the arrays are not what it declares.
+        The table is not sound, the arrays are not what it declares, or an entry of a layer is not sound.
     UsageError
         The file has fewer layers.
     """
@@ -147,7 +147,7 @@ def _read_joined(source: Hdf5Source, name: str, dtype: str, sizes: Array, kept: 
     ends = list(accumulate(sizes.tolist(), initial=0))
     if not ends[-1]:
         return [np.empty(0, dtype)] * kept
-    data = source.vector(name, dtype, count=ends[kept], length=ends[-1])
+    data = frozen(source.vector(name, dtype, count=ends[kept], length=ends[-1]))
     return [data[start:stop] for start, stop in pairwise(ends[: kept + 1])]
 
 
@@ -191,7 +191,7 @@ def _layer(
     if degree > 0:
         key = shape[1], degree
         if key not in shared:
-            shared[key] = np.arange(0, degree * shape[1] + 1, degree, dtype=np.int64)
+            shared[key] = frozen(np.arange(0, degree * shape[1] + 1, degree, dtype=np.int64))
         offsets = shared[key]
     indices = indices16 if shape[0] <= INDEX16_LIMIT else indices32
     weights = CSC(shape, offsets, indices, values32 if record["value_bytes"] == 4 else values64)

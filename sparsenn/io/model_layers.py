@@ -23,7 +23,7 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array
-from sparsenn.formats.arrays import index_dtype
+from sparsenn.formats.arrays import frozen, index_dtype
 from sparsenn.io.hdf5_source import Hdf5Source
 from sparsenn.layers import (
     Activation,
@@ -208,7 +208,7 @@ def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
     offsets = source.vector(f"{place}/offsets", "<i8", length=shape[1] + 1)
     indices = source.vector(f"{place}/indices", index_dtype(shape[0]), length=entries)
     values = source.vector(f"{place}/values", "<f4", "<f8")
-    weights = CSC(shape, offsets, indices, values).validate()
+    weights = CSC(shape, frozen(offsets), frozen(indices), frozen(values))
     return SparseLinear(weights, _bias(source, place, shape[1]), read_activation(record))
 
 
@@ -227,11 +227,11 @@ def _dense(source: Hdf5Source, place: str, shape: tuple[int, int], entries: int)
     weights = source.matrix(f"{place}/weights", "<f4")
     if weights.shape != shape or weights.size != entries:
         raise source.fault(f"{place}/weights has the shape {weights.shape}; declared are {shape} and {entries} entries")
-    return weights
+    return frozen(weights)
 
 
 def _bias(source: Hdf5Source, place: str, outputs: int) -> Array:
-    return source.vector(f"{place}/bias", "<f4", length=outputs)
+    return frozen(source.vector(f"{place}/bias", "<f4", length=outputs))
 
 
 def _pair(numbers: Array) -> tuple[int, int]:

@@ -24,6 +24,7 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.formats import CSC, CSR, Array
+from sparsenn.formats.arrays import frozen
 from sparsenn.io.bounded import Source, check_length, reading
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP, Layout, challenge_bias, find_layout, layer_file
@@ -211,8 +212,8 @@ def _reconcile(images: CSR, truth: Array, limit_inputs: int | None, path: Path) 
         truth = truth[truth < limit_inputs]
     rows = max(images.shape[0], int(truth.max(initial=-1)) + 1)
     check_length(path, "images", rows, images.nnz)
-    indptr = np.pad(images.indptr, (0, rows - images.shape[0]), mode="edge")
-    return CSR((rows, images.shape[1]), indptr, images.indices, images.values), truth
+    indptr = frozen(np.pad(images.indptr, (0, rows - images.shape[0]), mode="edge"))
+    return CSR((rows, images.shape[1]), indptr, images.indices, images.values).validate(), truth
 
 
 def write_official(

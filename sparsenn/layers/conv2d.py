@@ -9,18 +9,20 @@ import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.images import ImageLayer, Pair, check_images, integers, pair, windows
-from sparsenn.layers.linear import float32_parameters
+from sparsenn.layers.linear import float32_bias, float32_parameters
 
 __all__ = ["Conv2d"]
 
 
 @dataclass(frozen=True, eq=False)
-class Conv2d(ImageLayer):
+class Conv2d(Rebuilt, ImageLayer):
     """Y' = activation(W * Y + b): each output pixel is a sum over a window of the input's pixels and channels.
 
-    As in other libraries this is the cross-correlation: filters are not mirrored.
+    As in other libraries this is the cross-correlation: filters are not mirrored. Arrays are the layer's own and
+    read-only: copies, unless those given are read-only with all memory that they are part of.
 
     Parameters
     ----------
@@ -68,12 +70,7 @@ class Conv2d(ImageLayer):
         object.__setattr__(self, "groups", groups[0])
         if self.filters % self.groups:
             raise ShapeError(f"{self.filters} filters cannot be cut into {self.groups} groups")
-        if self.bias is None:
-            return
-        bias = float32_parameters(self.bias, "bias holds")
-        if bias.ndim and bias.shape != (self.filters,):
-            raise ShapeError(f"the bias has shape {bias.shape}; {self.filters} filters take ({self.filters},)")
-        object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
+        object.__setattr__(self, "bias", float32_bias(self.bias, self.filters, "filters"))
 
     @property
     def filters(self) -> int:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import frozen, is_own
+from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
 
-__all__ = ["Linear", "float32_parameters"]
+__all__ = ["Linear", "float32_bias", "float32_parameters"]
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(FullyConnected):
+class Linear(Rebuilt, FullyConnected):
     """Y' = activation(Y · W + b) with dense W.
+
+    Arrays are the layer's own and read-only: copies, unless those given are read-only with all memory that they are
+    part of.
 
     Parameters
     ----------
@@ -41,12 +47,7 @@ class Linear(FullyConnected):
         object.__setattr__(self, "weights", float32_parameters(self.weights, "weights hold"))
         if self.weights.ndim != 2 or 0 in self.weights.shape:
             raise ShapeError(f"the weights have shape {self.weights.shape}; a layer takes (inputs, outputs)")
-        if self.bias is None:
-            return
-        bias = float32_parameters(self.bias, "bias holds")
-        if bias.ndim and bias.shape != (self.outputs,):
-            raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
-        object.__setattr__(self, "bias", bias if bias.ndim else float(bias))
+        object.__setattr__(self, "bias", float32_bias(self.bias, self.outputs, "outputs"))
 
     @property
     def family(self) -> type[Linear]:
@@ -75,20 +76,59 @@ class Linear(FullyConnected):
 
 
 def float32_parameters(values: float | Array, what: str) -> Array:
-    """Return parameters as a row-major float32 array, or an array of no dimension for one number.
+    """Return parameters as a row-major float32 array, or an array of no dimension for one number; read-only.
+
+    It is a copy, unless the values are such an array that nobody else writes to.
 
     Raises
     ------
     InputError
-        One is not a finite float32 number; the message begins with `what`.
+        One is not a finite float32 number, or they are no real numbers, or some are masked; the message begins with
+        `what`.
     """
-    try:
-        with np.errstate(over="ignore"):
-            dense = np.ascontiguousarray if np.ndim(values) else np.asarray
-            array: Array = dense(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        found = type(values).__name__
-        raise InputError(f"the {what} no array of numbers: a dense one is needed, not a {found}") from error
+    if type(values) is np.ndarray and values.dtype == np.float32 and values.flags.c_contiguous and is_own(values):
+        array: Array = values
+    else:
+        array = _converted(values, what)
     if not np.isfinite(array).all():
         raise InputError(f"the {what} NaN, infinity, or a number beyond float32")
-    return array
+    return frozen(array)
+
+
+def _converted(values: Any, what: str) -> Array:
+    """Return a float32 copy of real numbers, or refuse other things."""
+    try:
+        given = np.asanyarray(values)
+        if given.dtype.kind in "SUV":
+            raise TypeError("text and records are no numbers")
+        if given.dtype.kind == "c":
+            raise InputError(f"the {what} complex numbers; a layer takes real ones")
+        if isinstance(given, np.ma.MaskedArray) and given.mask.any():
+            raise InputError(f"the {what} masked numbers; give them values, as by filled(0)")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(given, np.float32, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        found = type(values).__name__
+        raise InputError(f"the {what} no array of numbers: a dense one is needed, not a {found}") from error
+
+
+def float32_bias(bias: float | Array | None, outputs: int, name: str) -> float | Array | None:
+    """Return a bias as a layer keeps it: None, a number, or a read-only float32 vector of shape (outputs,).
+
+    Parameters
+    ----------
+    name : what messages call the outputs.
+
+    Raises
+    ------
+    ShapeError
+        It is neither one number nor one for each output.
+    InputError
+        As `float32_parameters`.
+    """
+    if bias is None:
+        return None
+    array = float32_parameters(bias, "bias holds")
+    if array.ndim and array.shape != (outputs,):
+        raise ShapeError(f"the bias has shape {array.shape}; {outputs} {name} take ({outputs},)")
+    return array if array.ndim else float(array)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sparsenn.errors import UsageError
+from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.images import ImageLayer, Pair, check_images, pair, windows
 
 __all__ = ["AvgPool2d", "MaxPool2d", "Pool2d"]
 
 
 @dataclass(frozen=True)
-class Pool2d(ImageLayer):
+class Pool2d(Rebuilt, ImageLayer):
     """What both kinds of pooling share.
 
     Parameters

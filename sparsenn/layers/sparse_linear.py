@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparsenn.errors import InputError, ShapeError
+import numpy as np
+
+from sparsenn.errors import InputError, MatrixError
 from sparsenn.formats import CSC, Array
-from sparsenn.layers.activation import Activation, ReLU, check_activation
+from sparsenn.formats.rebuilt import Rebuilt
+from sparsenn.layers.activation import FLOAT32_MAX, Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
-from sparsenn.layers.linear import float32_parameters
+from sparsenn.layers.linear import float32_bias
 
 __all__ = ["SparseLinear"]
 
 
 @dataclass(frozen=True, eq=False)
-class SparseLinear(FullyConnected):
+class SparseLinear(Rebuilt, FullyConnected):
     """Y' = activation(Y · W + b) with sparse W.
+
+    Every weight is checked, once for a matrix. Arrays are the layer's own and read-only: copies, unless those given
+    are read-only with all memory that they are part of.
 
     Parameters
     ----------
@@ -31,6 +37,8 @@ class SparseLinear(FullyConnected):
         A bias vector whose length is not the number of outputs.
     InputError
         The weights are not a CSC matrix, a bias is not a finite float32 number, or the activation is none.
+    MatrixError
+        The weights are not sound (`CSC.validate`), or one is beyond float32.
     """
 
     weights: CSC
@@ -44,12 +52,12 @@ class SparseLinear(FullyConnected):
                 f"the weights are a {type(self.weights).__name__}; a layer takes a CSC matrix; "
                 "SparseLinear.from_scipy takes SciPy's"
             )
-        if self.bias is None:
-            return
-        bias = float32_parameters(self.bias, "bias holds")
-        if bias.ndim and bias.shape != (self.outputs,):
-            raise ShapeError(f"the bias has shape {bias.shape}; {self.outputs} outputs take ({self.outputs},)")
-        object.__setattr__(self, "bias", bias if bias.ndim else float(self.bias))
+        object.__setattr__(self, "weights", self.weights.checked())
+        values = self.weights.values
+        if values.dtype != np.float32 and values.size and max(-values.min(), values.max()) > FLOAT32_MAX:
+            raise MatrixError(f"the weights reach beyond {FLOAT32_MAX:.4g}, the largest number of float32")
+        bias = float32_bias(self.bias, self.outputs, "outputs")
+        object.__setattr__(self, "bias", float(self.bias) if isinstance(bias, float) else bias)  # type: ignore[arg-type]
 
     @property
     def family(self) -> type[SparseLinear]:
@@ -81,4 +89,4 @@ class SparseLinear(FullyConnected):
         cls, weights: Any, bias: float | Array | None = None, activation: Activation | None = None
     ) -> SparseLinear:
         """Build from a SciPy sparse matrix of shape (inputs, outputs), checked."""
-        return cls(CSC.from_scipy(weights).validate(), bias, ReLU() if activation is None else activation)
+        return cls(CSC.from_scipy(weights), bias, ReLU() if activation is None else activation)

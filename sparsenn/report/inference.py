@@ -34,8 +34,8 @@ class ModelRun(Protocol):
         ...
 
     @property
-    def evaluation(self) -> Evaluation:
-        """Loss and accuracy."""
+    def evaluation(self) -> Evaluation | None:
+        """Loss and accuracy; None where they are not known."""
         ...
 
     @property
@@ -72,18 +72,18 @@ def model_summary(model: str, data: str, run: ModelRun) -> Table:
     model, data : what the two files are called.
     run : the model's run on the data.
     """
-    network, seconds = run.plan.network, run.seconds
+    network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
     parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
     facts = [
         ("model", model),
         ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds an input"),
-        ("data", f"{data}, {count(run.evaluation.rows)} rows{enlarged}"),
+        ("data", f"{data}, {count(rows)} rows{enlarged}"),
         ("plan", str(run.plan)),
         *(("note", note) for note in run.notes),
-        ("result", evaluation_text(run.evaluation)),
+        ("result", "no targets to compare with" if run.evaluation is None else evaluation_text(run.evaluation)),
         ("time", f"{duration(seconds.total)}: {parts}"),
-        ("compute", f"{duration(seconds.compute)}, {_rate(run.evaluation.rows, seconds.compute)}"),
+        ("compute", f"{duration(seconds.compute)}, {_rate(rows, seconds.compute)}"),
     ]
     return fact_table(facts, _TEXT_WIDTH)
 
@@ -108,7 +108,8 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
     The keys are model, inputs, rows, image (the model's, or None), enlarged, loss, value, accuracy, device, plan,
     notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of one input), per_layer
     (the engine's statistics, what the layer is multiplied in, what it is and the shape of its outputs) and predicted
-    (the class of each row, counted from 0; None for a model that does not tell classes apart), in this order.
+    (the class of each row, counted from 0; None for a model that does not tell classes apart), in this order. Loss,
+    value and accuracy are None where the data tell no targets.
 
     Parameters
     ----------
@@ -121,12 +122,12 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
     record = {
         "model": model,
         "inputs": data,
-        "rows": evaluation.rows,
+        "rows": run.plan.inputs,
         "image": network.image,
         "enlarged": run.enlarged,
-        "loss": evaluation.loss,
-        "value": evaluation.value,
-        "accuracy": evaluation.accuracy,
+        "loss": evaluation and evaluation.loss,
+        "value": evaluation and evaluation.value,
+        "accuracy": evaluation and evaluation.accuracy,
         "device": run.plan.device,
         "plan": run.plan.to_dict(),
         "notes": run.notes,

@@ -25,11 +25,15 @@ def fact_table(facts: Iterable[tuple[str, str | Text]], text_width: int | None =
 
 
 def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
-    """Return the table by layer: kernel, rows, density, performed edges and time; dashes for what is unknown."""
+    """Return the table by layer: kernel, rows, density, performed edges, time and what the plan had estimated it to be.
+
+    Dashes stand for what is unknown.
+    """
     table = Table(title="by layer", title_justify="left")
     table.add_column("layer", justify="right")
     table.add_column("kernel", no_wrap=True)
-    for heading in ("rows computed", "active rows", "distinct rows", "density", "non-zeros", "performed edges", "time"):
+    counted = "rows computed", "active rows", "distinct rows", "density", "non-zeros", "performed edges"
+    for heading in (*counted, "time", "estimated"):
         table.add_column(heading, justify="right")
     for layer in statistics:
         table.add_row(
@@ -42,6 +46,7 @@ def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
             _known(layer.nonzeros),
             count(layer.performed_edges),
             duration(layer.seconds),
+            "–" if layer.estimate is None else duration(layer.estimate),
         )
     return table
 

@@ -9,14 +9,17 @@ from sparsenn.training.evaluation import evaluate
 from sparsenn.training.inference import ModelResult, run_model
 from sparsenn.training.loop import train
 from sparsenn.training.resize import resize_bilinear
+from sparsenn.training.rows import InputRows, read_rows
 
 __all__ = [
     "Evaluation",
+    "InputRows",
     "ModelResult",
     "TrainingData",
     "TrainingResult",
     "evaluate",
     "read_data",
+    "read_rows",
     "resize_bilinear",
     "run_model",
     "train",

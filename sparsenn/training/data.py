@@ -18,10 +18,19 @@ from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
 from sparsenn.network import Image
 
-__all__ = ["FANN_SUFFIXES", "TrainingData", "read_data"]
+__all__ = [
+    "FANN_SUFFIXES",
+    "HDF5_SUFFIXES",
+    "TrainingData",
+    "image_shape",
+    "labels_beside",
+    "of_columns",
+    "read_data",
+    "read_pixels",
+]
 
 FANN_SUFFIXES = (".data", ".train", ".test")
-_HDF5_SUFFIXES = (".h5", ".hdf5")
+HDF5_SUFFIXES = (".h5", ".hdf5")
 _INTEGERS = ("<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
 _MOST_CLASSES = 1 << 20
 """Classes that labels may name; each is an output of the network."""
@@ -106,6 +115,10 @@ class TrainingData:
         """Return the first `rows` rows, or all where there are no more."""
         return TrainingData(self.inputs[:rows], self.targets[:rows], self.classes, self.image)
 
+    def part(self, first: int, last: int) -> Array:
+        """Return the inputs of rows `first` to `last`, sharing memory."""
+        return self.inputs[first:last]
+
     @property
     def rows(self) -> int:
         """How many rows there are."""
@@ -165,52 +178,96 @@ def read_data(
         if is_idx:
             pixels, found, image = _read_images(path, labels)
             return TrainingData.of_labels(pixels, found, outputs, image)
-        if suffix in _HDF5_SUFFIXES:
+        if suffix in HDF5_SUFFIXES:
             return _read_hdf5(path, classes, outputs)
         if suffix in FANN_SUFFIXES:
-            return _of_columns(*read_fann(path), classes, outputs)
+            return of_columns(*read_fann(path), classes, outputs)
         if suffix == ".csv":
             table = read_csv(path)
             if not 1 <= targets < table.shape[1]:
                 raise UsageError(f"{os.fspath(path)}: cannot take {targets} target columns of {table.shape[1]}")
-            return _of_columns(table[:, :-targets], table[:, -targets:], classes, outputs)
+            return of_columns(table[:, :-targets], table[:, -targets:], classes, outputs)
     except FileFormatError:
         raise
     except (ShapeError, InputError) as error:
         raise error if str(error).startswith(os.fspath(path)) else FileFormatError(path, str(error)) from error
-    known = ", ".join((*FANN_SUFFIXES, ".csv", *_HDF5_SUFFIXES, "ubyte (IDX)"))
+    known = ", ".join((*FANN_SUFFIXES, ".csv", *HDF5_SUFFIXES, "ubyte (IDX)"))
     raise UsageError(f"{os.fspath(path)}: the name does not say what kind of data this is; known are {known}")
 
 
-def _of_columns(inputs: Array, targets: Array, classes: bool, outputs: int | None) -> TrainingData:
-    if classes and targets.shape[1] == 1:
+def of_columns(inputs: Array, targets: Array, classes: bool, outputs: int | None) -> TrainingData:
+    """Build from a matrix of targets, of which a single column is labels where the targets are classes.
+
+    Parameters
+    ----------
+    inputs, targets : (rows, inputs) and (rows, targets).
+    classes : whether the targets are classes.
+    outputs : how many classes there are; one more than the largest label unless given.
+
+    Raises
+    ------
+    InputError, ShapeError
+        As `TrainingData` and `TrainingData.of_labels` do.
+    """
+    if classes and targets.ndim == 2 and targets.shape[1] == 1:
         return TrainingData.of_labels(inputs, targets[:, 0], outputs)
     return TrainingData(inputs, targets, classes)
+
+
+def read_pixels(path: str | os.PathLike[str]) -> tuple[Array, Image | None]:
+    """Read IDX images: (images, pixels) in float32, bytes scaled to 0 to 1, and `image_shape`'s image.
+
+    Raises
+    ------
+    FileFormatError, InputError, ResourceError
+        As `read_idx`.
+    """
+    images = read_idx(path)
+    rows, image = image_shape(images)
+    pixels = rows.astype(np.float32)
+    return pixels / np.float32(255) if images.dtype == np.uint8 else pixels, image
+
+
+def image_shape(images: Array) -> tuple[Array, Image | None]:
+    """Return an array as a matrix, a row for each of its first dimension, and the image that a row is.
+
+    The image is (channels, height, width) where a row has two dimensions of pixels, or three; else None.
+
+    Raises
+    ------
+    ShapeError
+        The array has no dimension.
+    """
+    if not images.ndim:
+        raise ShapeError("the inputs are a single number; needed is a matrix, a row or more")
+    rows = images.reshape(len(images), prod(images.shape[1:]))
+    if images.ndim not in (3, 4) or 0 in images.shape:
+        return rows, None
+    return rows, (images.shape[1] if images.ndim == 4 else 1, *images.shape[-2:])
+
+
+def labels_beside(path: Path) -> Path | None:
+    """Return the file of labels that lies beside one of images, named as MNIST names both; None if there is none."""
+    name = path.name.replace("images", "labels").replace("idx3", "idx1")
+    return None if name == path.name or not path.with_name(name).is_file() else path.with_name(name)
 
 
 def _read_images(
     path: str | os.PathLike[str], labels: str | os.PathLike[str] | None
 ) -> tuple[Array, Array, Image | None]:
     """Return pixels as rows, labels, and the shape of an image where there are two dimensions of pixels, or three."""
-    images = read_idx(path)
-    place = _labels_beside(Path(path)) if labels is None else Path(labels)
-    found = read_idx(place)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) != len(images):
-        raise FileFormatError(
-            place, f"holds {found.dtype} of shape {found.shape}; needed is a label for {len(images):,}"
+    pixels, image = read_pixels(path)
+    place = labels_beside(Path(path)) if labels is None else Path(labels)
+    if place is None:
+        raise UsageError(
+            f"{os.fspath(path)}: there are no labels beside it, named as MNIST does; name their file by --labels"
         )
-    pixels = images.reshape(len(images), prod(images.shape[1:])).astype(np.float32)
-    image = None
-    if images.ndim in (3, 4) and 0 not in images.shape:
-        image = (images.shape[1] if images.ndim == 4 else 1, *images.shape[-2:])
-    return pixels / np.float32(255) if images.dtype == np.uint8 else pixels, found, image
-
-
-def _labels_beside(path: Path) -> Path:
-    name = path.name.replace("images", "labels").replace("idx3", "idx1")
-    if name == path.name or not path.with_name(name).is_file():
-        raise UsageError(f"{path}: there are no labels beside it, named as MNIST does; name their file by --labels")
-    return path.with_name(name)
+    found = read_idx(place)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) != len(pixels):
+        raise FileFormatError(
+            place, f"holds {found.dtype} of shape {found.shape}; needed is a label for {len(pixels):,}"
+        )
+    return pixels, found, image
 
 
 def _read_hdf5(path: str | os.PathLike[str], classes: bool, outputs: int | None) -> TrainingData:
@@ -222,7 +279,7 @@ def _read_hdf5(path: str | os.PathLike[str], classes: bool, outputs: int | None)
         targets = None if labels is not None else source.matrix("targets", "<f4", "<f8")
     if targets is None:
         return TrainingData.of_labels(inputs, np.asarray(labels), outputs)
-    return _of_columns(inputs, targets, classes, outputs)
+    return of_columns(inputs, targets, classes, outputs)
 
 
 def _is_one_hot(targets: Array) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsenn.backends.oracle.training import loss_and_gradient
 from sparsenn.backends.trainer import LOSSES, Evaluation
-from sparsenn.engine import Predictor
+from sparsenn.engine import Session
 from sparsenn.errors import ShapeError, unknown_name
 from sparsenn.formats import Array
 from sparsenn.layers import Softmax
@@ -28,11 +28,11 @@ def evaluate(
     kernel: str = "auto",
     precision: str = "float32",
 ) -> Evaluation:
-    """Run a network without sparse layers and compare its outputs with the targets.
+    """Run a network and compare its outputs with the targets.
 
     Parameters
     ----------
-    network : dense layers and layers of images. The loss is of its raw outputs, or of probabilities after a Softmax.
+    network : the layers. The loss is of its raw outputs, or of probabilities after a Softmax.
     inputs, targets : float32 of shape (rows, inputs) and (rows, outputs); classes are one-hot.
     loss : "mse" or "cross_entropy".
     device : where to compute: auto, cpu, cuda, cuda:i or reference.
@@ -42,7 +42,7 @@ def evaluate(
     Raises
     ------
     UsageError
-        The loss, the kernel or the precision is unknown, the kernel does not take the network, or a layer is sparse.
+        The loss, the kernel or the precision is unknown, or the kernel does not take the network.
     ShapeError
         Inputs or targets do not fit the network.
     DeviceError
@@ -53,7 +53,7 @@ def evaluate(
     for what, array, width in (("inputs", inputs, network.inputs), ("targets", targets, network.outputs)):
         if array.ndim != 2 or array.shape[1] != width or len(array) != len(inputs) or not len(array):
             raise ShapeError(f"the {what} have shape {array.shape}; the network takes ({len(inputs)}, {width})")
-    total, right, predict = 0.0, 0, Predictor(network, device=device, kernel=kernel, precision=precision)
+    total, right, predict = 0.0, 0, Session(network, device=device, kernel=kernel, precision=precision)
     for start in range(0, len(inputs), _ROWS):
         expected = targets[start : start + _ROWS]
         with np.errstate(over="ignore", invalid="ignore"):

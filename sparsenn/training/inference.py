@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import RowsResult, run_rows
+from sparsenn.engine import RowsResult, Session, run_rows
 from sparsenn.errors import NumericError, ShapeError
-from sparsenn.formats import Array
+from sparsenn.formats import CSR, Array
 from sparsenn.io.model import Model
 from sparsenn.progress import Progress, silent
 from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
+from sparsenn.training.rows import InputRows
 
 __all__ = ["ModelResult", "rows_for", "run_model"]
 
@@ -26,28 +27,33 @@ class ModelResult(RowsResult):
 
     Parameters
     ----------
-    evaluation : loss and accuracy.
+    evaluation : loss and accuracy; None where the data tell no targets.
     enlarged : whether the rows' images were smaller than the model's, and were brought to its size.
     """
 
-    evaluation: Evaluation
+    evaluation: Evaluation | None
     enlarged: bool
 
 
 def run_model(
-    model: Model, data: TrainingData, *, batch_size: int | None = None, progress: Progress = silent, **options: Any
+    model: Model,
+    data: TrainingData | InputRows,
+    *,
+    batch_size: int | None = None,
+    progress: Progress = silent,
+    **options: Any,
 ) -> ModelResult:
-    """Run a model on the rows of some data, and compare its outputs with the targets.
+    """Run a model on the rows of some data, and compare its outputs with the targets where there are some.
 
     Rows that hold smaller images than the model takes are enlarged as the model says, some at a time.
 
     Parameters
     ----------
     model : what to run. Its loss is that of the raw outputs, or of the probabilities if it ends in a Softmax.
-    data : rows, and a target or a class for each.
+    data : rows, and a target or a class for each where they are known.
     batch_size : rows taken through the network together; by default as many as memory allows.
     progress : told how many rows are done.
-    options : the other options of `sparsenn.plan`.
+    options : the other options of `sparsenn.Session`.
 
     Raises
     ------
@@ -58,38 +64,39 @@ def run_model(
     ResourceError
         Memory does not hold the rows of a batch in the model's size.
     SparseNNError
-        As `sparsenn.plan` and `sparsenn.execute` do.
+        As `sparsenn.Session` and its `run` do.
     """
     enlarged = _must_enlarge(model, data)
-    if data.targets.shape[1] != model.network.outputs:
+    if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
         raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
     found = run_rows(
-        model.network,
+        Session(model.network, batch_size=batch_size, **options),
         data.rows,
         lambda first, last: rows_for(model, data, first, last),
-        batch_size=batch_size,
         progress=progress,
-        **options,
     )
-    evaluation = _evaluated(model, data, found.outputs)
+    _check_finite(found.outputs)
+    evaluation = _evaluated(model, data, found.outputs) if isinstance(data, TrainingData) else None
     return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, found.notes, evaluation, enlarged)
 
 
-def rows_for(model: Model, data: TrainingData, first: int = 0, last: int | None = None) -> Array:
-    """Return rows `first` to `last` as a model takes them, float32: images enlarged to its size where it says so.
+def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:
+    """Return rows `first` to `last` as a model takes them: images enlarged to its size where it says so.
+
+    They are float32, or CSR where the data are.
 
     Raises
     ------
     ShapeError
         The rows do not fit the model.
     """
-    rows, image = data.inputs[first:last], model.network.image
-    if not _must_enlarge(model, data) or data.image is None or image is None:
+    rows, image = data.part(first, data.rows if last is None else last), model.network.image
+    if not _must_enlarge(model, data) or data.image is None or image is None or isinstance(rows, CSR):
         return rows
     return resize_bilinear(rows.reshape(len(rows), *data.image), *image[1:]).reshape(len(rows), -1)
 
 
-def _must_enlarge(model: Model, data: TrainingData) -> bool:
+def _must_enlarge(model: Model, data: TrainingData | InputRows) -> bool:
     """Say whether the rows' images are to be enlarged, or why the rows do not fit."""
     image, width = model.network.image, model.network.inputs
     if image is None or data.image is None:
@@ -112,13 +119,16 @@ def _shown(image: tuple[int, ...]) -> str:
     return f"{image[0]} channel{'s' if image[0] > 1 else ''} of {image[1]} × {image[2]} pixels"
 
 
-def _evaluated(model: Model, data: TrainingData, outputs: Array) -> Evaluation:
+def _check_finite(outputs: Array) -> None:
     finite = np.isfinite(outputs).all(axis=1)
     if not finite.all():
         raise NumericError(
             f"the outputs of row {int(finite.argmin()) + 1} are not finite numbers: some product is too large for the "
             "arithmetic; take precision float32, or inputs like those that the model was trained on"
         )
+
+
+def _evaluated(model: Model, data: TrainingData, outputs: Array) -> Evaluation:
     value = loss_of(model.network, model.loss, outputs, data.targets)
     right = (outputs.argmax(axis=1) == data.targets.argmax(axis=1)).mean()
     return Evaluation(data.rows, model.loss, value, float(right) if data.classes else None)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from image_strategies import convolutions, images_for, weightless_layers
 
 from sparsenn import backends
-from sparsenn.backends import StepInput, image_kernel, launch_images, run_images
+from sparsenn.backends import image_kernel, run_images
+from sparsenn.backends.machine import H200
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.errors import ShapeError
-from sparsenn.formats import CSR, from_dense
+from sparsenn.formats import from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 
 DEVICES = {"reference": (), "cpu": (), "cuda": (pytest.mark.gpu,)}
@@ -239,33 +240,28 @@ SHAPES = ((2, 5, 5), (2, 4, 4), (2, 2, 2), (2, 2, 2))
 
 
 @devices
-@pytest.mark.parametrize("droppable_from", [0, 1, 3])
 @pytest.mark.parametrize("sparse", [True, False])
-def test_a_launch_counts_and_drops_rows(device, droppable_from, sparse, rng):
+def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
     backend = backends.backend_for(device)
     images = rng.integers(0, 3, (6, *SHAPES[0])).astype(np.float32)
     images[[1, 4]] = 0
     rows = images.reshape(6, -1)
-    stack, multiplicity = backend.prepare_images(STACK, SHAPES), np.arange(1, 7)
+    stack = backend.prepare_images(STACK, SHAPES)
     convolution = backends.kernel_named("conv2d", {"cuda": "baseline", "cpu": "sequential"}.get(device, device), device)
     for number, layer in enumerate(STACK):
         kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
-        features = backend.place(from_dense(rows) if sparse else rows.copy())
-        step = StepInput(stack, number, number + 1, features, multiplicity, droppable_from)
-        output = launch_images(backend, kernel, step)
+        features = backend.as_dense(backend.place(from_dense(rows) if sparse else rows.copy()))
+        found = backend.fetch(run_images(kernel, stack, number, features))
         expected = forward_images(layer, rows.reshape(-1, *SHAPES[number])).reshape(6, -1)
-        alive = expected.any(axis=1)
-        drops = number >= droppable_from
-        assert output.kept.tolist() == (np.flatnonzero(alive) if drops else np.arange(6)).tolist()
-        found = backend.fetch(output.features)
-        found = found.to_scipy().toarray() if isinstance(found, CSR) else found
-        np.testing.assert_allclose(found, expected[output.kept], rtol=1e-6)
-        (counts,) = output.counts
-        assert (counts.kernel, counts.rows) == (kernel.name, 6)
-        assert counts.active_inputs == multiplicity[alive].sum()
-        assert counts.nonzeros == (np.count_nonzero(expected, axis=1) * multiplicity).sum()
-        assert counts.performed_edges == layer.multiply_adds((6, *SHAPES[number]))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
         rows = expected.astype(np.float32)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_layers_without_kernels_are_named_without_their_device(device):
+    backend = backends.backend_for(device) if device != "cuda" else backends.backend_elsewhere("cuda", H200)
+    kernel = image_kernel(backend, MaxPool2d(2))
+    assert (kernel.operation, kernel.name, kernel.device) == ("images", "max_pool2d", device)
 
 
 @devices

@@ -15,10 +15,13 @@ from sparsenn.engine.kernels import choices
 from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
 PREFERRED = {
-    ("spmspm", "cpu"): ["panel"],
+    ("spmspm", "cpu"): ["panel", "rows"],
     ("spmspm", "cuda"): ["resident", "chunks"],
     ("mlp", "cpu"): ["blas"],
-    ("mlp", "cuda"): ["tensor_float32", "fused_fma", "tensor_tf32", "tensor_half", "cublas"],
+    ("mlp", "cuda"): [
+        *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
+        *("warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "cublas", "cublas_tf32", "cublas_fp16"),
+    ],
     ("conv2d", "cpu"): ["direct", "im2col_blas"],
     ("conv2d", "cuda"): [
         *("tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"),
@@ -42,7 +45,7 @@ def test_the_reference_has_one_kernel_of_each_operation(operation):
 
 def test_the_cpu_has_these_kernels_for_sparse_layers():
     names = [entry.name for entry in backends.kernels("spmspm", "cpu")]
-    assert sorted(names) == ["panel", "scatter", "scipy", "sequential"]
+    assert sorted(names) == ["panel", "rows", "scatter", "scipy", "sequential"]
 
 
 def test_every_kernel_has_one_line_of_summary():
@@ -55,7 +58,7 @@ def test_every_kernel_has_one_line_of_summary():
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(UsageError, match=r"unknown operation 'spmm'.*known: .*spmspm"):
         backends.kernels("spmm")
-    with pytest.raises(UsageError, match=r"unknown cpu kernel for spmspm 'gather'.*panel, scatter, scipy, sequential"):
+    with pytest.raises(UsageError, match=r"kernel for spmspm 'gather'.*panel, rows, scatter, scipy, sequential"):
         backends.kernel_named("spmspm", "gather", "cpu")
 
 

@@ -25,7 +25,7 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def canned(wall: float) -> dict[str, Any]:
     seconds = {**PARTS, "total": sum(PARTS.values())}
-    plan = {"kernel": "panel", "segments": 1}
+    plan = {"kernel": "panel", "steps": [{"first": 1, "last": 2, "kernel": "panel"}], "streams": False}
     problem = {"neurons": 1024, "layers": 2, "inputs": 20}
     return {"wall": wall, "seconds": seconds, "plan": plan, "verified": True, "device": "cpu", **problem}
 

@@ -1,9 +1,14 @@
 """Builds of the fused kernels of mlp: those that some networks lead to, on few and on many rows."""
 
+from itertools import product
+
 from cuda_builds import declare
 
+from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE
+from sparsenn.backends.cuda.dense import warpgroup, warpgroup_plan
 from sparsenn.backends.cuda.dense.fused import fma_defines, network_defines, plan, rows_of_block
 from sparsenn.backends.cuda.dense.image import FLOAT32, HALF, HALF_ROWS, TF32
+from sparsenn.backends.cuda.tensor_tiles import HALF as HALVES
 from sparsenn.backends.machine import H200
 
 NETWORKS = (
@@ -24,3 +29,19 @@ for _widths, _activations in NETWORKS:
         for _kind in (FLOAT32, TF32, HALF, HALF_ROWS):
             _input = {"INPUT": "half_bits" if _kind is HALF_ROWS else "float"} if _kind.source == HALF.source else {}
             declare(_kind.source, **_shared, **plan(_kind, _widths, _rows, H200).defines(), **_input)
+
+for (_kind, _steps), _most in warpgroup_plan.MOST_ROWS.items():
+    for _groups, _rows in _most.items():
+        _tile = warpgroup_plan.Tile(_kind, _rows, _groups, _steps)
+        if _tile.stages(H200) >= 2:
+            for _half, _flag in product((False, True) if _kind is HALVES else (False,), (False, True)):
+                _made = warpgroup.defines(_tile, H200, _half, vector=_flag, curved=not _flag)
+                declare(warpgroup.SOURCES[_kind], ARCHITECTURE, **_made)
+"""The largest tiles take the most registers; scalar reads, and activations with curves, the most besides."""
+
+for _kind in {kind for kind, _ in warpgroup_plan.MOST_ROWS}:
+    for _rows in (1, 10_000):
+        _tile, _ = warpgroup_plan.plan(_kind, (784, *[128] * 19, 10), _rows, 4, H200)
+        declare(
+            warpgroup.SOURCES[_kind], ARCHITECTURE, **warpgroup.defines(_tile, H200, False, vector=True, curved=False)
+        )

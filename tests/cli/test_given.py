@@ -11,6 +11,7 @@ from typer.testing import Result
 Run = Callable[..., Result]
 
 NOT_CSV = "--targets goes with CSV data, which this is not; leave it out"
+NO_TABLE = "--targets goes with CSV or TSV data, which this is not; leave it out"
 LABELS = "--classes does nothing here, as IDX labels are classes in any case; leave it out"
 NO_VALIDATION = "goes with --validation, which is not given; leave it out"
 NO_CHECKPOINT = "goes with --checkpoint, which is not given; leave it out"
@@ -28,8 +29,8 @@ NO_CHECKPOINT = "goes with --checkpoint, which is not given; leave it out"
         ("train a.csv --output m.h5 --validation-labels x", f"--validation-labels {NO_VALIDATION}"),
         ("train a.csv --output m.h5 --checkpoint-every 2", f"--checkpoint-every {NO_CHECKPOINT}"),
         ("train a.csv --output m.h5 --resume", f"--resume {NO_CHECKPOINT}"),
-        ("infer m.h5 --inputs a.test --targets 3", NOT_CSV),
-        ("infer m.h5 --inputs t10k-images-idx3-ubyte --targets 3", NOT_CSV),
+        ("infer m.h5 --inputs a.test --targets 3", NO_TABLE),
+        ("infer m.h5 --inputs t10k-images-idx3-ubyte --targets 3", NO_TABLE),
         ("infer m.h5 --inputs t10k-images-idx3-ubyte.gz --classes", LABELS),
         ("infer m.h5 --inputs a.csv --no-verify", "--no-verify goes with a dataset, not with a model; leave it out"),
         ("infer m.h5 --inputs a.csv --verify", "--verify goes with a dataset, not with a model; leave it out"),

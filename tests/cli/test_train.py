@@ -242,7 +242,7 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
         ((model, "--inputs", table, "--no-verify"), "--no-verify goes with a dataset"),
         ((model, "--inputs", table, "--device", "cpu", "--kernel", "panel"), "unknown cpu kernel for mlp"),
         ((model, "--inputs", table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
-        ((model, "--inputs", labelled), "the rows hold 1 numbers; the model takes rows of 3"),
+        ((model, "--inputs", labelled, "--targets", 1), "the rows hold 2 numbers; the model takes rows of 3"),
         ((problem, "--inputs", table), "not a sparsenn model: it says 'sparsenn dataset'"),
         ((problem, "--classes"), "--classes goes with a model"),
         ((tmp_path / "none.h5", "--inputs", table), "no such file"),
@@ -262,7 +262,7 @@ def test_infer_looks_at_widths_before_labels(
     bad.write_text("1,2,0.25\n")
     for data, fragment in (
         (wide, "wide.csv does not fit"),
-        (wide, "the rows hold 3 numbers; the model takes rows of 2"),
+        (wide, "the rows hold 4 numbers; the model takes rows of 2, or of 3 with a class"),
         (bad, "label 0.25"),
     ):
         done = run("infer", model, "--inputs", data, *limit)

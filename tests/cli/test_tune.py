@@ -70,7 +70,7 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
     counted = panel._stride
     monkeypatch.setattr(panel, "_stride", lambda *given: asked.append(given[2]) or counted(*given))
     assert run("infer", problem, *options).exit_code == 0
-    assert set(asked) == {32}
+    assert set(asked) - {None} == {32}  # estimates ask for no number of lanes
 
 
 @pytest.mark.parametrize(

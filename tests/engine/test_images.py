@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from image_strategies import convolutions, images_for, pools
 from kernel_registry import let_auto_take
+from sessions import altered, steps_of
 
 from sparsenn import backends
 from sparsenn.backends import ConvolutionKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.machine import H200
 from sparsenn.datasets import digit_inputs
-from sparsenn.engine import Predictor, execute, infer, merge_equal_outputs, plan
-from sparsenn.errors import InputError, NumericError, ResourceError, ShapeError, UsageError
+from sparsenn.engine import Session, infer, merge_equal_outputs, plan
+from sparsenn.errors import InputError, MatrixError, NumericError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import read_model
 from sparsenn.layers import (
@@ -86,11 +87,15 @@ def assert_every_count(result, network, inputs):
     every = expected_of(network, inputs)
     for statistics, layer, shape, values in zip(result.statistics, network, network.shapes, every, strict=False):
         active = np.count_nonzero(np.diff(values.indptr))
-        assert (statistics.active_rows, statistics.nonzeros) == (active, values.nnz)
-        assert statistics.density == (values.nnz / (active * values.shape[1]) if active else 0.0)
+        step = next(step for step in result.plan.steps if statistics.layer - 1 in step.layers)
+        if step.kernel.operation == "mlp" and statistics.layer != step.last:
+            assert (statistics.active_rows, statistics.nonzeros, statistics.density) == (None, None, None)
+        else:
+            assert (statistics.active_rows, statistics.nonzeros) == (active, values.nnz)
+            assert statistics.density == (values.nnz / (active * values.shape[1]) if active else 0.0)
         if not isinstance(layer, SparseLinear | Linear):
             assert statistics.performed_edges == layer.multiply_adds((statistics.rows, *shape))
-            assert statistics.distinct_rows is None or statistics.layer == 5
+            assert statistics.distinct_rows is None
     assert np.array_equal(dense(result.outputs), every[-1].toarray())
     assert np.array_equal(result.categories, np.flatnonzero(np.diff(every[-1].indptr)))
 
@@ -169,23 +174,27 @@ def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
 
 def test_streamed_weights_give_the_same_bits(exact):
     network, inputs = exact
-    chosen = plan(network, inputs, device="cpu", batch_size=30, weight_memory=1)
-    assert chosen.segments == ((0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7))
-    assert_every_count(execute(chosen, inputs), network, inputs)
+    session = Session(network, device="cpu", batch_size=30, weight_memory=1)
+    chosen = session.plan(inputs)
+    assert chosen.streams
+    assert steps_of(chosen) == tuple((number, number + 1) for number in range(7))
+    for _ in range(2):
+        assert_every_count(session.run(inputs), network, inputs)
 
 
-def test_segments_never_hold_two_kinds(exact):
-    assert plan(*exact, device="cpu").segments == ((0, 5), (5, 6), (6, 7))
+def test_each_layer_of_images_is_a_step(exact):
+    network, inputs = exact
+    chosen = plan(network, inputs, device="cpu", weight_memory=1 << 20)
+    assert steps_of(chosen)[:5] == tuple((number, number + 1) for number in range(5))
 
 
-def test_images_of_zeros_leave_and_are_not_computed(rng):
+def test_images_of_zeros_are_no_categories(rng):
     network = Network((Conv2d(-np.ones((2, 1, 3, 3)), None, ReLU()), MaxPool2d(2), Flatten()), image=(1, 8, 8))
     inputs = from_dense(np.concatenate([np.zeros((3, 64)), rng.random((2, 64))]))
     dropped, kept = (infer(network, inputs, device="cpu", compaction=flag) for flag in (True, False))
-    assert [layer.rows for layer in dropped.statistics] == [5, 0, 0]
     assert [layer.kernel for layer in dropped.statistics] == ["direct", "max_pool2d", "flatten"]
-    assert [layer.rows for layer in kept.statistics] == [5, 5, 5]
     for result in (dropped, kept):
+        assert [layer.rows for layer in result.statistics] == [5, 5, 5]
         assert result.categories.size == 0
         assert result.outputs.shape == (5, 18)
 
@@ -215,13 +224,6 @@ def test_shares_of_classes_are_categories_as_before(rng):
     result = infer(network, from_dense(rng.random((5, 16))), device="cpu")
     assert result.categories.tolist() == [0, 1, 2, 3, 4]
     np.testing.assert_allclose(dense(result.outputs).sum(axis=1), 1, rtol=1e-6)
-
-
-def test_equal_images_become_one_before_sparse_layers_only(rng):
-    network = Network((MaxPool2d(1), Flatten(), sparse(rng.random((16, 4))), Softmax()), image=(1, 4, 4))
-    inputs = from_dense(np.repeat(rng.random((2, 16)), 50, axis=0))
-    found = infer(network, inputs, device="cpu").statistics
-    assert [(layer.rows, layer.distinct_rows) for layer in found] == [(100, None), (100, 2), (2, 2), (2, None)]
 
 
 def test_outputs_are_not_merged_where_another_layer_reads_them():
@@ -254,35 +256,37 @@ def test_inputs_as_wide_as_they_must_be(exact):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_inputs_that_are_not_finite_are_refused_at_the_entry(exact, device, value):
     network, inputs = exact
-    spoilt = CSR(inputs.shape, inputs.indptr, inputs.indices, inputs.expanded_values().copy())
-    entry = spoilt.indptr[40]
-    spoilt.values[entry] = value
+    values, entry = inputs.expanded_values().copy(), inputs.indptr[40]
+    values[entry] = value
+    spoilt = CSR(inputs.shape, inputs.indptr, inputs.indices, values)
     column = spoilt.indices[entry] + 1
-    with pytest.raises(InputError, match=f"input 41, column {column}: the value {value} is not a finite number"):
-        infer(network, spoilt, device=device)
+    message = f"input 41, column {column}: the value {value} is not a finite number"
+    session = Session(network, device=device)
+    for run in (session, session.run):
+        with pytest.raises(InputError, match=message):
+            run(dense(spoilt))
+        with pytest.raises((InputError, MatrixError), match=f"the value {value} is not "):
+            run(spoilt)
 
 
 def test_a_plan_of_convolutions_prints_as_sentences(exact):
-    chosen = plan(*exact, device="cpu")
+    chosen = plan(*exact, device="cpu", kernel="panel")
     text = str(chosen)
     network = exact[0]
     assert (
         f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input" in text
     )
     assert "Convolutions (1, 3): kernel direct: weighted sums of shifted lines" in text
-    assert "; estimated to take less time than im2col_blas. " in text
+    assert "; estimated to take less time than im2col_blas; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel blas: " in text
     assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in text
     record = json.loads(json.dumps(chosen.to_dict()))
-    assert (record["kernel"], record["kernels"]) == ("direct", ["panel", "direct", "blas"])
+    assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == ("direct", "direct", "blas")
     named = plan(
         Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="im2col_blas"
     )
-    assert (
-        "Convolutions (1): kernel im2col_blas: windows laid out as columns, one product of NumPy's for many images."
-        in str(named)
-    )
+    assert "Kernel im2col_blas: windows laid out as columns, one product of NumPy's for many images; " in str(named)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +303,7 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
 )
 def test_what_convolutions_cannot_have_is_refused(options, message):
     network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
-    for made in (plan, Predictor):
+    for made in (plan, Session):
         rows = (from_dense(np.eye(4)),) if made is plan else ()
         with pytest.raises(UsageError, match=message):
             made(network, *rows, **{"device": "cpu", **options})
@@ -325,9 +329,7 @@ def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precisio
         with pytest.raises(UsageError, match=f"convolutions are not multiplied in {precision} on {device}"):
             plan(network, inputs, device=device, precision=precision)
     pooled = Network((MaxPool2d(2), Flatten(), sparse(np.ones((36, 3)))), image=(1, 12, 12))
-    with pytest.raises(
-        UsageError, match="layer 3 is sparse, and sparse layers are multiplied in float32 only; leave out"
-    ):
+    with pytest.raises(UsageError, match=f"sparse layers are not multiplied in {precision} on cpu; leave out"):
         plan(pooled, inputs, device="cpu", precision=precision)
 
 
@@ -372,13 +374,13 @@ def test_each_convolution_has_the_first_kernel_that_can_run_it(rng):
 def test_a_precision_is_obeyed_or_refused(rng):
     network, inputs = three_convolutions(rng), from_dense(rng.random((9, 4)))
     mixed = plan(network, inputs, device="cpu", precision="fp16")  # float32 keeps any precision
-    assert [found.kernel.name for found in mixed.convolutions.values()] == ["rounded", "wide", "rounded"]
+    assert [kernel.name for kernel in mixed.kernels[:3]] == ["rounded", "wide", "rounded"]
     assert "Convolutions (2): kernel wide: any filters; " in str(mixed)
     assert "rounded to fp16" not in str(mixed).partition("Convolutions (2)")[2].partition("Dense")[0]
     with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 2"):
         plan(network, inputs, device="cpu", kernel="narrow")
     chosen = plan(network.prefix(1), inputs, device="cpu", precision="fp16")
-    assert "kernel rounded: few filters, rounded; factors are rounded to fp16." in str(chosen)
+    assert "Kernel rounded: few filters, rounded; factors are rounded to fp16." in str(chosen)
     assert chosen.kernel.name == "rounded"
 
 
@@ -391,7 +393,7 @@ def test_numbers_beyond_half_precision_are_told_of(rng, sign):
     with pytest.raises(NumericError, match=message):
         infer(network, inputs, device="cpu", precision="fp16")
     with pytest.raises(NumericError, match=message):
-        Predictor(network, device="cpu", precision="fp16")(np.ones((3, 4)))
+        Session(network, device="cpu", precision="fp16")(np.ones((3, 4)))
     assert dense(infer(network, inputs, device="cpu").outputs).tolist() == 3 * [[sign * 8e4]]
 
 
@@ -449,7 +451,9 @@ def test_the_pruned_example_keeps_its_classes_in_lower_precisions(pruned_example
     digits = dense(digit_inputs(784, images=300)).reshape(-1, 28, 28).transpose(0, 2, 1)
     inputs = from_dense(resize_bilinear(digits, 86, 86).reshape(len(digits), -1))
     scores = pruned_example.prefix(7)
-    exact, result = (infer(scores, inputs, device=device, precision=asked) for asked in ("float32", precision))
+    kernel = {"cpu": "panel", "cuda": "chunks"}[device]
+    options = {"device": device, "kernel": kernel}
+    exact, result = (infer(scores, inputs, precision=asked, **options) for asked in ("float32", precision))
     assert exact.plan.precisions == ("float32", None, "float32", None, None, "float32", "float32")
     assert result.plan.precisions == (precision, None, precision, None, None, "float32", "float32")
     assert str(result.plan).endswith(f" Layers multiplied in {precision}: 1, 3; in float32: 6–7.")
@@ -463,7 +467,7 @@ def test_the_pruned_example_keeps_its_classes_in_lower_precisions(pruned_example
 
 
 @DEVICES
-def test_a_predictor_takes_images_and_rows(device, rng):
+def test_a_session_takes_images_and_rows(device, rng):
     layers = (
         Conv2d(rng.normal(size=(4, 2, 3, 3)), 0.1),
         MaxPool2d(2),
@@ -473,36 +477,30 @@ def test_a_predictor_takes_images_and_rows(device, rng):
         Softmax(),
     )
     network = Network(layers, image=(2, 8, 8))
-    predictor = Predictor(network, device=device)
+    session = Session(network, device=device)
     images = rng.normal(size=(11, 2, 8, 8)).astype(np.float32)
     rows = images.reshape(11, 128)
     expected = expected_of(network, from_dense(rows))[-1].toarray()
     for given_rows in (images, rows, rows.tolist(), images.astype(np.float64)):
-        found = predictor(given_rows)
+        found = session(given_rows)
         assert isinstance(found, np.ndarray)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert predictor(rows[:0]).shape == predictor(images[:0]).shape == (0, 3)
-    with pytest.raises(InputError, match="infinite or NaN"):
-        predictor(np.full((1, 128), np.nan))
-    with pytest.raises(ShapeError, match="127 columns; the network takes 128"):
-        predictor(np.ones((1, 127)))
-    with pytest.raises(ShapeError, match="a matrix is needed"):
-        predictor(np.ones((1, 2, 4, 16)))
-    assert str(predictor).startswith("2 × 8 × 8 - 4 × 6 × 6 - 4 × 3 × 3 - 36 - 5 - 3 - 3 on ")
+    assert session(rows[:0]).shape == session(images[:0]).shape == (0, 3)
+    with pytest.raises(InputError, match="input 1, column 1: the value nan is not a finite number"):
+        session(np.full((1, 128), np.nan))
+    with pytest.raises(ShapeError, match="127 columns; layer 1 takes 128"):
+        session(np.ones((1, 127)))
+    with pytest.raises(MatrixError, match="two dimensions"):
+        session(np.ones((1, 2, 4, 16)))
+    assert str(session).startswith("2 × 8 × 8 - 4 × 6 × 6 - 4 × 3 × 3 - 36 - 5 - 3 - 3 on ")
 
 
-def test_a_predictor_says_which_kernels_it_runs(rng):
+def test_a_plan_says_which_kernels_it_runs(rng):
     network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
-    predictor = Predictor(network, device="cpu", kernel="im2col_blas")
-    assert predictor.kernel.name == "im2col_blas"
-    assert ", kernel im2col_blas: windows laid out" in str(predictor)
-    assert ", kernel blas: NumPy's" in str(predictor)
-    assert "flatten" not in str(predictor)
-
-
-def test_a_predictor_runs_no_sparse_layer(exact):
-    with pytest.raises(UsageError, match=r"layer 6 is sparse; .*use infer"):
-        Predictor(exact[0], device="cpu")
+    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="im2col_blas")
+    assert chosen.kernel.name == "im2col_blas"
+    assert "kernel im2col_blas: windows laid out" in str(chosen)
+    assert "kernel blas: " in str(chosen)
 
 
 @pytest.mark.gpu
@@ -510,11 +508,11 @@ def test_images_on_a_gpu_stay_there(rng):
     import cupy
 
     network = Network((Conv2d(rng.normal(size=(4, 2, 3, 3))), AvgPool2d(2), Softmax()), image=(2, 8, 8))
-    predictor = Predictor(network, device="cuda")
+    session = Session(network, device="cuda")
     images = rng.normal(size=(5, 2, 8, 8)).astype(np.float32)
-    found = predictor(cupy.asarray(images))
+    found = session(cupy.asarray(images))
     assert isinstance(found, cupy.ndarray)
-    assert np.array_equal(cupy.asnumpy(found), predictor(images))
+    assert np.array_equal(cupy.asnumpy(found), session(images))
 
 
 def test_progress_ends_complete(exact):
@@ -532,26 +530,26 @@ def test_memory_that_does_not_suffice_cuts_the_batch(exact):
             return super().run_image_layer(layer, shape, features)
 
     network, inputs = exact
-    result = execute(replace(plan(network, inputs, device="cpu", compaction=False), backend=Small()), inputs)
+    result = altered(network, backend=Small(), device="cpu", compaction=False).run(inputs)
     assert result.notes
     assert_every_count(result, network, inputs)
 
 
 def test_a_plan_for_a_gpu_can_be_made_without_one(exact):
     chosen = plan(*exact, machine=H200)
-    found = {number: convolution.kernel for number, convolution in chosen.convolutions.items()}
-    assert {number: kernel.device for number, kernel in found.items()} == {0: "cuda", 2: "cuda"}
-    assert all(kernel.auto for kernel in found.values())
+    found = [kernel for kernel in chosen.kernels if kernel.operation == "conv2d"]
+    assert [kernel.device for kernel in found] == ["cuda", "cuda"]
+    assert all(kernel.auto for kernel in found)
     assert "cannot, because stride" in str(chosen)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp16"])
-def test_a_plan_for_a_gpu_keeps_the_pruned_examples_sparse_layers_in_float32(pruned_example, precision):
+def test_a_kernel_that_is_named_keeps_sparse_layers_in_float32_on_a_gpu(pruned_example, precision):
     inputs = from_dense(np.ones((2, pruned_example.inputs)))
-    chosen = plan(pruned_example, inputs, machine=H200, precision=precision)
-    assert chosen.precisions == (precision, None, precision, None, None, "float32", "float32", None)
-    assert [kernel.name for kernel in chosen.kernels] == ["resident", "chunks"]
-    assert chosen.to_dict()["precisions"] == list(chosen.precisions)
     named = plan(pruned_example, inputs, machine=H200, precision=precision, kernel="chunks")
-    assert [kernel.name for kernel in named.kernels] == ["chunks"]
-    assert named.precisions == chosen.precisions
+    assert named.precisions == (precision, None, precision, None, None, "float32", "float32", None)
+    assert [kernel.name for kernel in named.kernels[5:7]] == ["chunks", "chunks"]
+    assert named.to_dict()["precisions"] == list(named.precisions)
+    free = plan(pruned_example, inputs, machine=H200, precision=precision)
+    assert free.precisions[:5] == named.precisions[:5]
+    assert set(free.precisions[5:7]) <= {precision, "float32"}

@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 from scarce_memory import GRAIN, StandIn, limited, occupied, on_stand_in, settle
 
-from sparsenn.engine import execute, plan
+from sparsenn.engine import Session
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, SparseLinear
@@ -40,10 +40,11 @@ class Device:
     rows: int
     left: int
 
-    def plan(self, network, inputs, kernel, **options):
+    def session(self, network, kernel, **options):
         if self.name == "cuda":
-            return plan(network, inputs, device="cuda", kernel=kernel, **options)
-        return on_stand_in(plan(network, inputs, device="cpu", **options), self.cupy)
+            return Session(network, device="cuda", kernel=kernel, **options)
+        named = "panel" if isinstance(network[0], SparseLinear) else "auto"
+        return on_stand_in(network, self.cupy, kernel=named, **options)
 
 
 ON_A_GPU = (pytest.mark.gpu, pytest.mark.alone)
@@ -131,22 +132,22 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
     make, kernel, options = PROBLEMS[problem]
     network, inputs = make(rng, device.rows)
     rows, failures, pool = inputs.shape[0], [], device.cupy.get_default_memory_pool()
-    chosen = device.plan(network, inputs, kernel, batch_size=rows, **options)
-    release = chosen.backend.release
+    session = device.session(network, kernel, batch_size=rows, **options)
+    release = session.backend.release
 
     def failed():
         failures.append(way)
         assert len(failures) <= MOST_ATTEMPTS, "a batch is cut again and again"
         release()
 
-    monkeypatch.setattr(chosen.backend, "release", failed)
-    expected = execute(chosen, inputs)
+    monkeypatch.setattr(session.backend, "release", failed)
+    expected = session.run(inputs)
     assert (expected.notes, len(expected.batches), failures) == ((), 1, [])
     assert 0 < expected.categories.size < rows
     settle(device.cupy)
     held = pool.used_bytes()
     with way(device.cupy, device.left):
-        found = execute(chosen, inputs)
+        found = session.run(inputs)
         settle(device.cupy)
         assert pool.used_bytes() <= held
     sizes = [batch.owner.size for batch in found.batches]
@@ -168,17 +169,18 @@ def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, device
     network = Network((Conv2d(rng.integers(-2, 3, (8, 1, 3, 3)), None, ReLU()), MaxPool2d(64)), (1, side, side))
     few = [np.sort(rng.choice(side * side, 1000, replace=False)) for _ in range(3)]
     inputs = CSR((3, side * side), np.arange(4) * 1000, np.concatenate(few).astype(np.int32), np.ones(1, np.float32))
-    chosen = device.plan(network, inputs, "auto", batch_size=3)
-    expected = execute(chosen, inputs)
+    with device.session(network, "auto", batch_size=3) as session:
+        expected = session.run(inputs)
+    session = device.session(network, "auto", batch_size=3)
     with way(device.cupy, left), pytest.raises(OutOfMemoryError) as caught:
-        execute(chosen, inputs)
+        session.run(inputs)
     said = str(caught.value)
     assert caught.value.fitting == 0
     assert re.search(r"the device's memory does not suffice for \d rows; not a single row fits: free memory", said)
     assert said.endswith("or use --device cpu")
     assert said.splitlines() == [said]
     del caught
-    again = execute(chosen, inputs)
+    again = session.run(inputs)
     assert again.notes == ()
     assert parts(again) == parts(expected)
 
@@ -188,10 +190,11 @@ def test_weights_that_do_not_fit_are_named(rng, device, way):
     weights = rng.random((1000, 6000), np.float32)
     weights[weights < 0.75] = 0
     network, inputs = Network((SparseLinear.from_scipy(sp.csc_array(weights), -1.0, ReLU()),)), bits(rng, 3, 1000)
-    chosen = device.plan(network, inputs, "auto", batch_size=3)
-    expected = execute(chosen, inputs)
+    with device.session(network, "chunks", batch_size=3) as session:
+        expected = session.run(inputs)
+    session = device.session(network, "chunks", batch_size=3)
     with way(device.cupy, 4 * MIB), pytest.raises(OutOfMemoryError) as caught:
-        execute(chosen, inputs)
+        session.run(inputs)
     said = str(caught.value)
     assert re.fullmatch(
         r"[0-9,]+ bytes of weights: the device has [0-9,]+ bytes left; free some, lower --weight-memory, "
@@ -199,7 +202,7 @@ def test_weights_that_do_not_fit_are_named(rng, device, way):
         said,
     )
     del caught
-    assert parts(execute(chosen, inputs)) == parts(expected)
+    assert parts(session.run(inputs)) == parts(expected)
 
 
 # ---- The tests' own means -----------------------------------------------------------------------------------------

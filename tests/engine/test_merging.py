@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import networks_with_inputs
+from strategies import networks_with_inputs, seeds
 
 from sparsenn import backends
 from sparsenn.engine import infer, merge_equal_outputs
 from sparsenn.engine.merging import unmerged
-from sparsenn.formats import CSC, from_dense
+from sparsenn.formats import COO, CSC, coo_to_csc, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 
@@ -73,10 +73,106 @@ def test_unmerged_changes_nothing():
     assert plain.copies[0].tolist() == [1, 1, 1]
 
 
-def test_a_summed_weight_is_rounded_once():
-    weights = np.float32([[0.1], [0.2], [0.3]])
-    merged = merge_equal_outputs(Network((layer(np.ones((1, 3))), layer(weights))))
-    assert merged.network[1].weights.values.tolist() == [np.float32(weights.astype(np.float64).sum())]
+@pytest.mark.parametrize(
+    ("weights", "merges"),
+    [
+        ([0.25, 0.5, 0.125], True),
+        ([0.1, 0.2, 0.3], False),  # more bits than float32 has
+        ([2e38, 2e38, 0.0], False),  # beyond float32
+        ([2e38, 2e38, -2e38], True),  # only on the way
+        ([1.0, 2.0**-24, 2.0**-24], True),
+        ([1.0, 2.0**-24, 0.0], False),
+        ([2.0**60, 1.0, -(2.0**60)], False),  # rounds on the way, even in float64
+        ([1.0, -1.0, 0.0], True),
+        ([1.5 * 2.0**-126, -(2.0**-126), 0.0], False),  # subnormal, which some devices take as zero
+        ([2.0**-126, 2.0**-126, 0.0], True),
+    ],
+)
+def test_outputs_merge_where_the_sum_of_their_weights_is_exact(weights, merges):
+    column = np.float32(weights)[:, None]
+    network = Network((layer(np.ones((1, 3))), layer_of_all(column)))
+    merged = merge_equal_outputs(network)
+    assert merged.network[0].outputs == (1 if merges else 3)
+    found = merged.network[1].weights.to_scipy().toarray()
+    assert np.array_equal(found, column.astype(np.float64).sum(axis=0, keepdims=True) if merges else column)
+    assert [part.weights.shape for part in merged.network] == [(1, found.shape[0]), (found.shape[0], 1)]
+
+
+def layer_of_all(dense):
+    """A layer that stores the zeros, too."""
+    rows, columns = np.indices(dense.shape).reshape(2, -1)
+    return SparseLinear(coo_to_csc(COO.from_arrays(dense.shape, rows, columns, dense.reshape(-1))))
+
+
+@pytest.mark.parametrize(("copies", "merges"), [(3, True), (2**13, True), (2**13 + 1, False)])
+def test_equal_weights_are_multiplied_where_that_is_exact(copies, merges):
+    weight = np.float32(1 + 2.0**-11)  # 12 bits
+    merged = merge_equal_outputs(Network((layer(np.ones((1, copies))), layer(np.full((copies, 1), weight)))))
+    assert merged.network[1].weights.iso
+    assert merged.network[0].outputs == (1 if merges else copies)
+    if merges:
+        assert merged.network[1].weights.values.tolist() == [copies * float(weight)]
+
+
+def test_only_the_classes_whose_sums_are_not_exact_stay_apart():
+    first = np.repeat(np.eye(3), (2, 3, 2), axis=1)  # classes of 2, 3 and 2 equal outputs
+    second = np.float32([[1, 1], [2, 2], [0.1, 0], [0.7, 0], [0.3, 0], [4, 4], [8, 8]])
+    merged = merge_equal_outputs(Network((layer(first), layer(second))))
+    assert merged.copies[0].tolist() == [2, 1, 1, 1, 2]
+    assert np.array_equal(merged.network[0].weights.to_scipy().toarray(), first[:, [0, 2, 3, 4, 5]])
+    expected = np.float32([[3, 3], [0.1, 0], [0.7, 0], [0.3, 0], [12, 12]])
+    assert np.array_equal(merged.network[1].weights.to_scipy().toarray(), expected)
+
+
+def test_outputs_that_stay_apart_keep_those_after_them_apart():
+    """Two outputs of the second layer differ only in which copy they read, and the copies do not merge."""
+    first = layer([[1.0, 1.0]])
+    crossed = layer([[1.0, 0.0, 0.1], [0.0, 1.0, 0.7]])
+    merged = merge_equal_outputs(Network((first, crossed, layer(np.ones((3, 1))))))
+    assert [part.weights.shape for part in merged.network] == [(1, 2), (2, 3), (3, 1)]
+    crossed = layer([[1.0, 0.0, 0.5], [0.0, 1.0, 0.25]])
+    merged = merge_equal_outputs(Network((first, crossed, layer(np.ones((3, 1))))))
+    assert [part.weights.shape for part in merged.network] == [(1, 1), (1, 2), (2, 1)]
+
+
+def test_outputs_that_became_equal_stay_apart_where_their_sums_are_not_exact():
+    """The second layer's outputs are equal once the first's are merged; what the third sums of them is not exact."""
+    crossed, last = layer([[1.0, 0.0], [0.0, 1.0]]), layer([[0.1], [0.7]])
+    merged = merge_equal_outputs(Network((layer([[1.0, 1.0]]), crossed, last)))
+    assert [part.weights.shape for part in merged.network] == [(1, 1), (1, 2), (2, 1)]
+    assert merged.network[1].weights.to_scipy().toarray().tolist() == [[1.0, 1.0]]
+    assert [copies.tolist() for copies in merged.copies] == [[2], [1, 1], [1]]
+
+
+def test_finite_networks_stay_finite():
+    network = Network((layer([[1, 1, 0], [0, 0, 1]]), layer(np.full((3, 1), 2e38))))
+    inputs = from_dense(np.float32([[0, 1], [1e-30, 1]]))
+    outputs = backends.oracle.run(merge_equal_outputs(network).network, inputs).toarray()
+    np.testing.assert_allclose(outputs, backends.oracle.run(network, inputs).toarray(), rtol=1e-6)
+
+
+@given(networks_with_inputs())
+def test_the_merged_network_is_the_same_function_of_real_numbers(problem):
+    """No summed weight is rounded, so float64 finds no more difference than its own rounding."""
+    network, inputs = problem
+    merged = merge_equal_outputs(network)
+    found, expected = (backends.oracle.run(each, inputs).toarray() for each in (merged.network, network))
+    found = found if merged.expansion is None else found[:, merged.expansion]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(expected).max(initial=0)))
+
+
+@given(seeds)
+def test_merging_changes_products_within_the_stated_bound(seed):
+    rng = np.random.default_rng(seed)
+    copies = np.repeat(np.eye(5), 3, axis=1)
+    weights = (rng.integers(-(2**20), 2**20, (15, 4)) / 64).astype(np.float32)  # any three have an exact sum
+    network = Network((layer(copies), layer(weights, -0.3)))
+    assert merge_equal_outputs(network).network[0].outputs == 5
+    inputs = rng.random((8, 5)).astype(np.float32)
+    on, off = (infer(network, inputs, device="cpu", merging=flag).outputs.to_scipy().toarray() for flag in (1, 0))
+    steps = 16 * 2.0**-24
+    bound = 2 * steps / (1 - steps) * (inputs.astype(np.float64) @ copies @ np.abs(weights) + 0.3)
+    assert (np.abs(on.astype(np.float64) - off) <= bound).all()
 
 
 @pytest.mark.parametrize("bias", [None, -0.5, np.linspace(-1, 1, 30).astype(np.float32)], ids=["none", "one", "vector"])

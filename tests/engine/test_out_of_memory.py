@@ -5,11 +5,12 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from sessions import altered, same
 
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import execute, infer, plan
+from sparsenn.engine import infer
 from sparsenn.errors import OutOfMemoryError
-from sparsenn.formats import from_dense
+from sparsenn.formats import CSR, from_dense
 
 INPUTS = 100
 
@@ -28,8 +29,9 @@ class Small(CPUBackend):
         self.placed = []
         self.released = []
 
-    def place(self, features):
-        placed = super().place(features)
+    def place(self, rows, keep_half=False):
+        placed = super().place(rows, keep_half)
+        placed = replace(placed) if isinstance(placed, CSR) else placed.copy()
         self.placed.append(weakref.ref(placed))
         return placed
 
@@ -38,33 +40,35 @@ class Small(CPUBackend):
         self.released.append([found() for found in self.placed])
 
 
-def limited(chosen, error_for, from_layer=0, backend=None):
-    """The plan with a kernel that cannot take some numbers of rows, from some layer of its stack on."""
+def limited(network, error_for, from_layer=0, **options):
+    """A session with a kernel that cannot take some numbers of rows, from some layer of its stack on."""
 
-    def launch(step):
-        error = error_for(step.features.shape[0])
-        if error is not None and step.first >= from_layer:
-            try:
-                raise ValueError("the cause")
-            except ValueError as cause:
-                raise error from cause
-        return chosen.kernel.launch(step)
+    def change(kernel):
+        def launch(step):
+            error = error_for(step.features.shape[0])
+            if error is not None and step.first >= from_layer:
+                try:
+                    raise ValueError("the cause")
+                except ValueError as cause:
+                    raise error from cause
+            return kernel.launch(step)
 
-    backend = backend or Small()
-    return replace(chosen, backend=backend, kernels=(replace(chosen.kernel, launch=launch),))
+        return replace(kernel, launch=launch)
+
+    return altered(network, backend=Small(), change=change, device="cpu", **{"kernel": "scipy", **options})
 
 
 def counted(result):
-    return [{**asdict(entry), "seconds": None} for entry in result.statistics]
+    return [{**asdict(entry), "seconds": None, "estimate": None} for entry in result.statistics]
 
 
 def assert_same(found, expected):
-    for one, other in zip(
-        (found.outputs.indptr, found.outputs.indices, found.outputs.expanded_values(), found.categories),
-        (expected.outputs.indptr, expected.outputs.indices, expected.outputs.expanded_values(), expected.categories),
-        strict=True,
-    ):
-        assert one.tobytes() == other.tobytes()
+    assert same(found.outputs, expected.outputs)
+    assert np.array_equal(found.categories, expected.categories)
+
+
+def sizes_of(result):
+    return [batch.owner.size for batch in result.batches]
 
 
 @pytest.mark.parametrize("from_layer", [0, 5])
@@ -73,25 +77,45 @@ def assert_same(found, expected):
     [(0, 25), (30, 30), (7, 7), (INPUTS, 25), (10**9, 25), (-4, 25)],
 )
 def test_a_batch_is_cut_to_what_fits_or_in_half(network, inputs, fitting, taken, from_layer):
-    chosen = plan(network, inputs, kernel="scipy", compaction=False, deduplication=False)
-    tight = limited(chosen, lambda rows: OutOfMemoryError("full", fitting) if rows > 30 else None, from_layer)
-    found = execute(tight, inputs)
-    expected = infer(
-        network, inputs, kernel="scipy", compaction=False, deduplication=False, batch_size=found.batches[0].owner.size
+    options = {"compaction": False, "deduplication": False}
+    tight = limited(
+        network, lambda rows: OutOfMemoryError("full", fitting) if rows > 30 else None, from_layer, **options
     )
-    assert [batch.owner.size for batch in found.batches] == [last - first for first, last in expected.plan.batches]
-    assert found.batches[0].owner.size == taken
+    found = tight.run(inputs)
+    expected = infer(network, inputs, device="cpu", kernel="scipy", batch_size=sizes_of(found)[0], **options)
+    assert sizes_of(found) == [last - first for first, last in expected.plan.batches]
+    assert sizes_of(found)[0] == taken
     assert_same(found, expected)
     assert counted(found) == counted(expected)
     assert found.notes == (f"Memory did not suffice for 100 rows at a time: {taken} were taken.",)
     assert expected.notes == ()
 
 
-def test_with_all_savings_on_everything_is_counted_once(network, inputs):
-    tight = limited(plan(network, inputs), lambda rows: MemoryError("full") if rows > 40 else None)
-    found, expected = execute(tight, inputs), infer(network, inputs, batch_size=25)
+@pytest.mark.parametrize("kernel", ["panel", "scipy"])
+def test_with_all_savings_on_everything_is_counted_once(network, inputs, kernel):
+    tight = limited(network, lambda rows: MemoryError("full") if rows > 40 else None, kernel=kernel)
+    found, expected = tight.run(inputs), infer(network, inputs, device="cpu", kernel=kernel, batch_size=25)
     assert_same(found, expected)
     assert counted(found) == counted(expected)
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_outputs_alone_are_those_of_smaller_batches(network, inputs, form):
+    seen = []
+
+    def error_for(rows):
+        seen.append(rows)
+        return OutOfMemoryError("full") if rows > 40 else None
+
+    tight = limited(network, error_for, deduplication=False, compaction=False)
+    expected = infer(network, inputs, device="cpu", kernel="scipy")
+    for _ in range(2):
+        found = tight(inputs, form=form)
+        if form == "dense":
+            assert np.array_equal(found, expected.dense)
+        else:
+            assert same(found, expected.outputs)
+    assert seen == [100, 50] + 2 * 4 * 12 * [25], "what did not fit once is not tried again"
 
 
 def test_later_batches_keep_to_the_lower_size(network, inputs):
@@ -101,10 +125,9 @@ def test_later_batches_keep_to_the_lower_size(network, inputs):
         seen.append(rows)
         return MemoryError() if len(seen) > 12 and rows > 20 else None
 
-    chosen = plan(network, inputs, kernel="scipy", batch_size=40, compaction=False, deduplication=False)
-    found = execute(limited(chosen, error_for), inputs)
-    assert [batch.owner.size for batch in found.batches] == [40, 20, 20, 20]
-    assert_same(found, infer(network, inputs, kernel="scipy"))
+    found = limited(network, error_for, batch_size=40, compaction=False, deduplication=False).run(inputs)
+    assert sizes_of(found) == [40, 20, 20, 20]
+    assert_same(found, infer(network, inputs, device="cpu", kernel="scipy"))
     assert [entry.rows for entry in found.statistics] == [INPUTS] * 12
     assert found.notes == ("Memory did not suffice for 40 rows at a time: 20 were taken.",)
 
@@ -117,9 +140,12 @@ def test_where_one_row_does_not_fit_the_error_is_the_users(network, inputs, erro
         seen.append(rows)
         return error
 
+    session = limited(network, error_for)
     with pytest.raises(type(error), match=str(error)):
-        execute(limited(plan(network, inputs), error_for), inputs)
+        session.run(inputs)
     assert seen == [100, 50, 25, 12, 6, 3, 1]
+    with pytest.raises(type(error), match=str(error)):
+        session(inputs)
 
 
 def test_other_errors_are_not_tried_again(network, inputs):
@@ -129,36 +155,40 @@ def test_other_errors_are_not_tried_again(network, inputs):
         seen.append(rows)
         return OSError("broken")
 
-    with pytest.raises(OSError, match="broken"):
-        execute(limited(plan(network, inputs), error_for), inputs)
-    assert seen == [100]
+    session = limited(network, error_for)
+    for run in (session.run, session):
+        with pytest.raises(OSError, match="broken"):
+            run(inputs)
+    assert seen == [100, 100]
 
 
 @pytest.mark.parametrize("weight_memory", [None, 1])
-def test_what_failed_is_let_go_of_before_it_is_done_again(network, inputs, weight_memory):
-    chosen = plan(network, inputs, kernel="scipy", weight_memory=weight_memory)
-    tight = limited(chosen, lambda rows: OutOfMemoryError("full") if rows > 30 else None)
-    execute(tight, inputs)
+@pytest.mark.parametrize("way", ["run", "__call__"])
+def test_what_failed_is_let_go_of_before_it_is_done_again(network, inputs, weight_memory, way):
+    tight = limited(network, lambda rows: OutOfMemoryError("full") if rows > 30 else None, weight_memory=weight_memory)
+    getattr(tight, way)(inputs)
     assert tight.backend.released == [[None], [None, None]]
 
 
 def test_the_inputs_themselves_may_be_too_many(network, inputs):
     class Cramped(CPUBackend):
-        def place(self, features):
-            if features.shape[0] > 10:
+        def place(self, rows, keep_half=False):
+            if rows.shape[0] > 10:
                 np.empty(1 << 50)
-            return super().place(features)
+            return super().place(rows, keep_half)
 
-    found = execute(replace(plan(network, inputs), backend=Cramped()), inputs)
-    assert_same(found, infer(network, inputs))
+    options = {"device": "cpu", "kernel": "panel"}
+    found = altered(network, backend=Cramped(), **options).run(inputs)
+    assert_same(found, infer(network, inputs, **options))
     assert found.notes == ("Memory did not suffice for 100 rows at a time: 6 were taken.",)
 
 
 def test_progress_never_goes_back_and_ends_complete(network, inputs):
     seen = []
-    chosen = plan(network, inputs, kernel="scipy", batch_size=40)
-    tight = limited(chosen, lambda rows: OutOfMemoryError("full", 15) if rows > 30 else None, from_layer=9)
-    execute(tight, inputs, lambda *state: seen.append(state))
+    tight = limited(
+        network, lambda rows: OutOfMemoryError("full", 15) if rows > 30 else None, from_layer=9, batch_size=40
+    )
+    tight.run(inputs, progress=lambda *state: seen.append(state))
     assert {(task, total) for task, _, total in seen} == {("layers", 36)}
     done = [state[1] for state in seen]
     assert done == sorted(done)

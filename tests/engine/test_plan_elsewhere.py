@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sparsenn import execute, infer, plan, radixnet
+from sparsenn import Session, infer, plan, radixnet
 from sparsenn.backends import MACHINES, backend_elsewhere, kernel_named
 from sparsenn.backends.cuda.conv import implicit_plan, register_tiled, tensor_image, tensor_plan, warpgroup_plan
 from sparsenn.backends.cuda.conv.estimates import IMAGES
@@ -19,7 +19,6 @@ from sparsenn.backends.cuda.conv.kernel import geometry_of
 from sparsenn.backends.cuda.dense import fused, image
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32 as FLOAT32_TILES
 from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
-from sparsenn.engine.kernels import OPERATION
 from sparsenn.errors import DeviceError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d
@@ -60,25 +59,9 @@ NETWORKS = {
     "vgg": convolving((3, 112, 112), (64, 3, False), (64, 3, True), (512, 3, False)),
 }
 
-FUSED = {"float32": "fused_fma", "tf32": "tensor_tf32", "fp16": "tensor_half"}
-TENSOR = {"float32": "tensor_float32", "tf32": "tensor_tf32", "fp16": "tensor_half"}
-ON_AN_H200 = {
-    "radixnet 1024": {"float32": ["resident"] * 12},
-    "radixnet 16384": {"float32": ["resident"] * 4},
-    "dense 72-64-64-4": {precision: [name] * 3 for precision, name in TENSOR.items()},
-    "dense 64, 20 layers": {precision: [name] * 20 for precision, name in FUSED.items()},
-    "dense 256": {precision: [name] * 3 for precision, name in FUSED.items()},
-    "dense 784-512-512-10": {precision: ["cublas"] * 3 for precision in PRECISIONS},
-    "lenet": {precision: [name] * 2 for precision, name in TENSOR.items()},
-    "vgg": {
-        "float32": ["register_tiled", "warpgroup_float32", "warpgroup_float32"],
-        "tf32": ["tensor_tf32", "warpgroup_tf32", "warpgroup_tf32"],
-        "fp16": ["tensor_half", "warpgroup_rows_half", "warpgroup_half"],
-    },
-}
-"""The kernels of layers with weights, as they were chosen when estimates knew no other machine."""
-
-CASES = [(name, precision) for name, found in ON_AN_H200.items() for precision in found]
+CASES = [
+    (name, precision) for name in NETWORKS for precision in (PRECISIONS if "radixnet" not in name else PRECISIONS[:1])
+]
 
 
 @dataclass(frozen=True)
@@ -93,25 +76,45 @@ class Choices:
 def chosen(name: str, precision: str, machine: Machine) -> Choices:
     network = NETWORKS[name]
     made = plan(network, rows_of(network), machine=machine, precision=precision, merging=False)
-    names = [found.kernel.name for number, found in made.chosen.items() if network[number].edges]
+    names = [kernel.name for kernel, layer in zip(made.kernels, network, strict=True) if layer.edges]
     return Choices(names, str(made))
 
 
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
 @pytest.mark.parametrize(("name", "precision"), CASES)
-def test_choices_for_an_h200_are_those_made_on_one(name: str, precision: str) -> None:
-    assert chosen(name, precision, H200).names == ON_AN_H200[name][precision]
-
-
-@pytest.mark.parametrize("machine", [A100, RTX_4090], ids=lambda machine: machine.name)
-@pytest.mark.parametrize(("name", "precision"), CASES)
-def test_other_gpus_get_kernels_that_they_can_run(name: str, precision: str, machine: Machine) -> None:
-    found = chosen(name, precision, machine)
-    print(found.text)
-    operation = {"radixnet": "spmspm", "dense": "mlp"}.get(name.split()[0], "conv2d")
-    kernels = [kernel_named(operation, kernel, "cuda") for kernel in set(found.names)]
-    assert not [kernel.name for kernel in kernels if "9.0 only" in kernel.needs[0]]
-    assert f"on {machine.name} (not here)" in found.text
+def test_gpus_get_kernels_that_they_can_run(name: str, precision: str, machine: Machine) -> None:
+    network = NETWORKS[name]
+    made = plan(network, rows_of(network), machine=machine, precision=precision, merging=False)
+    print(made)
+    kernels = [kernel for kernel, layer in zip(made.kernels, network, strict=True) if layer.edges]
+    assert f"on {machine.name} (not here)" in str(made)
+    assert all(kernel.device == "cuda" and kernel.auto for kernel in kernels)
     assert {kernel.precision for kernel in kernels} <= {precision, "float32"}
+    if machine.capability != H200.capability:
+        assert not [kernel.name for kernel in kernels if "9.0 only" in kernel.needs[0]]
+    for step in made.steps:
+        layers = network.layers[step.first : step.last]
+        if step.kernel.operation == "conv2d":
+            problem: tuple[object, ...] = (layers[0], network.shapes[step.first])
+        elif step.kernel.operation == "spmspm":
+            problem = (Network(layers), made.rows.of_width(layers[0].inputs))
+        elif step.kernel.operation == "mlp" and all(isinstance(layer, Linear) for layer in layers):
+            problem = (layers,)
+        else:
+            continue
+        assert step.kernel.why_not(machine, *problem) is None
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
+@pytest.mark.parametrize(("name", "precision"), CASES)
+def test_every_choice_is_estimated(name: str, precision: str, machine: Machine) -> None:
+    network = NETWORKS[name]
+    for count in (1, 64, 4096):
+        made = plan(network, rows_of(network, count), machine=machine, precision=precision, merging=False)
+        for step in made.steps:
+            if step.kernel.operation != "images":
+                assert step.seconds is not None, step.kernel.name
+                assert 0 < step.seconds < 10
 
 
 def test_plans_are_printed_for_each_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,8 +136,10 @@ def test_rows_that_do_not_fit_into_shared_memory_are_not_kept_there() -> None:
     kernels = {}
     for name, machine in MACHINES.items():
         made = plan(NETWORKS["radixnet 16384"], rows_of(NETWORKS["radixnet 16384"]), machine=machine, merging=False)
-        kernels[name] = [kernel.name for kernel in made.kernels]
-    assert kernels == {"h200": ["resident", "chunks"], "a100": ["resident", "chunks"], "rtx-4090": ["chunks"]}
+        resident = kernel_named("spmspm", "resident", "cuda")
+        kernels[name] = resident.why_not(machine, made.network, made.rows.of_width(16384)) is None
+        assert kernels[name] or "resident" not in [kernel.name for kernel in made.kernels]
+    assert kernels == {"h200": True, "a100": True, "rtx-4090": False}
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
@@ -167,8 +172,8 @@ def test_a_machine_is_given_by_name_or_as_it_is() -> None:
     by_name, by_itself = (plan(network, rows_of(network), machine=machine) for machine in ("a100", A100))
     assert str(by_name) == str(by_itself)
     assert "on NVIDIA A100-SXM4-80GB (not here), in one batch" in str(by_name)
-    assert by_name.memory_limit == A100.memory_bytes // 2
-    assert by_name.weight_memory == A100.memory_bytes // 2
+    assert by_name.problem.memory_limit == A100.memory_bytes // 2
+    assert by_name.problem.weight_memory == A100.memory_bytes // 2
     assert json.loads(json.dumps(by_name.to_dict()))["device"] == "NVIDIA A100-SXM4-80GB (not here)"
     with pytest.raises(UsageError, match=r"unknown machine 'v100'.*known: a100, h200, rtx-4090"):
         plan(network, rows_of(network), machine="v100")
@@ -180,14 +185,14 @@ def test_less_memory_means_more_parts() -> None:
     small = replace(RTX_4090, memory_bytes=weights)
     made = plan(network, rows_of(network), machine=small)
     assert made.streams
-    assert len(made.segments) > 1
+    assert len(made.steps) > 1
     assert not plan(network, rows_of(network), machine=RTX_4090).streams
 
 
 def test_a_named_kernel_is_obeyed_or_refused_for_the_machine() -> None:
     network = NETWORKS["vgg"]
     made = plan(network, rows_of(network, 2), machine="h200", kernel="warpgroup_float32")
-    assert {found.kernel.name for found in made.convolutions.values()} == {"warpgroup_float32"}
+    assert {kernel.name for kernel in made.kernels if kernel.operation == "conv2d"} == {"warpgroup_float32"}
     with pytest.raises(UsageError, match=r"the kernel 'warpgroup_float32' cannot run layer 1: .*9.0"):
         plan(network, rows_of(network, 2), machine="a100", kernel="warpgroup_float32")
 
@@ -211,7 +216,9 @@ def test_a_plan_for_another_machine_is_not_run(name: str) -> None:
     inputs = rows_of(network, 2)
     message = "NVIDIA H200 is not here: a plan for another machine can be printed, not run"
     with pytest.raises(DeviceError, match=message):
-        execute(plan(network, inputs, device="cuda", machine="h200"), inputs)
+        Session.of_plan(plan(network, inputs, device="cuda", machine="h200")).run(inputs)
+    with pytest.raises(DeviceError, match=message):
+        Session(network, machine="h200")(inputs)
     with pytest.raises(DeviceError, match=message):
         infer(network, inputs, machine="h200")
 
@@ -229,7 +236,6 @@ def test_an_absent_gpu_computes_nothing() -> None:
         "take_rows": (rows, np.arange(1)),
         "equal_rows": (rows,),
         "as_dense": (rows,),
-        "take_in": (rows, False),
         "count_nonzeros": (rows,),
         "largest_number": (rows,),
     }
@@ -247,7 +253,9 @@ def test_cupy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert plan(NETWORKS[name], rows_of(NETWORKS[name]), machine="rtx-4090").device.endswith("(not here)")
 
 
-def test_the_network_that_a_plan_is_for_has_its_kernels_in_the_order_of_preference() -> None:
-    made = plan(NETWORKS["radixnet 1024"], rows_of(NETWORKS["radixnet 1024"]), machine="h200", merging=False)
-    assert [kernel.name for kernel in made.kernels] == ["resident", "chunks"]
-    assert {found.kernel.operation for found in made.chosen.values()} == {OPERATION}
+def test_a_session_for_a_gpu_that_is_not_here_plans_and_is_closed() -> None:
+    network = NETWORKS["dense 256"]
+    with Session(network, machine="a100") as session:
+        assert len(session.plan(rows_of(network)).steps)
+    with pytest.raises(UsageError, match="closed"):
+        session.plan(rows_of(network))

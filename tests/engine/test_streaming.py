@@ -1,4 +1,4 @@
-"""Weights in segments: the same answers, two segments at a time at most, and no thread that stays behind."""
+"""Weights in parts: the same answers, two parts at a time at most, and no thread that stays behind."""
 
 import threading
 import weakref
@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sessions import altered, same, steps_of
 
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.oracle import ReferenceBackend
-from sparsenn.engine import execute, infer, plan
+from sparsenn.engine import infer
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
@@ -55,118 +56,154 @@ def preparing_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("sparsenn-prepare")]
 
 
-def same(one, other):
-    return all(
-        getattr(one.outputs, name).tobytes() == getattr(other.outputs, name).tobytes()
-        for name in ("indptr", "indices", "values")
-    )
-
-
-def planned(network, inputs, device, ahead, **options):
+def watched(network, device, ahead, change=lambda kernel: kernel, **options):
     backend = {"cpu": CPUBackend, "reference": ReferenceBackend}[device]
-    return replace(plan(network, inputs, device=device, **options), backend=watching(backend, ahead))
+    return altered(network, backend=watching(backend, ahead), change=change, device=device, **options)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("batch_size", [None, 30])
 @pytest.mark.parametrize("layers", [1, 5, 12])
-@pytest.mark.parametrize(("device", "kernel"), [("cpu", "auto"), ("cpu", "scipy"), ("reference", "auto")])
-def test_segments_give_the_same_bits(network, inputs, device, kernel, ahead, batch_size, layers, rng):
+@pytest.mark.parametrize(("device", "kernel"), [("cpu", "panel"), ("cpu", "scipy"), ("reference", "auto")])
+def test_parts_give_the_same_bits(network, inputs, device, kernel, ahead, batch_size, layers, rng):
     if device == "reference":  # it sorts rows between launches only, so that sums have to be exact in any order
         network = Network(tuple(layer(rng.choice([-1, 1], (20, 20)), -1.0) for _ in range(12)))
         inputs = from_dense(rng.random((100, 20)) < 0.5)
     whole = infer(network, inputs, device=device, kernel=kernel, batch_size=batch_size)
     size = whole.plan.backend.prepared_bytes(network[0])
     options = {"kernel": kernel, "batch_size": batch_size, "weight_memory": layers * size * (1 + ahead)}
-    chosen = planned(network, inputs, device, ahead, **options)
-    found = execute(chosen, inputs)
-    assert len(chosen.segments) == {1: 12, 5: 3, 12: 1}[layers]
-    assert whole.categories.size
-    assert same(found, whole)
-    assert np.array_equal(found.categories, whole.categories)
-    assert [entry.active_rows for entry in found.statistics] == [entry.active_rows for entry in whole.statistics]
+    session = watched(network, device, ahead, **options)
+    backend = session.backend
+    for run in range(2):
+        found = session.run(inputs)
+        steps, batches = found.plan.steps, len(found.plan.batches)
+        several = len(steps) > 1
+        assert len(steps) == {1: 12, 5: 3, 12: 1}[layers]
+        assert found.plan.streams == several
+        assert whole.categories.size
+        assert same(found.outputs, whole.outputs)
+        assert np.array_equal(found.categories, whole.categories)
+        assert [entry.active_rows for entry in found.statistics] == [entry.active_rows for entry in whole.statistics]
 
-    several = len(chosen.segments) > 1
-    firsts = [id(network[first]) for first, _ in chosen.segments]
-    assert chosen.backend.prepared == firsts * (len(chosen.batches) if several else 1)
-    assert max(chosen.backend.alive) == (1 if ahead and several else 0)
-    assert ("sparsenn-prepare" in chosen.backend.threads) == (ahead and several)
-    assert len(chosen.backend.stacks) == 0
+        firsts = [id(network[step.first]) for step in steps]
+        assert backend.prepared == firsts * ((run + 1) * batches if several else 1)
+        assert max(backend.alive) == (1 if ahead and several else 0)
+        assert ("sparsenn-prepare" in backend.threads) == (ahead and several)
+        assert len(backend.stacks) == (0 if several else 1)
+        assert not preparing_threads()
+    session.close()
+    assert len(backend.stacks) == 0
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_outputs_alone_stream_as_well(network, inputs, ahead):
+    whole = infer(network, inputs, device="cpu", kernel="panel").dense
+    session = watched(network, "cpu", ahead, kernel="panel", weight_memory=1, batch_size=30)
+    assert np.array_equal(session(inputs, form="dense"), whole)
+    assert len(session.backend.prepared) == 12 * 4
+    assert len(session.backend.stacks) == 0
     assert not preparing_threads()
 
 
-def test_the_next_segment_is_prepared_while_one_is_computed_with(network, inputs):
-    chosen = planned(network, inputs, "cpu", True, kernel="scipy", weight_memory=1, batch_size=50)
-    backend, launch = chosen.backend, chosen.kernel.launch
+def test_the_next_part_is_prepared_while_one_is_computed_with(network, inputs):
     begun = threading.Event()
-    prepare = backend.prepare
+
+    def waiting(kernel):
+        def launch(step):
+            if len(backend.prepared) < 24:
+                assert begun.wait(timeout=240), "nothing is prepared while a layer is computed"
+            begun.clear()
+            return kernel.launch(step)
+
+        return replace(kernel, launch=launch)
+
+    session = watched(network, "cpu", True, waiting, kernel="scipy", weight_memory=1, batch_size=50)
+    backend, prepare = session.backend, session.backend.prepare
 
     def announced(layers, copies):
         begun.set()
         return prepare(layers, copies)
 
-    def waits(step):
-        if len(backend.prepared) < 24:
-            assert begun.wait(timeout=240), "nothing is prepared while a layer is computed"
-        begun.clear()
-        return launch(step)
-
     backend.prepare = announced
     begun.set()
-    result = execute(replace(chosen, kernels=(replace(chosen.kernel, launch=waits),)), inputs)
-    assert same(result, infer(network, inputs, kernel="scipy"))
+    assert same(session.run(inputs).outputs, infer(network, inputs, kernel="scipy").outputs)
 
 
 @pytest.mark.parametrize("fail_at", [1, 2, 12, 13, 20])
 def test_an_error_in_preparing_surfaces_and_the_thread_ends(network, inputs, fail_at):
-    chosen = planned(network, inputs, "cpu", True, kernel="scipy", weight_memory=1, batch_size=50)
-    chosen.backend.fail_at = fail_at
+    session = watched(network, "cpu", True, kernel="scipy", weight_memory=1, batch_size=50)
+    backend = session.backend
+    backend.fail_at = fail_at
     with pytest.raises(ValueError, match="cannot be prepared"):
-        execute(chosen, inputs)
-    assert fail_at <= len(chosen.backend.prepared) <= fail_at + 1
+        session.run(inputs)
+    assert fail_at <= len(backend.prepared) <= fail_at + 1
     assert not preparing_threads()
+    backend.fail_at = None
+    assert same(session.run(inputs).outputs, infer(network, inputs, kernel="scipy").outputs)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_the_thread_ends_where_computing_fails(network, inputs, error):
-    chosen = planned(network, inputs, "cpu", True, kernel="scipy", weight_memory=1)
+    failing = [True]
 
-    def launch(step):
-        raise error
+    def change(kernel):
+        def launch(step):
+            if failing:
+                raise error
+            return kernel.launch(step)
 
+        return replace(kernel, launch=launch)
+
+    session = watched(network, "cpu", True, change, kernel="scipy", weight_memory=1)
     with pytest.raises(error):
-        execute(replace(chosen, kernels=(replace(chosen.kernel, launch=launch),)), inputs)
+        session.run(inputs)
     assert not preparing_threads()
+    failing.clear()
+    assert same(session.run(inputs).outputs, infer(network, inputs, kernel="scipy").outputs)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
-def test_segments_that_no_row_reaches_are_not_waited_for(rng, ahead):
+def test_parts_that_no_row_reaches_are_not_waited_for(rng, ahead):
     """The first batch dies in layer 2; the second one needs all layers, from the first on."""
     network = Network((layer(np.eye(4)), layer(np.eye(4), -2.0), *(layer(np.eye(4), 0.0) for _ in range(6))))
     inputs = from_dense(np.concatenate([np.ones((5, 4)), np.full((5, 4), 8.0)]))
     whole = infer(network, inputs, kernel="scipy", batch_size=5)
-    chosen = planned(network, inputs, "cpu", ahead, kernel="scipy", batch_size=5, weight_memory=1)
-    found = execute(chosen, inputs)
-    assert same(found, whole)
+    session = watched(network, "cpu", ahead, kernel="scipy", batch_size=5, weight_memory=1)
+    found = session.run(inputs)
+    assert same(found.outputs, whole.outputs)
     assert found.categories.tolist() == [5, 6, 7, 8, 9]
-    assert chosen.backend.prepared[-8:] == [id(entry) for entry in network]
-    assert len(chosen.backend.prepared) <= 11
-    assert max(chosen.backend.alive) <= 1
+    assert session.backend.prepared[-8:] == [id(entry) for entry in network]
+    assert len(session.backend.prepared) <= 11
+    assert max(session.backend.alive) <= 1
 
 
-def test_kernels_that_group_rows_take_a_segment_at_a_time(network, inputs):
-    chosen = planned(network, inputs, "cpu", True, weight_memory=1, compaction=False)
+def test_kernels_that_group_rows_take_a_part_at_a_time(network, inputs):
     seen = []
 
-    def launch(step):
-        seen.append((step.first, step.last))
-        return chosen.kernel.launch(step)
+    def grouping(kernel):
+        def launch(step):
+            seen.append((step.first, step.last))
+            return kernel.launch(step)
 
-    size = chosen.backend.prepared_bytes(network[0])
-    kernel = replace(chosen.kernel, launch=launch, groups_rows=True)
-    result = execute(replace(chosen, kernels=(kernel,), weight_memory=2 * 5 * size), inputs)
+        return replace(kernel, launch=launch, groups_rows=True, seconds=None)
+
+    size = CPUBackend().prepared_bytes(network[0])
+    options = {"kernel": "panel", "compaction": False}
+    result = watched(network, "cpu", True, grouping, weight_memory=2 * 5 * size, **options).run(inputs)
     assert seen == [(0, 5), (0, 5), (0, 2)]
-    assert same(result, infer(network, inputs, compaction=False))
+    assert same(result.outputs, infer(network, inputs, device="cpu", **options).outputs)
+
+
+def test_parts_share_the_memory_where_one_is_prepared_ahead(network, inputs):
+    size = CPUBackend().prepared_bytes(network[0])
+    for ahead, layers in ((True, 3), (False, 6)):
+        made = watched(network, "cpu", ahead, kernel="panel", weight_memory=6 * size).plan(inputs)
+        assert steps_of(made) == tuple((first, first + layers) for first in range(0, 12, layers))
+        assert ("the next while one is computed" in str(made)) == ahead
+        assert ("parts, one after the other. " in str(made)) != ahead
+    whole = watched(network, "cpu", True, kernel="panel", weight_memory=12 * size).plan(inputs)
+    assert steps_of(whole) == ((0, 12),)
+    assert "Weights are prepared" not in str(whole)
 
 
 @pytest.mark.gpu
@@ -181,10 +218,10 @@ def test_weights_streamed_to_a_gpu_give_the_same_bits(rng, kernel, batch_size):
     size = whole.plan.backend.prepared_bytes(network[0])
     for layers in (2, 6):
         found = infer(network, inputs, device="cuda", kernel=kernel, batch_size=batch_size, weight_memory=layers * size)
-        assert len(found.plan.segments) > 2
+        assert len(found.plan.steps) > 2
         assert found.plan.kernel.name == whole.plan.kernel.name
         assert np.array_equal(found.categories, whole.categories)
-        assert same(found, whole)
+        assert same(found.outputs, whole.outputs)
         assert [entry.active_rows for entry in found.statistics] == [entry.active_rows for entry in whole.statistics]
     assert whole.categories.size
     assert not preparing_threads()

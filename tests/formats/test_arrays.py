@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
-from sparsenn.errors import MatrixError
+from sparsenn.errors import MatrixError, UsageError
 from sparsenn.formats import INDEX16_LIMIT, INDEX32_LIMIT, index_dtype
-from sparsenn.formats.arrays import as_floats, as_indices, check_shape, check_values, collapse_iso
+from sparsenn.formats.arrays import (
+    as_floats,
+    as_indices,
+    check_shape,
+    check_values,
+    collapse_iso,
+    frozen,
+    is_own,
+    own,
+    read_only,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +158,59 @@ def test_floats_are_copied_and_overflow_becomes_infinite_without_a_warning() -> 
 def test_values_that_are_no_real_numbers_are_refused(values: np.ndarray) -> None:
     with pytest.raises(MatrixError, match="real numbers"):
         as_floats(values, np.float32)
+
+
+@pytest.mark.parametrize("value", [3, np.uint8(3), np.int64(3), np.array(3)])
+def test_a_size_is_pythons_own(value: Any) -> None:
+    found = size(value, "batch_size")
+    assert type(found) is int
+    assert found * 1000 == 3000
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 1.0, np.float64(1), "3", None, [3], np.array([3, 4]), 0, -1])
+def test_what_is_no_size(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^batch_size is .*; give an integer of at least 1$"):
+        size(value, "batch_size")
+
+
+def test_sizes_from_another_least_one_on() -> None:
+    assert size(0, "start", 0) == 0
+    with pytest.raises(UsageError, match="start is 1; give an integer of at least 2"):
+        size(1, "start", 2)
+
+
+def test_read_only_is_a_view_where_one_is_needed() -> None:
+    array = np.arange(3)
+    view = read_only(array)
+    assert np.shares_memory(view, array)
+    assert (view.flags.writeable, array.flags.writeable) == (False, True)
+    assert read_only(view) is view
+    elsewhere: Any = object()
+    assert read_only(elsewhere) is elsewhere
+
+
+def test_frozen_takes_in_all_of_the_memory() -> None:
+    whole = np.arange(12)
+    part = frozen(whole.reshape(3, 4)[1])
+    assert not whole.flags.writeable
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        part.flags.writeable = True
+
+
+def test_arrays_that_others_can_write_to_are_copied(tmp_path: Path) -> None:
+    array = np.arange(6)
+    through_view = read_only(array)
+    np.save(tmp_path / "a.npy", array)
+    for others in (array, through_view, np.load(tmp_path / "a.npy", mmap_mode="r"), np.frombuffer(bytearray(8))):
+        assert not is_own(others)
+        mine = own(others)
+        assert is_own(mine)
+        assert type(mine) is np.ndarray
+        assert not np.shares_memory(mine, others)
+        assert np.array_equal(mine, others)
+
+
+def test_arrays_that_nobody_writes_to_are_taken() -> None:
+    array = frozen(np.arange(6))
+    for mine in (array, array[2:], array.reshape(2, 3), np.frombuffer(b"12345678", np.uint8)):
+        assert own(mine) is mine

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import coo_matrices, csc_matrices, csr_matrices
 
-from sparsenn.errors import MatrixError
-from sparsenn.formats import COO, CSC, CSR
+from sparsenn.errors import MatrixError, UsageError
+from sparsenn.formats import COO, CSC, CSR, compressed
+from sparsenn.formats.arrays import own
 
 BOTH = pytest.mark.parametrize("kind", [CSR, CSC])
 
@@ -252,3 +255,195 @@ def test_from_arrays_refuses_indices(kind: Any, indices: np.ndarray, message: st
 def test_matrices_are_frozen() -> None:
     with pytest.raises(AttributeError):
         four_groups(CSR).shape = (1, 1)
+
+
+@BOTH
+def test_arrays_are_read_only_through_the_matrix_alone(kind: Any) -> None:
+    values = np.arange(1, 7, dtype=np.float32)
+    matrix = four_groups(kind, values=values)
+    for array in matrix.arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    values[0] = 9
+    assert matrix.values[0] == 9
+
+
+@BOTH
+def test_validate_marks_what_nobody_else_writes_to(kind: Any) -> None:
+    matrix = four_groups(kind)
+    assert matrix.validate() is matrix
+    assert not matrix.is_checked  # the arrays that it was made of can still be written to
+    parts = {name: own(getattr(matrix, name)) for name in ("indptr", "indices", "values")}
+    matrix = four_groups(kind, **parts)
+    assert not matrix.is_checked
+    assert matrix.validate().is_checked
+
+
+@BOTH
+def test_what_is_checked_is_not_checked_again(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = four_groups(kind).checked()
+    monkeypatch.setattr(compressed, "_offsets_sound", None)  # calling it fails
+    assert matrix.validate() is matrix
+    assert matrix.checked() is matrix
+    with pytest.raises(TypeError):
+        four_groups(kind).validate()
+
+
+@BOTH
+def test_checked_is_a_copy_where_others_could_write(kind: Any) -> None:
+    values = np.arange(1, 7, dtype=np.float32)
+    matrix = four_groups(kind, values=values)
+    checked = matrix.checked()
+    values[0] = np.nan
+    assert checked.is_checked
+    assert checked.values[0] == 1
+    assert checked.checked() is checked
+    with pytest.raises(MatrixError, match="entry 0: the value nan"):
+        matrix.checked()
+
+
+@BOTH
+def test_a_mark_does_not_outlive_read_only_arrays(kind: Any) -> None:
+    matrix = four_groups(kind).checked()
+    matrix.values.flags.writeable = True
+    assert not matrix.is_checked
+    matrix.values[1] = np.inf
+    with pytest.raises(MatrixError, match="entry 1: the value inf"):
+        matrix.validate()
+
+
+@BOTH
+def test_a_mark_cannot_be_given(kind: Any) -> None:
+    matrix = four_groups(kind).checked()
+    with pytest.raises(TypeError):
+        kind(matrix.shape, *matrix.arrays, True)
+    with pytest.raises((TypeError, ValueError)):
+        replace(matrix, _checked=True)
+    assert not replace(matrix, values=matrix.values * 2).is_checked
+    with pytest.raises(AttributeError):
+        four_groups(kind)._checked = True
+
+
+@given(csr_matrices(), st.data())
+def test_slices_of_what_is_checked_are(matrix: CSR, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, matrix.groups))
+    stop = data.draw(st.integers(start, matrix.groups))
+    assert matrix.checked().slice_groups(start, stop).is_checked
+    assert not four_groups(CSR).slice_groups(0, 2).is_checked
+
+
+@pytest.mark.parametrize("bounds", [(-1, 2), (0.0, 2), (0, None), (True, 2)])
+def test_slices_take_integers(bounds: Any) -> None:
+    with pytest.raises(UsageError, match="give an integer of at least 0"):
+        four_groups(CSR).slice_groups(*bounds)
+    assert four_groups(CSR).slice_groups(np.uint8(0), np.uint8(2)).groups == 2  # type: ignore[arg-type]
+
+
+@BOTH
+def test_sizes_are_pythons_own(kind: Any) -> None:
+    shape = tuple(map(np.uint8, (255, 255)))
+    matrix = kind(shape, np.zeros(256, np.int64), np.empty(0, np.uint16), np.ones(1, np.float32))
+    assert [type(length) for length in matrix.shape] == [int, int]
+    assert kind.from_arrays(shape, np.zeros(256), np.empty(0, int), np.ones(1, np.float32)).groups == 255
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(1.0, 2), ("1", 2), (True, 2), (1, 2, 3), 5, None, (-1, 2), (2**31, 1)])
+def test_shapes_that_are_none(kind: Any, shape: Any) -> None:
+    with pytest.raises(MatrixError, match="is not two lengths"):
+        kind(shape, np.zeros(2, np.int64), np.empty(0, np.uint16), np.ones(1, np.float32))
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["indptr", "indices", "values"])
+def test_lists_are_refused(kind: Any, name: str) -> None:
+    with pytest.raises(MatrixError, match=f"{name} are a list; a matrix takes arrays of NumPy"):
+        four_groups(kind, **{name: [0, 1]})
+
+
+@given(csr_matrices(), st.data())
+def test_the_fast_check_finds_what_the_slow_one_explains(matrix: CSR, data: st.DataObject) -> None:
+    assert matrix._sound()
+    indptr, indices = matrix.indptr.copy(), matrix.indices.copy()
+    for array in (indptr, indices):
+        if array.size and data.draw(st.booleans()):
+            array[data.draw(st.integers(0, array.size - 1))] = data.draw(st.integers(0, 45))
+    changed = CSR(matrix.shape, indptr, indices, matrix.values)
+    rows = pairwise(indptr.tolist())
+    offsets = indptr[0] == 0 and indptr[-1] == indices.size and all(first <= last for first, last in rows)
+    inside = bool((indices < matrix.width).all())
+    rising = offsets and all((np.diff(indices[a:b].astype(int)) > 0).all() for a, b in pairwise(indptr.tolist()))
+    assert changed._sound() == (offsets and inside and rising)
+    if not changed._sound():
+        with pytest.raises(MatrixError):
+            changed.validate()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100])
+def test_entries_are_checked_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(compressed, "_PIECE", piece)
+    dense = (np.arange(20 * 8).reshape(20, 8) % 3 == 0) * np.arange(8) * (np.arange(20) % 4 > 0)[:, None]
+    matrix = CSR.from_scipy(sp.csr_array(dense.astype(float)))
+    assert matrix.validate().is_checked
+    for row in (0, 2, 10, 18):
+        for fault in (9, -1):
+            indices, values = matrix.indices.copy(), matrix.expanded_values().copy()
+            at = matrix.indptr[row] if row else 0
+            (indices if fault == 9 else values)[at] = 9 if fault == 9 else np.nan
+            with pytest.raises(MatrixError, match=f"entry {at}: "):
+                CSR(matrix.shape, matrix.indptr, indices, values).validate()
+
+
+def test_arrays_of_a_device_cannot_be_checked() -> None:
+    class Elsewhere:
+        def __init__(self, array: np.ndarray) -> None:
+            self.dtype, self.shape, self.size, self.ndim = array.dtype, array.shape, array.size, array.ndim
+
+    matrix = four_groups(CSR, values=Elsewhere(np.ones(6, np.float32)))
+    assert not matrix.is_checked
+    for check in (matrix.validate, matrix.checked):
+        with pytest.raises(MatrixError, match="the arrays are on a device"):
+            check()
+
+
+@BOTH
+def test_what_scipy_is_given_is_its_own(kind: Any) -> None:
+    matrix = four_groups(kind).checked()
+    there = matrix.to_scipy()
+    there.data[:] = 0
+    there.indices[:] = 0
+    assert matrix.values.tolist() == [1, 2, 3, 4, 5, 6]
+    assert matrix.indices.tolist() == [1, 4, 0, 2, 3, 4]
+
+
+def unsound(name: str) -> Any:
+    matrix = sp.coo_array(np.eye(4)).asformat(name)
+    if name == "coo":
+        matrix.coords[0][1] = 1000
+    else:
+        matrix.indices[-1] = 1000
+    return matrix
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["csr", "csc", "bsr", "coo"])
+def test_indices_of_scipy_that_lie_outside(kind: Any, name: str) -> None:
+    with pytest.raises(MatrixError, match=r"run from 0 to 1000, outside 0\.\.3"):
+        kind.from_scipy(unsound(name))
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(("at", "offset"), [(-1, 9), (0, 1), (2, 4), (2, -7)])
+def test_offsets_of_scipy_that_are_wild(kind: Any, name: str, at: int, offset: int) -> None:
+    matrix = sp.coo_array(np.eye(4)).asformat(name)
+    matrix.indptr[at] = offset
+    with pytest.raises(MatrixError, match="indptr must hold 5 offsets that rise from 0 to at most 4"):
+        kind.from_scipy(matrix)
+
+
+@BOTH
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_sparse_arrays_of_other_dimensions(kind: Any, dimensions: int) -> None:
+    with pytest.raises(MatrixError, match=f"has {dimensions} dimensions?; a matrix has two"):
+        kind.from_scipy(sp.coo_array(np.ones((2,) * dimensions)))

@@ -23,4 +23,4 @@ def result(network: Network) -> Result:
     rows = generator.random((40, 64)) < generator.random((40, 1))
     rows[:3] = False
     rows[5] = rows[6]
-    return infer(network, from_dense(rows))
+    return infer(network, from_dense(rows), kernel="panel")

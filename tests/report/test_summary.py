@@ -68,6 +68,7 @@ def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:
         assert cells[:4] == [str(layer.layer), layer.kernel, count(layer.rows), count(layer.active_rows)]
         assert cells[4] == ("–" if layer.distinct_rows is None else count(layer.distinct_rows))
         assert cells[7] == count(layer.performed_edges)
+        assert cells[9] == ("–" if layer.estimate is None else duration(layer.estimate))
 
 
 @pytest.mark.parametrize("operation", [None, "spmspm"])

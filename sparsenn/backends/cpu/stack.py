@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
+from sparsenn.formats.arrays import read_only
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
 
-__all__ = ["IDENTITY", "RELU", "SIGMOID", "TANH", "Packed", "Stack", "Workspace", "activation_code", "pack"]
+__all__ = [
+    "IDENTITY",
+    "RELU",
+    "SIGMOID",
+    "TANH",
+    "LayersByRows",
+    "Packed",
+    "Stack",
+    "Workspace",
+    "activation_code",
+    "pack",
+]
 
 RELU, SIGMOID, TANH, IDENTITY = range(4)
 _CODES: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
@@ -28,7 +43,7 @@ class Packed(NamedTuple):
     values : (all entries,) float32; an iso-valued layer stores one.
     value_starts : (L,) int64, where each layer's values begin.
     value_strides : (L,) int64, 1; or 0 for an iso-valued layer.
-    bias : (all outputs,) float32.
+    bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
     copies : (all outputs,) int64, how many neurons each output stands for.
     activations : (L,) int64, one of the codes above.
     clips : (L,) float32, infinity where there is none.
@@ -47,10 +62,34 @@ class Packed(NamedTuple):
     clips: Array
 
 
-class Workspace:
+@dataclass(frozen=True, eq=False)
+class LayersByRows:
+    """All layers of a stack, their weights by input, in three arrays: each argument of a compiled call costs time.
+
+    Parameters
+    ----------
+    numbers : int64: the number of layers; for each, its inputs, outputs, activation code, and where in `numbers` its
+        offsets begin, and in `values` its bias, after which its clip follows. Of each layer, then, (inputs + 1,)
+        offsets into `targets` and `values`, and (outputs,) how many neurons each output stands for.
+    targets : (all entries,) uint16 or int32, the output of each entry.
+    values : (all entries,) float32, followed by each layer's bias and clip.
+    widest : the most inputs or outputs of a layer.
+    edges : entries.
+    """
+
+    numbers: Array
+    targets: Array
+    values: Array
+    widest: int
+    edges: int
+
+
+class Workspace(threading.local):
     """Two buffers for rows, used in turn: a launch reads the rows in one and writes those that are left to the other.
 
     They are kept from run to run: on many machines the first touch of fresh memory costs more than the arithmetic.
+    Each thread that calls launches has two of its own, so that runs in several threads are safe, also with one backend
+    and one stack. In one thread, a run's rows hold until the next launch but one, of whichever run.
     """
 
     def __init__(self) -> None:
@@ -64,7 +103,7 @@ class Workspace:
         return self._buffers[0][: rows * width].reshape(rows, width)
 
     def release(self) -> None:
-        """Let go of both buffers."""
+        """Let go of both buffers of this thread."""
         self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
 
 
@@ -88,13 +127,19 @@ class Stack:
     @property
     def no_rows(self) -> tuple[Array, Array, Array]:
         """Empty arrays of the types that `by_rows` returns."""
-        return np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs)), np.zeros(0, np.float32)
+        offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
+        return read_only(offsets), read_only(indices), read_only(np.zeros(0, np.float32))
+
+    @cached_property
+    def all_by_rows(self) -> LayersByRows:
+        """All layers' weights by input, converted on first use."""
+        return _pack_by_rows(self.layers, self.packed)
 
     def by_rows(self, layer: int) -> tuple[Array, Array, Array]:
         """Return one layer's weights as CSR arrays (indptr, indices, values), converted on first use."""
         if layer not in self._by_rows:
             rows = csc_to_csr(self.layers[layer].weights)
-            self._by_rows[layer] = rows.indptr, rows.indices, rows.expanded_values()
+            self._by_rows[layer] = rows.indptr, rows.indices, read_only(rows.expanded_values())
         return self._by_rows[layer]
 
 
@@ -137,8 +182,35 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         values=np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights]),
         value_starts=stored[:-1].astype(np.int64),
         value_strides=np.array([0 if matrix.iso else 1 for matrix in weights], np.int64),
-        bias=np.concatenate([layer.bias_vector() for layer in layers]),
+        bias=np.concatenate([layer.bias_vector() for layer in layers]) + np.float32(0),
         copies=np.concatenate(copies).astype(np.int64, copy=False),
         activations=np.array([code for code, _ in codes], np.int64),
         clips=np.array([clip for _, clip in codes], np.float32),
+    )
+
+
+def _pack_by_rows(layers: Sequence[SparseLinear], packed: Packed) -> LayersByRows:
+    """Convert layers to CSR, and put them end to end."""
+    by_rows = [csc_to_csr(layer.weights) for layer in layers]
+    edges = sum(matrix.nnz for matrix in by_rows)
+    records, offsets, numbers, floats = [], [], 1 + 5 * len(layers), edges
+    first = 0
+    for number, (layer, matrix) in enumerate(zip(layers, by_rows, strict=True)):
+        records += [layer.inputs, layer.outputs, int(packed.activations[number]), numbers, floats]
+        start, stop = packed.starts[number], packed.starts[number + 1]
+        offsets += [matrix.indptr + first, packed.copies[start:stop]]
+        numbers += layer.inputs + 1 + layer.outputs
+        floats += layer.outputs + 1
+        first += matrix.nnz
+    constants = [
+        part
+        for number in range(len(layers))
+        for part in (packed.bias[packed.starts[number] : packed.starts[number + 1]], packed.clips[number : number + 1])
+    ]
+    return LayersByRows(
+        numbers=np.concatenate([np.array([len(layers), *records], np.int64), *offsets]),
+        targets=np.concatenate([matrix.indices for matrix in by_rows]),
+        values=np.concatenate([*(matrix.expanded_values().astype(np.float32) for matrix in by_rows), *constants]),
+        widest=int(packed.widths.max()),
+        edges=edges,
     )

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack
-from sparsenn.backends.cuda import images, training
+from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsLeft, SparseRows
+from sparsenn.backends.cuda import images, incoming, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device, describe_device
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.footprint import prepared_bytes
-from sparsenn.backends.cuda.interchange import rows_on_device
+from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.sparse import Stack, conversion, rows, upload
-from sparsenn.backends.host_arrays import is_on_host
+from sparsenn.backends.cuda.sparse import Stack, upload
+from sparsenn.backends.cuda.sparse import rows as rows_module
+from sparsenn.backends.cuda.transfer import Transfer
 from sparsenn.backends.machine import Machine
-from sparsenn.formats import COO, CSR, Array
+from sparsenn.errors import DeviceError
+from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
@@ -46,8 +49,15 @@ class CUDABackend:
     prepares_ahead = True
 
     def __init__(self, index: int = 0) -> None:
+        _check_process()
         check_device(index)
         self.index = index
+        self._copies: Transfer | None = None
+        self._expanded: tuple[Array, Any] | None = None
+        self._ended: Any = None
+        self._stream: Any = None
+        self._stream_key: Any = None
+        self._device_before = index
 
     @property
     def description(self) -> str:
@@ -112,25 +122,70 @@ class CUDABackend:
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
         with cupy().cuda.Device(self.index):
+            if self._copies is not None:
+                self._copies.release()
             release_unused()
 
     def compile_seconds(self) -> float:
         """Return the seconds spent on making modules of kernels; CuPy's own kernels are part of what calls them."""
         return compile_seconds()
 
-    def place(self, features: Features | COO) -> Features:
-        """Copy features to the device, in float32; COO becomes CSR there, dense ones row-major."""
-        cp = cupy()
-        count, width = features.shape
-        with cp.cuda.Device(self.index), within_memory("the inputs", count, 4 * width + 64):
-            if isinstance(features, COO):
-                entries = cp.asarray(features.rows), cp.asarray(features.columns)
-                return conversion.coo_to_csr(COO(features.shape, *entries, _floats(features.values)))
-            if isinstance(features, CSR):
-                indptr, indices = cp.asarray(features.indptr), cp.asarray(features.indices)
-                return CSR(features.shape, indptr, indices, _floats(features.values))
-            dense: Array = cp.ascontiguousarray(cp.asarray(features, dtype=np.float32))
-            return dense
+    def wait(self) -> None:
+        """Wait until the device has done all that was queued."""
+        with cupy().cuda.Device(self.index):
+            cupy().cuda.runtime.deviceSynchronize()
+
+    def begin_turn(self) -> None:
+        """Have the current stream wait for that of the call before, if it was another; the device becomes current."""
+        _check_process()
+        cuda = cupy().cuda
+        before = cuda.runtime.getDevice()
+        if before != self.index:
+            cuda.runtime.setDevice(self.index)
+        stream = cuda.get_current_stream()
+        if self._stream is not None and self._stream_key != stream_key(stream):
+            stream.wait_event(self._ended)
+        self._stream, self._stream_key, self._device_before = stream, stream_key(stream), before
+
+    def end_turn(self) -> None:
+        """Remember up to where the current stream has been given work; the device before is current again."""
+        cuda = cupy().cuda
+        if self._ended is None:
+            self._ended = cuda.Event(disable_timing=True)
+        self._ended.record(self._stream)
+        if self._device_before != self.index:
+            cuda.runtime.setDevice(self._device_before)
+
+    def reads_as_is(self, inputs: Any) -> bool:
+        """Return whether inputs are a CuPy matrix of float32 or float16 in row-major order, on this device."""
+        return incoming.is_ready(inputs, True) and inputs.data.device_id == self.index
+
+    def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
+        """Return rows that are on this GPU, as CuPy's arrays."""
+        return incoming.device_rows(inputs, self.index)
+
+    def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
+        """Bring rows to the device: those from the host in pieces through pinned memory."""
+        if incoming.is_ready(rows, keep_half):
+            return cast(Array, rows)
+        count, width = rows.shape
+        if isinstance(rows, CSR):
+            size = 16 + rows.nbytes // max(1, count)
+            rows = SparseRows(rows.shape, rows.indptr, rows.indices, rows.values)
+        elif isinstance(rows, SparseRows):
+            size = 16 + 16 * rows.indices.size // max(1, count)
+        else:
+            size = 4 * width
+        with cupy().cuda.Device(self.index), within_memory("the inputs", count, size):
+            if isinstance(rows, SparseRows):
+                return incoming.check_rows(rows if _is_here(rows.indptr) else self._transfer.place_sparse(rows))
+            return incoming.matrix(rows, keep_half) if _is_here(rows) else self._transfer.place_dense(rows, keep_half)
+
+    @property
+    def _transfer(self) -> Transfer:
+        if self._copies is None:
+            self._copies = Transfer()
+        return self._copies
 
     def fetch(self, features: Features) -> Features:
         """Copy features to the host."""
@@ -141,31 +196,83 @@ class CUDABackend:
         dense: Array = cp.asnumpy(features)
         return dense
 
+    def fetch_rows(self, rows: SparseRows) -> SparseRows:
+        """Copy sparse rows to the host."""
+        return incoming.fetch_rows(rows)
+
+    def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
+        """Copy a matrix to the host, through pinned memory and on a stream of its own."""
+        with cupy().cuda.Device(self.index):
+            return self._transfer.fetch_later(matrix, target)
+
+    def keep(self, features: Features, rows: int) -> Features:
+        """Return a copy of the first rows."""
+        if isinstance(features, CSR):
+            return features
+        runtime, width = cupy().cuda.runtime, features.shape[1]
+        with within_memory("keeping rows", rows, features.dtype.itemsize * width):
+            kept: Any = cupy().ndarray((rows, width), features.dtype)
+        if kept.size:
+            stream, source = cupy().cuda.get_current_stream(), cast(Any, features).data.ptr
+            runtime.memcpyAsync(kept.data.ptr, source, kept.nbytes, runtime.memcpyDeviceToDevice, stream.ptr)
+        return cast(Array, kept)
+
+    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+        """Give each input its row, and each output its column, by one kernel."""
+        width = left.features.shape[1] if expansion is None else expansion.size
+        with cupy().cuda.Device(self.index), within_memory("the outputs", rows, 4 * width):
+            return rows_module.spread(left, self._expansion(expansion), rows)
+
+    def _expansion(self, expansion: Array | None) -> Any:
+        """Return the columns of outputs on the device: those of one network, copied once."""
+        if expansion is None:
+            return None
+        if self._expanded is None or self._expanded[0] is not expansion:
+            self._expanded = expansion, cupy().asarray(expansion, np.int32)
+        return self._expanded[1]
+
+    def active(self, left: RowsLeft, rows: int) -> Array:
+        """Look at the rows on the device."""
+        with cupy().cuda.Device(self.index):
+            found: Array = cupy().asnumpy(rows_module.active_rows(left, rows))
+            return found
+
+    def as_csr(self, matrix: Array) -> Any:
+        """Return a matrix as CuPy's CSR matrix."""
+        with cupy().cuda.Device(self.index), within_memory("sparse outputs", matrix.shape[0], 16 * matrix.shape[1]):
+            return incoming.to_cupy_csr(matrix)
+
+    def joined(self, parts: Sequence[Array], width: int) -> Array:
+        """Return matrices one below the other."""
+        cp = cupy()
+        with cp.cuda.Device(self.index):
+            whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float32)
+            return whole
+
+    def number_check(self) -> NumberCheck:
+        """Begin to look at numbers."""
+        with cupy().cuda.Device(self.index):
+            return images.NumberCheck()
+
     def take_rows(self, features: Features, selected: Array) -> Features:
         """Return the given rows (host int64), gathered on the device."""
         cp = cupy()
         with cp.cuda.Device(self.index), within_memory("taking rows", selected.size, 4 * features.shape[1] + 64):
-            return rows.take_rows(features, cp.asarray(selected, dtype=np.int64))
+            return rows_module.take_rows(features, cp.asarray(selected, dtype=np.int64))
 
     def equal_rows(self, features: Features) -> tuple[Array, Array]:
         """Group equal rows: found by hash on the device, compared whole. Returns host arrays."""
         cp = cupy()
         with cp.cuda.Device(self.index), within_memory("grouping equal rows", features.shape[0], 64):
-            representatives, group = rows.group_rows(features)
+            representatives, group = rows_module.group_rows(features)
             return cp.asnumpy(representatives), cp.asnumpy(group)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
         cp = cupy()
         with cp.cuda.Device(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
-            dense: Array = cp.ascontiguousarray(rows.as_dense(features), dtype=np.float32)
+            dense: Array = cp.ascontiguousarray(rows_module.as_dense(features), dtype=np.float32)
             return dense
-
-    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
-        """Return rows as a row-major matrix on the device: float32, or float16 if they are that and may stay it."""
-        count, width = getattr(rows, "shape", (0, 0)) if len(getattr(rows, "shape", ())) == 2 else (0, 0)
-        with cupy().cuda.Device(self.index), within_memory("the rows", count, 4 * width):
-            return rows_on_device(rows, self.index, keep_half), is_on_host(rows)
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row on the device; returns a host array."""
@@ -180,6 +287,27 @@ class CUDABackend:
             return images.largest_number(features.values if isinstance(features, CSR) else features)
 
 
-def _floats(values: Array) -> Array:
-    floats: Array = cupy().asarray(values, dtype=np.float32)
-    return floats
+_process: int | None = None
+"""The process that CUDA was first used in."""
+
+
+def _check_process() -> None:
+    """Refuse to use CUDA in a process that was forked from one that did so.
+
+    Raises
+    ------
+    DeviceError
+        It was: CUDA cannot be used there.
+    """
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    if _process != os.getpid():
+        raise DeviceError(
+            "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
+            "spawn, or fork before the first use of a GPU, or use device cpu"
+        )
+
+
+def _is_here(array: Any) -> bool:
+    return not isinstance(array, np.ndarray)

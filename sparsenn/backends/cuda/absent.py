@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from sparsenn.backends.contract import Features, ImageStack
+from sparsenn.backends.contract import Backend
 from sparsenn.backends.cuda.footprint import prepared_bytes
+from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import DeviceError
-from sparsenn.formats import Array
-from sparsenn.layers import ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend"]
@@ -49,62 +47,30 @@ class AbsentCUDABackend:
         """Estimate what the layer would take, as `CUDABackend` does."""
         return prepared_bytes(layer)
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Refuse."""
-        self._refuse()
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
-        """Refuse."""
-        self._refuse()
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Refuse."""
-        self._refuse()
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
-        """Refuse."""
-        self._refuse()
-
-    def release(self) -> None:
-        """Do nothing: no memory is kept."""
-
     def compile_seconds(self) -> float:
         """Return 0: nothing is compiled."""
         return 0.0
 
-    def place(self, features: Features) -> Features:
-        """Refuse."""
-        self._refuse()
+    def release(self) -> None:
+        """Do nothing: no memory is kept."""
 
-    def fetch(self, features: Features) -> Features:
-        """Refuse."""
-        self._refuse()
+    def device_rows(self, inputs: Any) -> None:
+        """Return None for rows in host memory; refuse others."""
+        if not is_on_host(inputs):
+            self.__getattr__("place")
 
-    def take_rows(self, features: Features, rows: Array) -> Features:
-        """Refuse."""
-        self._refuse()
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what else a backend does.
 
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Refuse."""
-        self._refuse()
-
-    def as_dense(self, features: Features) -> Array:
-        """Refuse."""
-        self._refuse()
-
-    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
-        """Refuse."""
-        self._refuse()
-
-    def count_nonzeros(self, features: Array) -> Array:
-        """Refuse."""
-        self._refuse()
-
-    def largest_number(self, features: Features) -> tuple[float, bool]:
-        """Refuse."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+        Raises
+        ------
+        DeviceError
+            The name is one of `Backend`.
+        AttributeError
+            It is not.
+        """
+        if not hasattr(Backend, name):
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         raise DeviceError(
             f"{self.machine.name} is not here: a plan for another machine can be printed, not run; leave out machine"
         )

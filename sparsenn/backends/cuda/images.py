@@ -12,19 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.contract import Features
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.errors import UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Softmax
 
-__all__ = ["count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
+
+EACH = 4
+"""Windows of two by two that a thread pools at a time."""
 
 WARP_WIDTH = 512
 """Numbers of a row up to which softmax gives it a warp, and beyond which it gives it a block."""
@@ -40,6 +44,7 @@ MOST_BLOCKS = 65_535
 """Of a grid's second dimension."""
 
 _POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
+_POOL_PAIRS = program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
 _SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 _LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
@@ -86,14 +91,26 @@ def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array)
     """Pool each channel of each image by itself."""
     window, stride, padding = layer.steps
     outputs, (channels, height, width) = _outputs(layer, shape, features)
+    mean = int(isinstance(layer, AvgPool2d))
+    if _is_of_pairs(layer, shape, features):
+        kernel = _kernel(_POOL_PAIRS, "pool_pairs", features, MEAN=mean)
+        blocks = -(-outputs.size // (THREADS * EACH))
+        launch("images", kernel, (blocks,), (THREADS,), np.int64(outputs.size), np.int32(width), features, outputs)
+        return outputs
     pixels, planes = height * width, features.shape[0] * channels
     sizes = map(np.int32, (*shape[1:], height, width, *window, *stride, *padding))
     across = min(THREADS, 1 << (pixels - 1).bit_length())
     down = THREADS // across
-    kernel = _kernel(_POOL, "pool", features, MEAN=int(isinstance(layer, AvgPool2d)))
+    kernel = _kernel(_POOL, "pool", features, MEAN=mean)
     grid = (-(-pixels // across), min(-(-planes // down), MOST_BLOCKS))
     launch("images", kernel, grid, (across, down), np.int64(planes), *sizes, features, outputs)
     return outputs
+
+
+def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Any) -> bool:
+    """Return whether windows of two by two cover images exactly, and pairs of pixels can be read at once."""
+    even = shape[1] % 2 == 0 and shape[2] % 2 == 0 and features.data.ptr % (2 * features.itemsize) == 0
+    return even and layer.steps == ((2, 2), (2, 2), (0, 0))
 
 
 @_run.register
@@ -126,24 +143,39 @@ def count_nonzeros(features: Array) -> Array:
     return _count(features)
 
 
-def largest_number(numbers: Array) -> tuple[float, bool]:
-    """Return the size of the largest finite number, 0 where there is none, and whether all are finite.
+class NumberCheck:
+    """Looks at one batch of numbers after the other, each once, and waits only for the answer."""
 
-    One kernel looks at every number once; the answer is waited for, once.
+    def __init__(self) -> None:
+        self._found: Any = None
 
-    Parameters
-    ----------
-    numbers : float32 or float16, of any shape.
-    """
-    if not numbers.size:
-        return 0.0, True
-    cp = cupy()
-    found: Array = cp.zeros(2, np.uint32)
-    kernel = _kernel(_LARGEST, "largest_number", numbers)
-    grid = (-(-numbers.size // PIECE),)
-    launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), found)
-    largest, spoilt = cp.asnumpy(found)
-    return float(largest.view(np.float32)), not spoilt
+    def look(self, features: Features) -> None:
+        """Queue a look at all numbers of features, in float32 or float16; an empty batch is nothing to look at."""
+        numbers = features.values if isinstance(features, CSR) else features
+        if not numbers.size:
+            return
+        if self._found is None:
+            self._found = cupy().zeros(2, np.uint32)
+        kernel = _kernel(_LARGEST, "largest_number", numbers)
+        grid = (-(-numbers.size // PIECE),)
+        launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), self._found)
+
+    def result(self) -> tuple[float, bool]:
+        """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
+
+        It waits for the device once; where nothing was looked at, not at all.
+        """
+        if self._found is None:
+            return 0.0, True
+        largest, spoilt = cupy().asnumpy(self._found)
+        return float(largest.view(np.float32)), not spoilt
+
+
+def largest_number(features: Features) -> tuple[float, bool]:
+    """Return what a `NumberCheck` finds in features, of any shape."""
+    check = NumberCheck()
+    check.look(features)
+    return check.result()
 
 
 def _count(features: Array) -> Array:

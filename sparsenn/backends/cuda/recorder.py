@@ -69,6 +69,9 @@ def launch(
     """
     if 0 in grid:
         return
+    if _current.get() is None:
+        kernel(grid, block, arguments, shared_mem=shared_bytes)
+        return
     with part(name):
         kernel(grid, block, arguments, shared_mem=shared_bytes)
     note(name, (kernel,))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack
-from sparsenn.backends.host_arrays import largest_number, rows_on_host
+from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack, SparseRows
+from sparsenn.backends.host import HostMemory, checked_rows
+from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
@@ -22,7 +23,7 @@ from sparsenn.network import Layer
 __all__ = ["ReferenceBackend"]
 
 
-class ReferenceBackend:
+class ReferenceBackend(HostMemory):
     """Computes in float64 on the host, by NumPy and SciPy."""
 
     device = "reference"
@@ -67,13 +68,15 @@ class ReferenceBackend:
         """Return 0: nothing is compiled."""
         return 0.0
 
-    def place(self, features: Features) -> Features:
-        """Return the features as CSR."""
-        return as_csr(features)
+    def reads_as_is(self, inputs: Any) -> bool:
+        """Return False: rows become float64."""
+        return False
 
-    def fetch(self, features: Features) -> Features:
-        """Return the features: they are on the host."""
-        return features
+    def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
+        """Return checked CSR, or a float64 matrix."""
+        if isinstance(rows, SparseRows):
+            rows = checked_rows(rows)
+        return as_csr(rows.validate()) if isinstance(rows, CSR) else rows.astype(np.float64)
 
     def take_rows(self, features: Features, rows: Array) -> Features:
         """Return the given rows."""
@@ -99,10 +102,6 @@ class ReferenceBackend:
         """Return the features as a float64 matrix."""
         dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float64)
         return dense
-
-    def take_in(self, rows: Any, keep_half: bool) -> tuple[Array, bool]:
-        """Return rows as a float64 matrix; `keep_half` is not looked at."""
-        return rows_on_host(rows).astype(np.float64), True
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""

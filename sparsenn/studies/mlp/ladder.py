@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.dense import BLAS
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.dense import cublas, fused
+from sparsenn.backends.cuda.dense import cublas, fused, warpgroup
 from sparsenn.backends.oracle.dense import REFERENCE, forward
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -147,7 +147,10 @@ LADDER = Ladder(
             fused.TENSOR_FLOAT32,
             fused.TENSOR_TF32,
             fused.TENSOR_HALF,
-            cublas.CUBLAS,  # no rung, but what they are held against
+            *warpgroup.KERNELS,
+            cublas.CUBLAS_TF32,
+            cublas.CUBLAS_FP16,
+            cublas.CUBLAS,  # no rungs, the last three, but what they are held against
         ),
         "reference": (REFERENCE,),
         "cpu": (BLAS,),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
+from math import prod
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,8 @@ from emulation import emulated
 
 from sparsenn import backends
 from sparsenn.backends.cuda import images
+from sparsenn.formats import from_dense
+from sparsenn.layers import AvgPool2d, MaxPool2d
 
 TINY = 2.0**-149
 """The smallest float32 above 0."""
@@ -99,6 +103,84 @@ def test_sizes_at_the_ends_of_the_range(
     assert images.largest_number(given) == (largest, finite)
     assert steps["waits"] == len(numbers[:1])
     assert backends.backend_for("cpu").largest_number(given) == (largest, finite)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("mean", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 2, 2), (3, 4, 6), (5, 2, 34), (7, 34, 2), (2, 10, 300)], ids=str)
+def test_windows_of_two_by_two(shape: tuple[int, ...], mean: int, dtype: type, rng: np.random.Generator) -> None:
+    pixels = rng.normal(size=shape).astype(dtype)
+    pixels[0, 0, 1] = np.nan
+    outputs = np.zeros((shape[0], shape[1] // 2, shape[2] // 2), dtype)
+    threads, each = 32, 2
+    kernel = emulated(
+        "images/pool_pairs.cu", {"HALF": int(dtype == np.float16), "MEAN": mean, "THREADS": threads, "EACH": each}
+    )
+    blocks = -(-outputs.size // (threads * each))
+    kernel.launch(blocks, threads, np.int64(outputs.size), np.int32(outputs.shape[2]), pixels, outputs)
+    corners = [pixels[:, row::2, column::2].astype(np.float32) for row in (0, 1) for column in (0, 1)]
+    expected = sum(corners[1:], corners[0]) / 4 if mean else np.max(corners, axis=0)
+    assert np.array_equal(outputs, expected.astype(dtype), equal_nan=True)
+    assert np.isnan(outputs).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "place", "pairs"),
+    [
+        (MaxPool2d(2), (3, 4, 6), 512, True),
+        (AvgPool2d((2, 2), (2, 2)), (3, 4, 6), 8, True),
+        (MaxPool2d(2), (3, 5, 6), 512, False),
+        (MaxPool2d(2), (3, 4, 7), 512, False),
+        (MaxPool2d(2), (3, 4, 6), 4, False),
+        (MaxPool2d(2, 1), (3, 4, 6), 512, False),
+        (MaxPool2d(2, padding=1), (3, 4, 6), 512, False),
+        (MaxPool2d((2, 3)), (3, 4, 6), 512, False),
+    ],
+    ids=str,
+)
+def test_pairs_are_read_where_windows_cover_the_image(
+    layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], place: int, pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = []
+    monkeypatch.setattr(images, "cupy", lambda: np)
+    monkeypatch.setattr(images, "within_memory", lambda *arguments: nullcontext())
+    monkeypatch.setattr(images, "_kernel", lambda program, name, features, **defines: name)
+    monkeypatch.setattr(images, "launch", lambda name, kernel, *arguments: launched.append(kernel))
+    rows = SimpleNamespace(
+        shape=(5, prod(shape)), dtype=np.dtype(np.float32), itemsize=4, data=SimpleNamespace(ptr=place)
+    )
+    images.run_layer(layer, shape, rows)
+    assert launched == ["pool_pairs" if pairs else "pool"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("kind", [MaxPool2d, AvgPool2d])
+@pytest.mark.parametrize("shape", [(1, 2, 2), (4, 80, 80), (16, 34, 34)], ids=str)
+def test_both_ways_of_pooling_agree_bit_for_bit(
+    shape: tuple[int, ...], kind: type, dtype: type, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cupy
+
+    rows = cupy.asarray(rng.normal(size=(33, prod(shape))).astype(dtype))
+    found = images.run_layer(kind(2), shape, rows)
+    monkeypatch.setattr(images, "_is_of_pairs", lambda *arguments: False)
+    assert np.array_equal(found.get(), images.run_layer(kind(2), shape, rows).get())
+
+
+def test_batch_after_batch_is_looked_at_without_waiting(steps: Counter[str]) -> None:
+    check = images.NumberCheck()
+    assert check.result() == (0.0, True)
+    assert steps == {}
+    for numbers in ([1.0, -3.0], [], [2.0]):
+        check.look(np.array(numbers, np.float32))
+    check.look(from_dense(np.float32([[0, 4, 0], [0, 0, -5]])))
+    assert steps == {"launches": 3}
+    assert check.result() == (5.0, True)
+    check.look(np.array([np.inf, 1.0], np.float16))
+    assert check.result() == (5.0, False)
+    assert steps == {"launches": 4, "waits": 2}
+    assert images.NumberCheck().result() == (0.0, True)
 
 
 @pytest.mark.gpu

@@ -1,48 +1,242 @@
-"""The kernel of mlp that takes layers of any width: a library's products, and one kernel of our own after each."""
+"""The kernels of mlp that take layers of any width: cuBLAS's products, and bias and activation after each.
+
+cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, because the activation is another, or there is no
+cuBLASLt to be called, a kernel of our own does so in one pass over the sums. Without cuBLASLt no graph can capture a
+launch, because CuPy does not let one capture cuBLAS.
+
+`cublas` takes features of float32, as does `cublas_tf32`, which multiplies numbers rounded to 11 bits. `cublas_fp16`
+takes features of float16 too, and then returns float16; inputs and intermediates become infinite beyond 65,504.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from sparsenn.backends.cuda.dense.kernel import dense_kernel
-from sparsenn.backends.cuda.dense.stack import DenseStack
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.activation import IDENTITY, RELU
+from sparsenn.backends.cuda.dense import estimates
+from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, TYPES, LtProduct, library
+from sparsenn.backends.cuda.dense.fused import check_half_range
+from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
+from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
+from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
+from sparsenn.layers import Linear
 
-__all__ = ["CUBLAS", "launch_cublas"]
+__all__ = ["CUBLAS", "CUBLAS_FP16", "CUBLAS_TF32", "KERNELS", "seconds"]
 
-THREADS = 256
-"""Of a block that adds a bias and activates."""
+THREADS, BLOCKS = 256, 16
+"""Of a block that adds a bias and activates, and of such blocks, as many as a multiprocessor gets."""
 
-_EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,))
+MOST_TRIED = 2 << 30
+"""Bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN."""
+
+_EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT=("float", "half_bits"))
 
 
-def launch_cublas(stack: DenseStack, features: Array) -> Array:
-    """Run any stack: cuBLAS's product through CuPy, then a kernel for bias and activation.
+def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
+    """Estimate what all layers take for so many rows."""
+    widths = estimates.widths_of(layers)
+    device = estimates.library_seconds(estimates.CUBLAS[precision], precision, machine, widths, rows)
+    return estimates.awaited(device, len(layers) + (precision == "fp16"), estimates.QUEUE_PRODUCT)
 
-    The work is queued on the current stream, and not waited for.
+
+# ---- One layer ------------------------------------------------------------------------------------------------------
+
+
+class _Product:
+    """A product by cuBLAS itself, with sums in float32, through CuPy; it is called as `LtProduct` is."""
+
+    def __init__(self, precision: str) -> None:
+        self._compute_type = COMPUTE_TYPES[precision]
+        self._scales = np.ones(1, np.float32), np.zeros(1, np.float32)
+
+    def __call__(self, features: Array, weights: Array, sums: Array) -> None:
+        cuda = cupy().cuda
+        (rows, inputs), outputs, factor = features.shape, weights.shape[1], TYPES[weights.dtype]
+        one, zero = (scale.ctypes.data for scale in self._scales)
+        a, b, c = (_pointer(array) for array in (weights, features, sums))
+        given = (a, factor, outputs, b, factor, inputs, zero, c, TYPES[sums.dtype], outputs)
+        handle, plain = cuda.device.get_cublas_handle(), 0
+        cuda.cublas.gemmEx(handle, plain, plain, outputs, rows, inputs, one, *given, self._compute_type, -1)
+
+
+def _pointer(array: Array) -> int:
+    pointer: Any = array.data
+    return int(pointer.ptr)
+
+
+@dataclass(frozen=True, eq=False)
+class _Finish:
+    """The pass that adds a bias, activates, and rounds to the type of the outputs.
 
     Parameters
     ----------
-    features : a CuPy array (rows, inputs) of float32 in row-major order.
-
-    Returns
-    -------
-    A new CuPy array (rows, outputs) of float32.
+    kernel, blocks, units, width : what is launched; units of all sums, and of a row.
+    number : type of the outputs.
+    bias, activation, clip : of the layer.
     """
-    cp = cupy()
-    kernel = _EPILOGUE.kernel("add_bias_and_activate")
-    for layer in stack.layers:
+
+    kernel: Any
+    blocks: int
+    units: np.int64
+    width: np.int32
+    number: Any
+    bias: Array
+    activation: np.int32
+    clip: np.float32
+
+    def __call__(self, sums: Array) -> Array:
+        outputs: Array = sums if sums.dtype == self.number else cupy().ndarray(sums.shape, self.number)
+        given = self.units, self.width, sums, outputs, self.bias, self.activation, self.clip
+        launch("mlp", self.kernel, (self.blocks,), (THREADS,), *given)
+        return outputs
+
+
+def _finish(layer: DenseLayer, rows: int, number: Any, machine: Machine) -> _Finish:
+    four = layer.outputs % 4 == 0
+    width = layer.outputs // 4 if four else layer.outputs
+    result = "half_bits" if number == np.float16 else "float"
+    kernel = _EPILOGUE.kernel("add_bias_and_activate", VECTOR=int(four), RESULT=result)
+    blocks = min(parts_of(rows * width, THREADS), BLOCKS * machine.multiprocessors)
+    code = layer.bias, layer.activation, layer.clip
+    return _Finish(kernel, blocks, np.int64(rows * width), np.int32(width), np.dtype(number), *code)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer, ready for a number of rows: the product, of what type its sums are, and the pass after it, if any."""
+
+    product: LtProduct | _Product
+    weights: Array
+    sums: Any
+    finish: _Finish | None
+
+    def __call__(self, features: Array) -> Array:
+        sums: Array = cupy().ndarray((features.shape[0], self.weights.shape[1]), self.sums)
         with part("mlp"):
-            sums = cp.matmul(features, layer.weights)
-        given = np.int64(sums.size), np.int32(layer.outputs), sums, layer.bias, layer.activation, layer.clip
-        launch("mlp", kernel, (-(-sums.size // THREADS),), (THREADS,), *given)
-        features = sums
+            self.product(features, self.weights, sums)
+        return sums if self.finish is None else self.finish(sums)
+
+
+def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bool:
+    """Return whether a product's ReLU leaves NaN what it is, as all kernels here do; waits for the device.
+
+    The library chooses among ways to compute a product, which differ in this: so the very product is tried. What takes
+    more than `MOST_TRIED` bytes is not tried, and taken not to.
+    """
+    cp, (inputs, outputs) = cupy(), weights.shape
+    if rows * (inputs * weights.dtype.itemsize + outputs * np.dtype(number).itemsize) > MOST_TRIED:
+        return False
+    features, found = cp.full((rows, inputs), np.nan, weights.dtype), cp.empty((rows, outputs), number)
+    product(features, weights, found)
+    return bool(cp.isnan(found).all())
+
+
+def _layer(
+    precision: str, device: int, layer: DenseLayer, weights: Array, bias: Array, rows: int, number: Any, aligned: int
+) -> _Layer:
+    """Make a layer ready.
+
+    Parameters
+    ----------
+    weights, bias : of the type that is multiplied, and of that of the outputs.
+    number : type of the outputs.
+    aligned : bytes that the features begin at a multiple of.
+    """
+    relu = int(layer.activation) == RELU and not np.isfinite(layer.clip)
+    if relu or int(layer.activation) == IDENTITY:
+        whole = _lt_product(device, precision, rows, weights, number, bias, relu, aligned)
+        if whole is not None and (not relu or _keeps_nan(whole, rows, weights, number)):
+            return _Layer(whole, weights, number, None)
+    float32 = np.dtype(np.float32)
+    product = _lt_product(device, precision, rows, weights, float32, None, False, aligned)
+    return _Layer(product or _Product(precision), weights, float32, _finish(layer, rows, number, machine_of(device)))
+
+
+def _lt_product(device: int, precision: str, *given: Any) -> LtProduct | None:
+    """Return a product by cuBLASLt; None where there is none, or it has no way to compute this one."""
+    if library() is None:
+        return None
+    try:
+        return LtProduct(device, precision, *given)
+    except DeviceError:
+        return None
+
+
+# ---- All layers -----------------------------------------------------------------------------------------------------
+
+
+def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
+    """Make all layers ready; UsageError where a weight is beyond half precision, if that is the precision."""
+    half, rows = np.dtype(np.float16), given.rows
+    wanted = half if precision == "fp16" else np.dtype(np.float32)
+    if not rows:
+        return partial(_no_rows, stack.widths[-1])
+    if precision == "fp16":
+        check_half_range(stack)
+        weights, biases = kept(stack, "half layers", lambda: _halves(stack))
+    else:
+        weights, biases = ([getattr(layer, name) for layer in stack.layers] for name in ("weights", "bias"))
+    layers = []
+    for number, layer in enumerate(stack.layers):
+        first, last = number == 0, number + 1 == len(stack.layers)
+        result = np.dtype(given.type) if last else wanted
+        bias = biases[number] if result == wanted else layer.bias
+        aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and given.type == wanted else 256
+        layers.append(_layer(precision, stack.device, layer, weights[number], bias, rows, result, aligned))
+    return partial(_run, layers, wanted)
+
+
+def _halves(stack: DenseStack) -> tuple[list[Array], list[Array]]:
+    half = np.float16
+    return [layer.weights.astype(half) for layer in stack.layers], [layer.bias.astype(half) for layer in stack.layers]
+
+
+def _no_rows(outputs: int, features: Array) -> Array:
+    none: Array = cupy().empty((0, outputs), features.dtype)
+    return none
+
+
+def _run(layers: Sequence[_Layer], number: Any, features: Array) -> Array:
+    features = features if features.dtype == number else features.astype(number)
+    for layer in layers:
+        features = layer(features)
     return features
 
 
 CUBLAS = dense_kernel(
-    "cublas", launch_cublas, "cuBLAS's products, and a kernel for bias and activation after each", auto=True
+    "cublas",
+    prepared((np.float32,), partial(_prepare, "float32")),
+    "cuBLAS's products, with bias and activation after each",
+    auto=True,
+    seconds=partial(seconds, "float32"),
 )
+CUBLAS_TF32 = dense_kernel(
+    "cublas_tf32",
+    prepared((np.float32,), partial(_prepare, "tf32")),
+    "cuBLAS's products in TF32, with bias and activation after each",
+    auto=True,
+    seconds=partial(seconds, "tf32"),
+    precision="tf32",
+)
+CUBLAS_FP16 = dense_kernel(
+    "cublas_fp16",
+    prepared((np.float32, np.float16), partial(_prepare, "fp16")),
+    "cuBLAS's products in half precision, sums in float32",
+    auto=True,
+    seconds=partial(seconds, "fp16"),
+    precision="fp16",
+    half_rows=True,
+)
+KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FP16)

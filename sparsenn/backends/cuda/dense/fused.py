@@ -14,13 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.cuda.activation import compiled_activation
+from sparsenn.backends.cuda.dense.estimates import (
+    FITTING,
+    FUSED,
+    OVERFLOWING,
+    QUEUE_FUSED,
+    WIDE,
+    awaited,
+    fused_seconds,
+    widths_of,
+)
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
@@ -32,14 +42,13 @@ from sparsenn.backends.cuda.dense.image import (
     image,
     tiles_of,
 )
-from sparsenn.backends.cuda.dense.kernel import dense_kernel
+from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import Program, specialised
 from sparsenn.backends.cuda.precision import HALF_MAX, SPLIT_PRODUCTS
-from sparsenn.backends.cuda.recorder import launch
-from sparsenn.backends.machine import H200, WARP, Machine
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
@@ -47,19 +56,22 @@ from sparsenn.layers import Linear
 __all__ = [
     "FUSED_FMA",
     "KERNELS",
+    "MOST_TILES",
     "TENSOR_FLOAT32",
     "TENSOR_HALF",
     "TENSOR_TF32",
     "WIDEST",
     "Plan",
     "blocks_at_once",
+    "check_half_range",
     "fits",
     "fma_defines",
     "fma_seconds",
     "network_defines",
+    "plain_weights",
     "plan",
     "rows_of_block",
-    "tensor_float32_seconds",
+    "tensor_seconds",
 ]
 
 WIDEST = 256
@@ -77,9 +89,8 @@ LEAST_WARPS = 4
 FMA_THREADS, FMA_ROWS = 256, (128, 64, 32)
 """fused_fma: threads of a block, and the rows that it may take."""
 
-FMA_RATE, TENSOR_FLOAT32_RATE, WIDE_TENSOR_FLOAT32_RATE = 1.6e13, 3.0e13, 1.25e13
-"""Multiply-adds a second of fused_fma and tensor_float32, the latter with rows in registers and in shared memory: each
-measured on an H200, with stacks of layers 64 to 256 wide."""
+MOST_TILES = 16_384
+"""Tiles of 8 x 8 weights, in all layers, that code is written out for: more takes seconds to compile."""
 
 
 # ---- Which networks, and how they are cut -----------------------------------------------------------------------
@@ -91,9 +102,15 @@ def fits(machine: Machine, shape: StackShape) -> str | None:
     Every GPU that there are kernels for has the shared memory that those take.
     """
     widest = max(shape.widths)
-    return (
-        None if widest <= WIDEST else f"a layer has {widest:,} inputs or outputs; the fused kernels take up to {WIDEST}"
-    )
+    if widest > WIDEST:
+        return f"a layer has {widest:,} inputs or outputs; the fused kernels take up to {WIDEST}"
+    held = sum(tiles_of(before) * tiles_of(after) for before, after in pairwise(shape.widths))
+    if held > MOST_TILES:
+        return (
+            f"the layers have {held:,} tiles of 8 x 8 weights together; the fused kernels, whose code is written out "
+            f"for each, take up to {MOST_TILES:,}"
+        )
+    return None
 
 
 @dataclass(frozen=True)
@@ -170,23 +187,27 @@ def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple
 
 def fma_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     """Estimate what fused_fma takes for so many rows."""
-    return _seconds(FMA_RATE * _part_of_h200(machine, "float32"), layers, rows)
+    widths = widths_of(layers)
+    staged = rows_of_block(widths, max(1, rows), machine)[1]
+    given = FUSED["fused_fma"][FITTING if staged else _overflowing(widths)]
+    return awaited(fused_seconds(given, machine, widths, rows), 1, QUEUE_FUSED)
 
 
-def tensor_float32_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what tensor_float32 takes for so many rows: rows in shared memory cost it its lead over fused_fma."""
-    widths = (layers[0].inputs, *(layer.outputs for layer in layers))
-    rate = WIDE_TENSOR_FLOAT32_RATE if plan(FLOAT32, widths, rows, machine).wide else TENSOR_FLOAT32_RATE
-    return _seconds(rate * _part_of_h200(machine, "tf32"), layers, rows)
+def tensor_seconds(name: str, kind: Kind, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
+    """Estimate what a kernel on tensor cores takes for so many rows.
+
+    Parameters
+    ----------
+    name : the kernel's.
+    """
+    widths = widths_of(layers)
+    chosen = plan(kind, widths, max(1, rows), machine)
+    regime = FITTING if not chosen.wide else OVERFLOWING if chosen.staged else _overflowing(widths)
+    return awaited(fused_seconds(FUSED[name][regime], machine, widths, rows), 1, QUEUE_FUSED)
 
 
-def _part_of_h200(machine: Machine, precision: str) -> float:
-    """Return the rate of a machine's multiply-adds, in parts of that of the one that rates were measured on."""
-    return machine.multiply_adds(precision) / H200.multiply_adds(precision)
-
-
-def _seconds(rate: float, layers: Sequence[Linear], rows: int) -> float:
-    return rows * sum(layer.edges for layer in layers) / rate
+def _overflowing(widths: Sequence[int]) -> int:
+    return OVERFLOWING if max(widths) <= IN_REGISTERS else WIDE
 
 
 # ---- Launching -----------------------------------------------------------------------------------------------------
@@ -230,86 +251,74 @@ def fma_defines(rows: int, staged: bool) -> dict[str, int | str]:
     return {"ROWS": rows, "THREADS": FMA_THREADS, "STAGED": int(staged)}
 
 
-def _defines(stack: DenseStack, features: Array) -> dict[str, int | str]:
-    pointer: Any = features.data
-    vector = features.shape[1] % 4 == 0 and pointer.ptr % (4 * features.itemsize) == 0
+def _defines(stack: DenseStack, given: Given) -> dict[str, int | str]:
+    vector = stack.widths[0] % 4 == 0 and given.aligned
     activations = [compiled_activation(*code) for code in stack.shape.activations]
     return {**network_defines(stack.widths, activations), "VECTOR": int(vector)}
 
 
-def _check(features: Array, types: tuple[Any, ...]) -> None:
-    if features.dtype not in types or not features.flags.c_contiguous:
-        names = " or ".join(np.dtype(kind).name for kind in types)
-        raise UsageError(f"the features are {features.dtype}, strides {features.strides}; give {names} in row order")
-
-
-def _run(kind: Kind, stack: DenseStack, features: Array, **others: int | str) -> Array:
+def _prepare_on_tensor_cores(kind: Kind, stack: DenseStack, given: Given, **others: int | str) -> Ready:
     cp = cupy()
-    rows = features.shape[0]
-    outputs: Array = cp.empty((rows, stack.widths[-1]), features.dtype)
-    if not rows:
-        return outputs
     machine = machine_of(stack.device)
-    chosen = plan(kind, stack.widths, rows, machine)
-    kernel = _TENSOR[kind.source].kernel("mlp", **_defines(stack, features), **chosen.defines(), **others)
+    chosen = plan(kind, stack.widths, max(1, given.rows), machine)
+    kernel = _TENSOR[kind.source].kernel("mlp", **_defines(stack, given), **chosen.defines(), **others)
     threads = WARP * chosen.warps
     at_once = machine.multiprocessors * blocks_at_once(kernel, threads, chosen.shared_bytes, stack.device)
     blocks = min(chosen.tiles, max(machine.multiprocessors, min(at_once, -(-chosen.tiles // chosen.warps))))
     images = [kept(stack, kind.source, lambda: image(cp, kind, stack.layers))]
     if kind is FLOAT32:
-        images.append(kept(stack, "plain", lambda: cp.concatenate([layer.weights.ravel() for layer in stack.layers])))
-    arguments = features, outputs, *images, np.int64(rows)
-    launch("mlp", kernel, (blocks,), (threads,), *arguments, shared_bytes=chosen.shared_bytes)
-    return outputs
+        images.append(plain_weights(stack))
+    return Ready(
+        kernel,
+        (min(blocks, given.rows),),
+        (threads,),
+        chosen.shared_bytes,
+        (given.rows, stack.widths[-1]),
+        (*images, np.int64(given.rows)),
+    )
 
 
-def _launch_fused_fma(stack: DenseStack, features: Array) -> Array:
-    """Run a stack in one kernel of ordinary float32 multiply-adds.
+def plain_weights(stack: DenseStack) -> Array:
+    """Return the weights of all layers, row-major, one layer after the other."""
+    return kept(stack, "plain", lambda: cupy().concatenate([layer.weights.ravel() for layer in stack.layers]))
 
-    Raises
-    ------
-    UsageError
-        The features are no row-major float32 array.
-    """
-    _check(features, (np.float32,))
+
+def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
+    """Make a launch of one kernel of ordinary float32 multiply-adds ready."""
     cp = cupy()
-    rows = features.shape[0]
-    outputs: Array = cp.empty((rows, stack.widths[-1]), np.float32)
     machine = machine_of(stack.device)
-    size, staged, shared = rows_of_block(stack.widths, rows, machine)
-    kernel = _FMA.kernel("mlp", **_defines(stack, features), **fma_defines(size, staged))
+    size, staged, shared = rows_of_block(stack.widths, given.rows, machine)
+    kernel = _FMA.kernel("mlp", **_defines(stack, given), **fma_defines(size, staged))
     laid_out = kept(stack, "fused_fma", lambda: fma_image(cp, stack.layers))
-    blocks = min(-(-rows // size), machine.multiprocessors * blocks_at_once(kernel, FMA_THREADS, shared, stack.device))
-    arguments = features, outputs, laid_out, np.int64(rows)
-    launch("mlp", kernel, (blocks,), (FMA_THREADS,), *arguments, shared_bytes=shared)
-    return outputs
+    most = machine.multiprocessors * blocks_at_once(kernel, FMA_THREADS, shared, stack.device)
+    blocks = min(-(-given.rows // size), most)
+    outputs = given.rows, stack.widths[-1]
+    return Ready(kernel, (blocks,), (FMA_THREADS,), shared, outputs, (laid_out, np.int64(given.rows)))
 
 
-def _launch_tensor_float32(stack: DenseStack, features: Array) -> Array:
-    """Run a stack in one kernel on the tensor cores, to float32's precision; errors as `_launch_fused_fma`."""
-    _check(features, (np.float32,))
-    return _run(FLOAT32, stack, features)
-
-
-def _launch_tensor_tf32(stack: DenseStack, features: Array) -> Array:
-    """Run a stack in one kernel on the tensor cores in TF32; errors as `_launch_fused_fma`."""
-    _check(features, (np.float32,))
-    return _run(TF32, stack, features)
-
-
-def _launch_tensor_half(stack: DenseStack, features: Array) -> Array:
-    """Run a stack in one kernel on the tensor cores in half precision; features and outputs float32, or both float16.
+def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
+    """Make a launch in half precision ready; features and outputs float32, or both float16.
 
     Raises
     ------
     UsageError
-        As `_launch_fused_fma`; or a weight is beyond half precision.
+        A weight is beyond half precision.
     """
-    _check(features, (np.float32, np.float16))
+    check_half_range(stack)
+    if given.type == np.float16:
+        return _prepare_on_tensor_cores(HALF_ROWS, stack, given, INPUT="half_bits")
+    return _prepare_on_tensor_cores(HALF, stack, given, INPUT="float")
+
+
+def check_half_range(stack: DenseStack) -> None:
+    """Wait for the device, the first time, and refuse weights that half precision does not reach.
+
+    Raises
+    ------
+    UsageError
+        There is one.
+    """
     kept(stack, "within half precision", lambda: _within_range(stack))
-    if features.dtype == np.float16:
-        return _run(HALF_ROWS, stack, features, INPUT="half_bits")
-    return _run(HALF, stack, features, INPUT="float")
 
 
 def _within_range(stack: DenseStack) -> Array:
@@ -324,21 +333,21 @@ def _within_range(stack: DenseStack) -> Array:
     return stack.layers[0].bias
 
 
-_NARROW = (f"layers up to {WIDEST} wide",)
+_NARROW = (f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all",)
 
 TENSOR_FLOAT32 = dense_kernel(
     "tensor_float32",
-    _launch_tensor_float32,
+    prepared((np.float32,), partial(_prepare_on_tensor_cores, FLOAT32)),
     "tensor cores, each number split into two of TF32, rows in registers",
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=tensor_float32_seconds,
+    seconds=partial(tensor_seconds, "tensor_float32", FLOAT32),
     tf32_products=SPLIT_PRODUCTS,
 )
 FUSED_FMA = dense_kernel(
     "fused_fma",
-    _launch_fused_fma,
+    prepared((np.float32,), _prepare_fused_fma),
     "any widths up to 256 in one kernel, squares of sums in registers",
     fits,
     needs=_NARROW,
@@ -347,20 +356,22 @@ FUSED_FMA = dense_kernel(
 )
 TENSOR_TF32 = dense_kernel(
     "tensor_tf32",
-    _launch_tensor_tf32,
+    prepared((np.float32,), partial(_prepare_on_tensor_cores, TF32)),
     "tensor cores in TF32, rows in registers from layer to layer",
     fits,
     needs=_NARROW,
     auto=True,
+    seconds=partial(tensor_seconds, "tensor_tf32", TF32),
     precision="tf32",
 )
 TENSOR_HALF = dense_kernel(
     "tensor_half",
-    _launch_tensor_half,
+    prepared((np.float32, np.float16), _prepare_tensor_half),
     "tensor cores in half precision, sums in float32",
     fits,
     needs=_NARROW,
     auto=True,
+    seconds=partial(tensor_seconds, "tensor_half", HALF),
     precision="fp16",
     half_rows=True,
 )

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape, shape_of
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.recorder import launch as queue
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["Fits", "Launch", "dense_kernel", "fits_any"]
+__all__ = ["Fits", "Given", "Launch", "Ready", "dense_kernel", "fits_any", "prepared"]
 
 Launch = Callable[[DenseStack, Array], Array]
 Fits = Callable[[Machine, StackShape], str | None]
+
+MOST_KEPT = 256
+"""Numbers of rows that a stack remembers how to run: more than sessions and their buckets ask for."""
+
+ALIGNED = 16
+"""Bytes that kernels read at once, where rows begin at multiples of them."""
 
 
 def fits_any(machine: Machine, shape: StackShape) -> str | None:
@@ -33,6 +44,7 @@ def dense_kernel(
     fits: Fits = fits_any,
     *,
     needs: tuple[str, ...] = (),
+    gpu: str = ANY_GPU,
     auto: bool = False,
     seconds: Callable[[Machine, Sequence[Linear], int], float] | None = None,
     precision: str = "float32",
@@ -47,6 +59,7 @@ def dense_kernel(
     launch : takes a stack and features of its width, on its device, and returns a new array of the outputs.
     fits : says why a machine cannot run a stack of such a shape with it; None if it can.
     needs : besides a GPU.
+    gpu : which one it needs, in words.
     others : as `DenseKernel` has them.
     """
     return DenseKernel(
@@ -54,7 +67,7 @@ def dense_kernel(
         device="cuda",
         summary=summary,
         launch=partial(_launch, launch, fits),
-        needs=(ANY_GPU, *needs),
+        needs=(gpu, *needs),
         auto=auto,
         why_not=partial(_why_not, fits),
         seconds=seconds,
@@ -81,11 +94,114 @@ def _launch(launch: Launch, fits: Fits, stack: DenseStack, features: Array) -> A
     OutOfMemoryError
         The device's memory does not suffice.
     """
-    if features.ndim != 2 or features.shape[1] != stack.widths[0]:
-        raise ShapeError(f"the features have shape {features.shape}; the first layer takes (rows, {stack.widths[0]})")
-    reason = fits(machine_of(stack.device), stack.shape)
-    if reason is not None:
-        raise UsageError(reason)
-    row = 4 * (sum(stack.widths[1:]) + max(stack.widths[1:]))
-    with cupy().cuda.Device(stack.device), within_memory("a stack of dense layers", features.shape[0], row):
-        return launch(stack, features)
+    shape = features.shape
+    if len(shape) != 2 or shape[1] != stack.widths[0]:
+        raise ShapeError(f"the features have shape {shape}; the first layer takes (rows, {stack.widths[0]})")
+    if fits not in stack.fitting:
+        reason = fits(machine_of(stack.device), stack.shape)
+        if reason is not None:
+            raise UsageError(reason)
+        stack.fitting.add(fits)
+    cuda = cupy().cuda
+    try:
+        if cuda.runtime.getDevice() == stack.device:
+            return launch(stack, features)
+        with cuda.Device(stack.device):
+            return launch(stack, features)
+    except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError):
+        row = 4 * (sum(stack.widths[1:]) + max(stack.widths[1:]))
+        with cuda.Device(stack.device), within_memory("a stack of dense layers", shape[0], row):
+            raise
+
+
+# ---- Launches of which everything but the features is known ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a launch is made ready for.
+
+    Parameters
+    ----------
+    rows : of the features.
+    type : of their numbers.
+    aligned : whether they begin at a multiple of 16 bytes.
+    """
+
+    rows: int
+    type: Any
+    aligned: bool
+
+
+@dataclass(eq=False)
+class Ready:
+    """One launch of one kernel, ready but for the features and the outputs, which are the kernel's first arguments.
+
+    Parameters
+    ----------
+    kernel, grid, threads, shared_bytes : what is launched.
+    outputs : shape of the outputs, whose numbers are of the features' type.
+    arguments : that follow features and outputs.
+    """
+
+    kernel: Any
+    grid: tuple[int]
+    threads: tuple[int]
+    shared_bytes: int
+    outputs: tuple[int, int]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, features: Array) -> Array:
+        """Queue the launch on the current stream and return the outputs."""
+        outputs: Array = cupy().ndarray(self.outputs, features.dtype)
+        arguments = (features, outputs, *self.arguments)
+        queue("mlp", self.kernel, self.grid, self.threads, *arguments, shared_bytes=self.shared_bytes)
+        return outputs
+
+
+class _Kept:
+    """A launch that is kept, and an event after which what was laid out for it is there; None once it is."""
+
+    def __init__(self, run: Callable[[Array], Array]) -> None:
+        self.run = run
+        self.pending: Any = cupy().cuda.get_current_stream().record()
+
+    def arrive(self) -> None:
+        """Let the current stream wait until it is there."""
+        if self.pending.done:
+            self.pending = None
+        else:
+            cupy().cuda.get_current_stream().wait_event(self.pending)
+
+
+def prepared(types: tuple[Any, ...], prepare: Callable[[DenseStack, Given], Callable[[Array], Array]]) -> Launch:
+    """Return a launch that is made ready once for each number of rows, and kept with the stack.
+
+    The launch raises UsageError where the features are of another type, or not in row order.
+
+    Parameters
+    ----------
+    types : of features that the kernel takes.
+    prepare : makes a launch ready: a function of the features, which must not refer to the stack.
+    """
+
+    def launch(stack: DenseStack, features: Array) -> Array:
+        pointer: Any = features.data
+        key = prepare, features.shape[0], features.dtype, pointer.ptr % ALIGNED == 0
+        found: _Kept | None = stack.ready.get(key)
+        if found is None or not features.flags.c_contiguous:
+            _check(features, types)
+            if len(stack.ready) >= MOST_KEPT:
+                stack.ready.clear()
+            found = stack.ready[key] = _Kept(prepare(stack, Given(*key[1:])))
+        if found.pending is not None:
+            found.arrive()
+        return found.run(features)
+
+    return launch
+
+
+def _check(features: Array, types: tuple[Any, ...]) -> None:
+    if features.dtype not in types or not features.flags.c_contiguous:
+        names = " or ".join(np.dtype(kind).name for kind in types)
+        raise UsageError(f"the features are {features.dtype}, strides {features.strides}; give {names} in row order")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -86,10 +87,20 @@ class DenseStack:
         widths = self.layers[0].inputs, *(layer.outputs for layer in self.layers)
         return StackShape(widths, tuple(_coded(layer.activation, layer.clip) for layer in self.layers))
 
-    @property
+    @cached_property
     def widths(self) -> tuple[int, ...]:
         """Inputs of the first layer, then outputs of each."""
         return self.shape.widths
+
+    @cached_property
+    def ready(self) -> dict[Any, Any]:
+        """Launches that have been made ready, by what they are for (`kernel.prepared`)."""
+        return {}
+
+    @cached_property
+    def fitting(self) -> set[Any]:
+        """What has been asked whether the stack fits a kernel, and said that it does."""
+        return set()
 
 
 def upload_dense(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 WAVE_BYTES = 24 << 20
 """Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
 
-_SHAPES = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64)
-"""Counting takes registers, too: more sums would spill before compute capability 9.0."""
+_SHAPES = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
+"""Counting takes registers, too: more sums, or more warps, would spill before compute capability 9.0."""
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in _SHAPES}
 
@@ -141,8 +142,12 @@ class ChunkStages:
         capacity = -(-max(1, rows) // most_rows) * most_rows
         size = capacity * max(stage.width for stage in stages)
         self._tiles = [cp.empty(size, np.float32) for _ in range(2)]
-        self._nonzeros = [cp.empty((len(stage.weights), capacity), np.int32) for stage in stages]
-        self._done = [cp.empty((len(stage.weights), capacity // stage.block.rows), np.int32) for stage in stages]
+        nonzeros = [(len(stage.weights), capacity) for stage in stages]
+        done = [(len(stage.weights), capacity // stage.block.rows) for stage in stages]
+        bounds = [0, *accumulate(count * each for count, each in (*nonzeros, *done))]
+        self._tallies = cp.empty(bounds[-1], np.int32)
+        parts = [self._tallies[first:last] for first, last in pairwise(bounds)]
+        self._nonzeros, self._done = parts[: len(stages)], parts[len(stages) :]
         self._chunked = [cp.asarray(np.frombuffer(_records(stage).tobytes(), np.uint8)) for stage in stages]
         records = np.concatenate([self._record(number, capacity) for number in range(len(stages))])
         self._buffers = cp.asarray(np.frombuffer(records.tobytes(), np.uint8))
@@ -160,10 +165,14 @@ class ChunkStages:
         record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
         return record
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers."""
+        return int(sum(tiles.nbytes for tiles in self._tiles) + self._tallies.nbytes)
+
     def clear(self, stream: Any) -> None:
         """Enqueue what has to be zero before a run."""
-        for array in (*self._nonzeros, *self._done):
-            cupy().cuda.runtime.memsetAsync(array.data.ptr, 0, array.nbytes, stream.ptr)
+        cupy().cuda.runtime.memsetAsync(self._tallies.data.ptr, 0, self._tallies.nbytes, stream.ptr)
 
     def enqueue(self, number: int, network: Any, stage: Any, few: int) -> None:
         """Enqueue stage `number` of `stages` on the current stream.

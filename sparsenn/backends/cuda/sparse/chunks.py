@@ -2,17 +2,26 @@
 
 The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
 (tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
+The launches of a chain are captured once as a graph, which finds the number of rows on the device.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, LayerCounts, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.contract import (
+    Features,
+    LayerCounts,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    StepInput,
+    StepOutput,
+)
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
@@ -20,13 +29,14 @@ from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.rows import count_tiles, take_from_tiles, tiles_from_csr, weigh_rows
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Turns, captured
+from sparsenn.backends.cuda.sparse.rows import count_tiles, take_rows, tiles_from_csr, weigh_rows
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack
 from sparsenn.backends.cuda.sparse.tiling import BLOCKS, BlockShape, Tiling, shared_tilings
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "from_tiles", "gather_chunks", "launch_chunks", "to_tiles"]
+__all__ = ["CHUNKS", "ChunkChain", "from_tiles", "gather_chunks", "launch_chunks", "prepare", "to_tiles"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -51,43 +61,221 @@ def gather_chunks(
     block, (_, outputs) = weights.tiling.block, weights.shape
     assert (inputs, rows) == (weights.shape[0], block.rows), "features are laid out for another layer"
     target = cp.empty((tiles, outputs, rows), np.float32)
-    items = tiles * weights.tiling.groups
-    if not items or not outputs:
-        return target
-    grid = min(items, current_machine().multiprocessors * block.blocks)
+    if tiles and outputs:
+        kernel, grid, threads, arguments, shared_bytes = _launch_of(
+            weights, activation, clip, features, target, NOTHING if alive is None else alive, NOTHING, tiles
+        )
+        launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
+    return target
+
+
+def _launch_of(
+    weights: ChunkedWeights,
+    activation: np.int32,
+    clip: np.float32,
+    features: Any,
+    target: Any,
+    alive: Any,
+    count: Any,
+    tiles: int,
+) -> tuple[Any, tuple[int], tuple[int], tuple[Any, ...], int]:
+    """Return how to launch a layer: kernel, grid, block, arguments, and bytes of shared memory.
+
+    Parameters
+    ----------
+    target : where the outputs go, in tiles.
+    alive : as for `gather_chunks`, or a null pointer.
+    count : device array that begins with the number of rows, int32; or a null pointer where all tiles are computed.
+    tiles : at most.
+    """
+    block, (inputs, outputs) = weights.tiling.block, weights.shape
+    grid = min(tiles * weights.tiling.groups, current_machine().multiprocessors * block.blocks)
     numbers = (tiles, inputs, outputs, weights.tiling.groups, weights.tiling.chunk, weights.stages, weights.stage_bytes)
     arguments = (
-        *(features, weights.records, weights.starts, weights.slots, target),
-        np.uintp(0) if alive is None else alive,
+        *(features, weights.records, weights.starts, weights.slots, target, alive, count),
         *(np.int32(number) for number in numbers),
         *(activation, clip),
     )
     kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
-    shared_bytes = weights.stages * weights.stage_bytes
-    launch("spmspm", kernel, (grid,), (threads,), *arguments, shared_bytes=shared_bytes)
-    return target
+    return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes
 
 
-def to_tiles(matrix: Any, block: BlockShape) -> Any:
-    """Lay dense rows out in tiles; rows that fill the last one up are zeros."""
+def to_tiles(matrix: Any, block: BlockShape, tiles: Any = None) -> Any:
+    """Lay dense rows out in tiles, new ones or those given; rows that fill the last one up are zeros."""
     rows, width = matrix.shape
-    tiles = cupy().empty((-(-rows // block.rows), width, block.rows), np.float32)
-    return _transpose("rows_to_tiles", block, matrix, tiles, rows, width, tiles)
+    if tiles is None:
+        tiles = cupy().empty((-(-rows // block.rows), width, block.rows), np.float32)
+    return _transpose("rows_to_tiles", block, tiles.shape[0], matrix, tiles, np.int32(rows), width)
 
 
-def from_tiles(tiles: Any, rows: int, block: BlockShape) -> Any:
-    """Return the first `rows` rows as a row-major matrix."""
+def from_tiles(tiles: Any, rows: int, block: BlockShape, matrix: Any = None, count: Any = NOTHING) -> Any:
+    """Return the first `rows` rows as a row-major matrix, a new one or that given.
+
+    count : device array that begins with the number of rows, int32, if there may be fewer.
+    """
     width = tiles.shape[1]
-    return _transpose("tiles_to_rows", block, tiles, cupy().empty((rows, width), np.float32), rows, width, tiles)
+    if matrix is None:
+        matrix = cupy().empty((rows, width), np.float32)
+    return _transpose("tiles_to_rows", block, -(-rows // block.rows), tiles, matrix, count, np.int32(rows), width)
 
 
-def _transpose(name: str, block: BlockShape, source: Any, target: Any, rows: int, width: int, tiles: Any) -> Any:
-    if rows and width:
-        kernel = _PROGRAMS[block].kernel(name)
-        grid = (tiles.shape[0], -(-width // WARP))
+def _transpose(name: str, block: BlockShape, tiles: int, source: Any, target: Any, *rows_and_width: Any) -> Any:
+    *rows, width = rows_and_width
+    if tiles and width:
+        grid = (tiles, -(-width // WARP))
         with part(name):
-            kernel(grid, (WARP, 8), (source, target, np.int32(rows), np.int32(width)))
+            _PROGRAMS[block].kernel(name)(grid, (WARP, 8), (source, target, *rows, np.int32(width)))
     return target
+
+
+class ChunkChain:
+    """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
+
+    Two buffers hold what layers read and write by turns, and in the end the outputs by rows.
+
+    Parameters
+    ----------
+    device : the current one.
+    layers : on it.
+    rows : of a run, at most.
+    """
+
+    def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
+        cp = cupy()
+        self.capacity = rows
+        self._device = device
+        self._layers = tuple(layers)
+        self._weights = _laid_out(layers, rows)
+        self._block = self._weights[0].tiling.block
+        self._tiles = max(1, -(-rows // self._block.rows))
+        self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
+        widest = [max(self._widths[parity::2]) for parity in range(2)]
+        self._result = 1 - len(layers) % 2
+        widest[self._result] = max(widest[self._result], self._widths[-1])
+        self._buffers = [cp.empty(self._tiles * self._block.rows * width, np.float32) for width in widest]
+        self._call = Call()
+        self._turns = Turns()
+        self._graph: Any = None
+        self._counted: tuple[int, Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers on the device."""
+        return sum(int(buffer.nbytes) for buffer in self._buffers)
+
+    def capture(self) -> None:
+        """Capture the launches of a run that does not count."""
+        self._call.begin(0, None)
+        self._graph = captured(self._enqueue)
+
+    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
+        """Queue a run on the current stream; see `SparseChain.run`. One that counts is queued launch by launch."""
+        rows = features.shape[0]
+        with cupy().cuda.Device(self._device):
+            if counting:
+                self.run_counted(features, multiplicity)
+            else:
+                stream = self._turns.take()
+                self._counted = None
+                self._enter(features)
+                self._call.begin(rows, None)
+                self._graph.launch(stream)
+            return RowsLeft(self.outputs(rows))
+
+    def run_counted(self, features: Features, multiplicity: Array | None) -> Any:
+        """Queue a run that counts, launch by launch; return which rows end with a non-zero, (rows,) uint8.
+
+        Parameters
+        ----------
+        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
+        """
+        cp, layers, rows = cupy(), self._layers, features.shape[0]
+        self._turns.take()
+        features = _readable(features)
+        stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
+        counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
+        counters[0, 2] = weigh_rows(features, layers[0].degrees)[0].sum()
+        used = -(-rows // self._block.rows)
+        alive = cp.zeros(used * self._block.rows, np.uint8)
+        with part("total"):
+            self._enter(features)
+        for number, layer in enumerate(layers):
+            alive.fill(0)
+            if used and layer.outputs:
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, alive, NOTHING, used)
+                with part("total"):
+                    launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
+            following = layers[number + 1].degrees if number + 1 < len(layers) else None
+            count_tiles(self._in_tiles(number + 1, used), alive, stands_for, layer.copies, following, counters[number:])
+        with part("total"):
+            from_tiles(self._in_tiles(len(layers), used), rows, self._block, self.outputs(rows))
+        self._counted = rows, counters
+        return alive[:rows]
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer; waits for it."""
+        assert self._counted is not None, "the last run did not count"
+        rows, counters = self._counted
+        with cupy().cuda.Device(self._device):
+            self._turns.take()
+            return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
+
+    def _in_tiles(self, number: int, tiles: int) -> Any:
+        """Return what layer `number` reads, or the one before writes, of the first tiles."""
+        shape = (tiles, self._widths[number], self._block.rows)
+        return self._buffers[number % 2][: math.prod(shape)].reshape(shape)
+
+    def outputs(self, rows: int) -> Any:
+        """Return the first rows of the last run's outputs, in memory that the next one writes over."""
+        width = self._widths[-1]
+        return self._buffers[self._result][: rows * width].reshape(rows, width)
+
+    def _enter(self, features: Features) -> None:
+        """Queue what lays a run's rows out in tiles."""
+        tiles = self._in_tiles(0, -(-features.shape[0] // self._block.rows))
+        if isinstance(features, CSR):
+            tiles_from_csr(features, self._block.rows, tiles)
+        else:
+            to_tiles(_readable(features), self._block, tiles)
+
+    def _launch(self, number: int, alive: Any, count: Any, tiles: int) -> tuple[Any, ...]:
+        layer, (source, target) = self._layers[number], (self._buffers[at % 2] for at in (number, number + 1))
+        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, count, tiles)
+
+    def _enqueue(self) -> None:
+        """Launch all layers on the current stream, from tiles to rows, for as many rows as the record says."""
+        count = self._call.record
+        for number, layer in enumerate(self._layers):
+            if layer.outputs:
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, NOTHING, count, self._tiles)
+                kernel(grid, threads, arguments, shared_mem=shared_bytes)
+        last = self._in_tiles(len(self._layers), self._tiles)
+        from_tiles(last, max(1, self.capacity), self._block, self.outputs(self.capacity), count)
+
+
+def _readable(features: Features) -> Features:
+    """Return CSR as it is, and dense rows as float32 by rows."""
+    if isinstance(features, CSR):
+        return features
+    dense: Array = cupy().ascontiguousarray(features, dtype=np.float32)
+    return dense
+
+
+def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
+    """Make all layers of a stack ready; weights are laid out once for about as many rows.
+
+    Raises
+    ------
+    OutOfMemoryError
+        The device's memory does not suffice for so many rows.
+    ResourceError
+        A layer takes more than 32 GiB in chunks.
+    """
+    layers = stack.layers
+    with cupy().cuda.Device(stack.device), within_memory(_named(layers), problem.rows, _tiled_bytes(layers)):
+        chain = ChunkChain(stack.device, layers, problem.rows)
+        chain.capture()
+        return chain
 
 
 def launch_chunks(step: StepInput) -> StepOutput:
@@ -96,37 +284,17 @@ def launch_chunks(step: StepInput) -> StepOutput:
     Rows lie in tiles from the first layer to the last. All are computed in every layer, whether they have died or not;
     once weights are laid out, the host waits for nothing until the last layer has been queued. Dense output.
     """
-    cp = cupy()
-    layers: Sequence[DeviceLayer] = step.stack.layers[step.first : step.last]
+    cp, stack = cupy(), step.stack
+    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
     rows = step.features.shape[0]
-    with cp.cuda.Device(step.stack.device), within_memory(_named(layers), rows, _tiled_bytes(layers)):
-        multiplicity = cp.asarray(step.multiplicity, dtype=np.int64)
-        counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
-        counters[0, 2] = weigh_rows(step.features, layers[0].degrees)[0].sum()
-        with part("total"):
-            weights = _laid_out(layers, rows)
-            block = weights[0].tiling.block
-            tiles = _in_tiles(step.features, weights[0])
-        for number, layer in enumerate(layers):
-            alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
-            with part("total"):
-                tiles = gather_chunks(weights[number], layer.activation, layer.clip, tiles, alive)
-            following = layers[number + 1].degrees if number + 1 < len(layers) else None
-            count_tiles(tiles, alive, multiplicity, layer.copies, following, counters[number:])
-        remaining, outputs = _left(tiles, alive[:rows], block, step.last - 1 >= step.droppable_from)
-        counts = tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
-        return StepOutput(outputs, remaining, counts)
-
-
-def _left(tiles: Any, alive: Any, block: BlockShape, droppable: bool) -> tuple[Array, Array]:
-    """Return which rows are left, on the host, and those rows by rows; the dead are dropped where that is allowed."""
-    cp = cupy()
-    if droppable:
+    with cp.cuda.Device(stack.device), within_memory(_named(layers), rows, _tiled_bytes(layers)):
+        chain = ChunkChain(stack.device, layers, rows)
+        alive = chain.run_counted(step.features, step.multiplicity)
+        outputs = chain.outputs(rows)
         living = cp.flatnonzero(alive).astype(np.int64)
-        if living.size < alive.size:
-            return cp.asnumpy(living), take_from_tiles(tiles, living)
-    with part("total"):
-        return np.arange(alive.size), from_tiles(tiles, alive.size, block)
+        if step.last - 1 < step.droppable_from or living.size == rows:
+            return StepOutput(outputs, np.arange(rows), chain.counts())
+        return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
 
 
 def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
@@ -142,12 +310,6 @@ def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWei
     return kept(layer, ("chunks", tiling), lambda: chunk_weights(layer.weights, layer.bias, tiling, machine))
 
 
-def _in_tiles(features: Features, weights: ChunkedWeights) -> Any:
-    """Lay rows of either form out in tiles for a layer."""
-    block = weights.tiling.block
-    return tiles_from_csr(features, block.rows) if isinstance(features, CSR) else to_tiles(features, block)
-
-
 def _named(layers: Sequence[DeviceLayer]) -> str:
     """Say in words which layers a launch takes."""
     if len(layers) == 1:
@@ -156,9 +318,8 @@ def _named(layers: Sequence[DeviceLayer]) -> str:
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
-    """Return what a row takes: the widest two neighbours among its layers in tiles, and the result row-major."""
-    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
-    return 4 * (max(before + after for before, after in pairwise(widths)) + widths[-1])
+    """Return what a row takes: the widest that it is, twice."""
+    return 8 * max(layers[0].inputs, *(layer.outputs for layer in layers))
 
 
 CHUNKS = SparseKernel(
@@ -166,6 +327,7 @@ CHUNKS = SparseKernel(
     device="cuda",
     summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
     launch=launch_chunks,
+    prepare=prepare,
     needs=(ANY_GPU,),
     auto=True,
     seconds=chunks_seconds,

@@ -1,7 +1,8 @@
 """count_inputs on the host side: laying the first layer's weights out by value, and launching.
 
 The kernel, `sparse/count_inputs.cu`, takes inputs that all have one value, as CSR rows. For each weight of
-an output it counts the active inputs of 32, 16 or 8 rows at a time, and multiplies once.
+an output it counts the active inputs of 32, 16 or 8 rows at a time, and multiplies once, wherever the sums are exact
+in any order; elsewhere it adds edge by edge.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ from sparsenn.backends.cuda.sparse.conversion import index_type, running_sum
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
-from sparsenn.formats import CSC
 
 __all__ = [
     "CountedLayer",
     "block_threads",
     "count_inputs",
     "counted_first",
-    "has_finite_products",
     "pack_counted",
     "rows_for",
     "word_bytes",
@@ -44,6 +43,14 @@ _MOST_THREADS = {32: 512, 16: 1024, 8: 1024}
 """Threads of a block by the rows of a tile, as in the kernel: each takes up to 128 or 64 registers."""
 
 _LEAST_THREADS = 128
+
+MOST_POWER, SCALE = 255, 150
+"""Of a float32's bits: the power of what is no finite number; and the power at which its digits are an integer."""
+
+MOST_UNITS = 1 << 25
+"""More are not told apart: from half of that on, sums of integers need not be float32 numbers."""
+
+_COUNTED = np.dtype([("arrays", "u8", (4,)), ("units", "f4"), ("exponent", "i4")])
 
 # Tiles of 32 rows are for narrow inputs only: 65,536 words of 32 bits are more shared memory than any block has.
 _PROGRAMS = {
@@ -71,6 +78,8 @@ class CountedLayer:
     quads : (quads, 32, 4) uint16 or int32; in `quads[slice's first + k, output % 32]` the inputs of the output's k-th
         four edges. Runs are filled up to whole quads with `inputs`, which is always zero; the kernel does not read
         what fills up a single edge or an output that has fewer quads than its neighbours.
+    units, exponent : all weights are multiples of 2^exponent; the largest sum, over an output's weights, of their
+        sizes, in such units, at most 2^25; infinity where a weight is not finite.
     pointer : device array that holds one `Counted` record; None on the host.
     """
 
@@ -79,6 +88,8 @@ class CountedLayer:
     run_counts: Any
     runs: Any
     quads: Any
+    units: np.float32
+    exponent: int
     pointer: Any = field(default=None, repr=False)
 
     @property
@@ -142,34 +153,49 @@ def pack_counted(layer: DeviceLayer) -> CountedLayer:
 
     bounds = xp.stack([quad_starts[:-1], run_starts[:-1]], axis=1).astype(np.int32)
     arrays = (bounds, run_counts.astype(np.int32), runs, quads)
-    pointer = None if xp is np else xp.asarray(np.array([array.data.ptr for array in arrays], np.uint64))
-    return CountedLayer((inputs, outputs), *arrays, pointer)
+    units, exponent = _in_units(xp, keys & 0xFFFFFFFF, column, outputs)
+    pointer = None if xp is np else xp.asarray(_record(arrays, units, exponent))
+    return CountedLayer((inputs, outputs), *arrays, units, exponent, pointer)
+
+
+def _in_units(xp: Any, bits: Any, column: Any, outputs: int) -> tuple[np.float32, int]:
+    """Return `units` and `exponent` of a layer; `bits` (int64) are those of its weights, `column` their outputs."""
+    power, digits = bits >> 23 & 0xFF, bits & 0x7FFFFF
+    if not digits.size or not bool(((power > 0) | (digits > 0)).any()):
+        return np.float32(0), 0
+    if bool((power == MOST_POWER).any()):
+        return np.float32(np.inf), 0
+    digits = xp.where(power > 0, digits | 1 << 23, digits)
+    power = xp.maximum(power, 1) - SCALE  # a weight is digits * 2^power
+    lowest = xp.where(digits > 0, digits & -digits, 1 << 24)
+    zeros = xp.searchsorted(xp.asarray(1 << np.arange(25)), lowest)
+    exponent = int((power + zeros)[digits > 0].min())
+    sizes = xp.ldexp(digits.astype(np.float64), (power - exponent).astype(np.int32))
+    most = float(xp.bincount(column, weights=sizes, minlength=outputs).max())
+    return np.float32(min(most, MOST_UNITS)), exponent
+
+
+def _record(arrays: tuple[Any, ...], units: np.float32, exponent: int) -> Any:
+    """Build the `Counted` record of the kernel."""
+    record = np.zeros(1, _COUNTED)
+    record["arrays"] = [array.data.ptr for array in arrays]
+    record["units"], record["exponent"] = units, exponent
+    return np.frombuffer(record.tobytes(), np.uint8)
 
 
 # ---- On the device ----------------------------------------------------------------------------------------------
 
 
-def has_finite_products(weights: CSC, one: np.float32) -> bool:
-    """Return whether every weight times the inputs' one value is a float32 number."""
-    if not weights.nnz:
-        return True
-    with np.errstate(over="ignore"):
-        return bool(np.isfinite(np.float32(float(abs(weights.values).max())) * one))
+def counted_first(network: PackedNetwork, room: int) -> CountedLayer | None:
+    """Return a network's first layer laid out for counting, kept for later calls.
 
-
-def counted_first(network: PackedNetwork, one: np.float32, room: int) -> CountedLayer | None:
-    """Return a network's first layer laid out for counting, kept for later calls; None if it cannot be counted.
-
-    That is where not even 8 rows of inputs fit into shared memory, or where a weight times the inputs' one value is
-    not finite: a count of zero times that would be no number.
+    None if it cannot be counted, because not even 8 rows of inputs fit into shared memory.
 
     Parameters
     ----------
-    one : the inputs' one value.
     room : shared memory that a block can have, in bytes.
     """
-    weights = network.layers[0].weights
-    if rows_for(weights.shape[0], room) is None or not has_finite_products(weights, one):
+    if rows_for(network.widths[0], room) is None:
         return None
     return kept(network, "counted", lambda: pack_counted(network.layers[0]))
 
@@ -203,9 +229,9 @@ def count_inputs(
     network: Any,
     stage: Any,
     layer: CountedLayer,
-    indptr: Any,
-    indices: Any,
-    one: np.float32,
+    call: Any,
+    capacity: int,
+    index: str,
     room: int,
     rows: int | None = None,
 ) -> None:
@@ -219,20 +245,16 @@ def count_inputs(
     network, stage : device arrays that begin with the `Network` and with the `Stage` record; stage's `first` is 0, its
         `last` 1, and `list_in` is null.
     layer : the network's first, over device arrays.
-    indptr, indices : the inputs, CSR on the device; indices uint16 or int32.
-    one : the inputs' one value. Its product with a weight must be finite.
+    call : device array that begins with the `Call` record: the inputs, CSR rows whose entries all have one value.
+    capacity : rows of a run, at most.
+    index : type of the inputs' indices, as `index_type` calls it.
     room : shared memory that a block can have, in bytes.
     rows : of a tile; `rows_for` chooses if None.
     """
     inputs = layer.shape[0]
     rows = rows_for(inputs, room) if rows is None else rows
     assert rows is not None, "`rows_for` tells what does not fit"
-    kernel = _PROGRAMS[index_type(indices), index_type(layer.quads)].kernel("count_inputs", ROWS=rows)
-    blocks = max(1, -(-(indptr.size - 1) // rows))  # one a tile: the device hands them out as others end
+    kernel = _PROGRAMS[index, index_type(layer.quads)].kernel("count_inputs", ROWS=rows)
+    blocks = max(1, -(-capacity // rows))  # one a tile: the device hands them out as others end
     threads = block_threads(inputs, rows, room)
-    kernel(
-        (blocks,),
-        (threads,),
-        (network, stage, layer.pointer, indptr, indices, one),
-        shared_mem=word_bytes(inputs, rows),
-    )
+    kernel((blocks,), (threads,), (network, stage, layer.pointer, call), shared_mem=word_bytes(inputs, rows))

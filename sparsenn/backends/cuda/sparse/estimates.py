@@ -1,51 +1,185 @@
-"""How long layers take with the kernels that `auto` chooses among, if no row leaves: estimates, for choosing only."""
+"""How long layers take with the kernels that `auto` chooses among: estimates of chains that are ready, for choosing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+from sparsenn.backends.cuda.sparse.stages import (
+    CLUSTER,
+    COUNTED_WIDTH,
+    TILED_LAYERS,
+    TILED_WIDTH,
+    WIDE,
+    few_rows,
+    runs_at_once,
+    stage_lengths,
+)
 from sparsenn.backends.cuda.sparse.tiling import estimated_clocks, shared_tilings
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
 __all__ = ["chunks_seconds", "resident_seconds"]
 
-LAUNCH_SECONDS = 1e-4
-"""A layer of `chunks` beside its kernel: counting, and what the host takes to start both."""
+RUN_SECONDS, QUEUE_SECONDS = 20e-6, 28e-6
+"""A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; and what the host queues
+meanwhile, where the device is not busy for longer."""
 
-TILE_SECONDS = 2e-5
-EDGE_SECONDS = 0.6e-12
-OUTPUT_SECONDS = 8e-12
-CROWDED_WIDTH = 4096
-"""A layer of the resident kernels takes TILE_SECONDS, and for each row EDGE_SECONDS an edge and OUTPUT_SECONDS an
-output, more in proportion to its width over CROWDED_WIDTH, as fewer rows share an edge. Fitted by eye to stacks of
-four layers of 128 to 16384 neurons with 4, 32 and a tenth of them as edges an output, on an H200. Edges and outputs
-are work of all its multiprocessors, in shared memory: others take longer by their number and clock."""
+LAUNCH_SECONDS, TURN_LAUNCH_SECONDS = 2.5e-6, 5e-6
+"""A launch of a graph beside its kernel, and one that lays rows out anew."""
+
+TURNED_SHARE = 0.8
+"""Of the bandwidth of copies, what rows reach on their way into tiles and out of them: 0.29 ms for 60,000 of 1024."""
 
 SAMPLED_LAYERS = 16
-"""Layers that are looked at, evenly spread; the others take as long as these do on average."""
+"""Layers of `chunks` that are looked at, evenly spread; the others take as long as these do on average."""
+
+# ---- What `resident_seconds` reckons with -----------------------------------------------------------------------
+# On an H200, fitted to the challenge's problems, merged, in which rows die and become equal, and to stacks of 3 to 24
+# layers of 10 to 16384 outputs in which none does, for 1 to 60,000 rows. Most estimates are off by less than 20 %. Many
+# rows, in tiles, are work of all multiprocessors, in shared memory: others take longer by their number and clock.
+
+RESIDENT_SECONDS = 20e-6
+"""A run beside its stages: queueing the graph, and waiting for it."""
+
+STAGE_SECONDS, TILED_STAGE_SECONDS, ROW_STAGE_SECONDS = 8e-6, 90e-6, 5.5e-6
+"""A stage of many rows, beside its layers; one whose rows are laid out in tiles for `chunks`; and one of few rows, for
+each that a cluster of blocks takes in turn."""
+
+EDGE_SECONDS, EDGE_CROWDED = 0.45e-12, 4096
+OUTPUT_SECONDS, OUTPUT_CROWDED = 4e-12, 40_000
+"""A row's edge and output, more in proportion to a layer's width over the second number: fewer rows share an edge."""
+
+COUNTED_EDGE_SECONDS, INPUT_SECONDS = 0.05e-12, 0.4e-12
+"""A row's edge of a first layer whose inputs are counted, many rows at a time, and a place of the row's inputs."""
+
+COUNTED_SHARE = 1.07
+"""What layers that are computed as `chunks` does take, in parts of that: non-zeros are counted."""
+
+TILE_SECONDS = 8e-6
+"""A layer in tiles, however few the rows."""
+
+BLOCK_SECONDS, CLUSTER_SECONDS = 1.1e-6, 2.1e-6
+"""A layer of a row that has a block, or a cluster of blocks, to itself."""
+
+TURN_SECONDS, ROUND_SECONDS = 1.5e-6, 0.6e-6
+"""Each further output that a thread has a share in, and each further round of reading edges for an output."""
+
+ROUND_EDGES, OUTPUTS_AT_ONCE = 32, 1024
+"""Edges of an output that are read in a round, and outputs that a cluster computes at a time."""
 
 
 def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate what `chunks` takes."""
+    """Estimate what `chunks` takes, in seconds.
+
+    Parameters
+    ----------
+    rows : of a run.
+    """
 
     def seconds(layer: SparseLinear) -> float:
-        (tiling,) = shared_tilings(rows, [(layer.inputs, layer.outputs, layer.edges)], machine)
-        size = (rows, layer.inputs, max(1, layer.outputs), layer.edges)
-        return LAUNCH_SECONDS + estimated_clocks(tiling, *size, machine) / machine.clock
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine)
+        return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine) / machine.clock
 
-    return _over_all(layers, seconds)
+    turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
+    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
 
 
-def resident_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate what `resident` takes while rows are many."""
-    slower = H200.multiprocessors * H200.clock / (machine.multiprocessors * machine.clock)
+def resident_seconds(
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    alive: Sequence[float] | None = None,
+    form: str = "dense",
+) -> float:
+    """Estimate what `resident` takes, in seconds.
 
-    def seconds(layer: SparseLinear) -> float:
-        row = slower * (layer.edges * EDGE_SECONDS + layer.outputs * OUTPUT_SECONDS)
-        return TILE_SECONDS + rows * row * (1 + max(layer.inputs, layer.outputs) / CROWDED_WIDTH)
+    Parameters
+    ----------
+    rows : of a run.
+    alive : the share of the rows that each layer has to compute, those that have died or have become equal to others
+        left out; None for all of them.
+    form : of the rows: `dense`, `csr`, or `iso` for CSR whose entries all have one value; these are counted by the
+        first layer, where it is wide.
+    """
+    counts = [rows * share for share in alive] if alive is not None else [float(rows)] * len(layers)
+    counted = form == "iso" and layers[0].outputs >= COUNTED_WIDTH
+    at_once, total = runs_at_once(machine, rows), RESIDENT_SECONDS
+    if counted:
+        total += _counted_layer(machine, layers[0], rows)
+    lengths = [len(layers) - counted] if at_once else stage_lengths(len(layers) - counted)
+    first = int(counted)
+    for length in lengths:
+        stage = layers[first : first + length]
+        as_rows = first > 0 or form != "iso"
+        total += _stage(machine, stage, counts[first : first + length], as_rows and first + length <= TILED_LAYERS)
+        first += length
+    return total
 
-    return _over_all(layers, seconds)
+
+def _counted_layer(machine: Machine, layer: SparseLinear, rows: int) -> float:
+    """Estimate a first layer that counts its inputs."""
+    work = layer.edges * COUNTED_EDGE_SECONDS + layer.inputs * INPUT_SECONDS
+    return STAGE_SECONDS + _slower(machine) * rows * work
+
+
+def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float], may_tile: bool) -> float:
+    """Estimate layers that so many rows each go through in one stage.
+
+    may_tile : whether the stage may run as `chunks` does: early ones that read rows, not bits.
+    """
+    if not layers:
+        return 0.0
+    if counts[0] <= few_rows(machine):
+        return _few_rows(machine, layers, counts)
+    widest = max(max(layer.inputs, layer.outputs) for layer in layers)
+    if not may_tile or widest < TILED_WIDTH:
+        return STAGE_SECONDS + sum(
+            TILE_SECONDS + _slower(machine) * count * _row_seconds(layer)
+            for layer, count in zip(layers, counts, strict=True)
+        )
+    total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
+    for layer, count in zip(layers, counts, strict=True):
+        given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges
+        (tiling,) = shared_tilings(given[0], [given[1:]], machine)
+        total += COUNTED_SHARE * estimated_clocks(tiling, *given, machine) / machine.clock
+    return total
+
+
+def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:
+    """Estimate a stage whose rows have a block or a cluster of blocks each."""
+    wide = max(max(layer.inputs, layer.outputs) for layer in layers) >= WIDE
+    at_once = max(1, machine.multiprocessors // CLUSTER if wide else few_rows(machine))
+    alone = CLUSTER_SECONDS if wide else BLOCK_SECONDS
+    total = 2 * LAUNCH_SECONDS + ROW_STAGE_SECONDS * math.ceil(counts[0] / at_once)
+    for layer, count in zip(layers, counts, strict=True):
+        rounds = max(1, math.ceil(layer.edges / max(1, layer.outputs) / ROUND_EDGES))
+        turns = max(1, math.ceil(layer.outputs / OUTPUTS_AT_ONCE))
+        row = alone + (turns - 1) * TURN_SECONDS + turns * (rounds - 1) * ROUND_SECONDS
+        total += math.ceil(count / at_once) * row
+    return total
+
+
+def _row_seconds(layer: SparseLinear) -> float:
+    """Estimate a layer in tiles, a row of many."""
+    widest = max(layer.inputs, layer.outputs)
+    edge = EDGE_SECONDS * (1 + widest / EDGE_CROWDED)
+    output = OUTPUT_SECONDS * (1 + widest / OUTPUT_CROWDED)
+    return layer.edges * edge + layer.outputs * output
+
+
+def _slower(machine: Machine) -> float:
+    """Return the time that all multiprocessors take, in parts of what an H200's do."""
+    return H200.multiprocessors * H200.clock / (machine.multiprocessors * machine.clock)
+
+
+def _turned_seconds(machine: Machine, rows: float, width: float) -> float:
+    """Estimate what laying rows of so many numbers out anew takes."""
+    return 8 * rows * width / (TURNED_SHARE * machine.copy_bandwidth)
+
+
+def _size(layer: SparseLinear) -> tuple[int, int, int]:
+    return layer.inputs, layer.outputs, layer.edges
 
 
 def _over_all(layers: Sequence[SparseLinear], seconds: Callable[[SparseLinear], float]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features
+from sparsenn.backends.contract import Features, RowsLeft
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.recorder import launch
@@ -17,13 +17,15 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, in
 from sparsenn.formats import CSR, Array
 
 __all__ = [
+    "active_rows",
     "as_dense",
     "count_tiles",
     "gather_pieces",
     "group_rows",
-    "take_from_tiles",
+    "spread",
     "take_rows",
     "tiles_from_csr",
+    "to_dense",
     "weigh_rows",
 ]
 
@@ -39,10 +41,17 @@ PIECE = 2048
 MOST_BLOCKS = 65_535
 """Of a grid's second dimension."""
 
+MOST_SPREADING = 1 << 16
+"""Blocks of `spread`: enough for any device, and they go on in strides."""
+
+NOTHING = np.uintp(0)
+"""A null pointer, as an argument of a kernel."""
+
 _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
 _TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
+_SPREAD = program("rows/spread.cu")
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
 
 
@@ -106,14 +115,69 @@ def as_dense(features: Features) -> Array:
     """Return the features as a dense row-major matrix, float32."""
     if not isinstance(features, CSR):
         return features
+    return to_dense(features, cupy().empty(features.shape, np.float32))
+
+
+def to_dense(features: CSR, dense: Any) -> Array:
+    """Write sparse rows to a dense row-major matrix of their shape, float32, and return it."""
     rows, width = features.shape
-    dense: Array = cupy().zeros(features.shape, np.float32)
+    cuda = cupy().cuda
+    cuda.runtime.memsetAsync(dense.data.ptr, 0, dense.nbytes, cuda.get_current_stream().ptr)
     if features.nnz:
         kernel = _TO_DENSE.kernel("to_dense", INDEX=index_type(features.indices))
         entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
         grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
         launch("to_dense", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), *entries, dense)
-    return dense
+    written: Array = dense
+    return written
+
+
+# ---- What becomes of the rows that layers leave -----------------------------------------------------------------
+
+
+def spread(left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+    """Return each input's outputs, dense by rows: (rows, outputs) float32, a new array; waits for nothing.
+
+    Parameters
+    ----------
+    left : dense float32 rows on the device, as chains leave them; rows of `owner` -1 become zeros.
+    expansion : (outputs,) on the device, the column of `left.features` that each output is; None where there is one
+        output for each. Best int32, which is read as it is.
+    rows : inputs.
+    """
+    features, owner = _left(left)
+    outputs = features.shape[1] if expansion is None else expansion.size
+    target: Array = cupy().empty((rows, outputs), np.float32)
+    columns = NOTHING if expansion is None else _as_int32(expansion)
+    grid = (min(MOST_SPREADING, -(-rows * outputs // (4 * THREADS))),)
+    sizes = (np.int64(rows), np.int64(outputs))
+    width = np.int32(features.shape[1])
+    launch("spread", _SPREAD.kernel("spread"), grid, (THREADS,), features, width, owner, columns, *sizes, target)
+    return target
+
+
+def active_rows(left: RowsLeft, rows: int) -> Array:
+    """Return whether each input's row has a number that is not zero: (rows,) bool on the device; waits for nothing.
+
+    Parameters
+    ----------
+    left, rows : as for `spread`.
+    """
+    features, owner = _left(left)
+    active: Array = cupy().empty(rows, np.bool_)
+    width, grid = np.int32(features.shape[1]), (blocks_for(rows, ROWS_PER_BLOCK),)
+    launch("active", _SPREAD.kernel("active_rows"), grid, (THREADS,), features, width, owner, np.int32(rows), active)
+    return active
+
+
+def _left(left: RowsLeft) -> tuple[Any, Any]:
+    """Return rows and owners as kernels take them."""
+    assert not isinstance(left.features, CSR), "chains on a GPU leave dense rows"
+    return left.features, NOTHING if left.owner is None else _as_int32(left.owner)
+
+
+def _as_int32(numbers: Any) -> Any:
+    return numbers if numbers.dtype == np.int32 else numbers.astype(np.int32)
 
 
 def group_rows(features: Features) -> tuple[Array, Array]:
@@ -143,28 +207,21 @@ def group_rows(features: Features) -> tuple[Array, Array]:
 # ---- In tiles ---------------------------------------------------------------------------------------------------
 
 
-def tiles_from_csr(features: CSR, side: int) -> Any:
+def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
     """Lay sparse rows out in tiles of `side` rows, a multiple of 32; rows that fill the last one up are zeros.
 
-    Returns (tiles, width, side) float32.
+    Returns (tiles, width, side) float32, those given or new ones.
     """
     rows, width = features.shape
-    tiles = cupy().zeros((-(-rows // side), width, side), np.float32)
+    cp = cupy()
+    if tiles is None:
+        tiles = cp.empty((-(-rows // side), width, side), np.float32)
+    cp.cuda.runtime.memsetAsync(tiles.data.ptr, 0, tiles.nbytes, cp.cuda.get_current_stream().ptr)
     kernel = _TILES.kernel("scatter_rows", INDEX=index_type(features.indices))
     entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
     sizes = (np.int32(rows), np.int32(width), np.int32(side))
     launch("tiles_from_csr", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), *sizes, *entries, tiles)
     return tiles
-
-
-def take_from_tiles(tiles: Any, rows: Array) -> Array:
-    """Return the given rows, a device array of int64, as a row-major matrix."""
-    _, width, side = tiles.shape
-    matrix: Array = cupy().empty((rows.size, width), np.float32)
-    grid = (-(-rows.size // 32), -(-width // 32))
-    sizes = (np.int32(rows.size), np.int32(width), np.int32(side))
-    launch("take_from_tiles", _TILES.kernel("take_from_tiles"), grid, (32, 8), tiles, rows, *sizes, matrix)
-    return matrix
 
 
 def count_tiles(

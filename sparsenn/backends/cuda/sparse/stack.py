@@ -109,7 +109,7 @@ def _upload(
             to_device(weights.indices),
             to_device(weights.values.astype(np.float32, copy=False)),
         ),
-        bias=to_device(layer.bias_vector()),
+        bias=to_device(layer.bias_vector() + np.float32(0)),  # -0.0 becomes +0.0
         activation=code[0],
         clip=code[1],
         copies=to_device(copies.astype(np.int64, copy=False)),

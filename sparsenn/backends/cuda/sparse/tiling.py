@@ -65,6 +65,9 @@ BLOCKS = (
     BlockShape(4, 20, 15, 1),
     BlockShape(8, 8, 15, 1),
     BlockShape(2, 32, 15, 1),
+    BlockShape(4, 8, 27, 1),
+    BlockShape(2, 20, 27, 1),
+    BlockShape(2, 16, 31, 1),
     BlockShape(4, 16, 7, 2),
     BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
@@ -104,14 +107,15 @@ class Tiling:
 
 
 # What `estimated_clocks` reckons with: fitted to the times of 541 tilings on an H200 (256 to 16384 inputs and outputs,
-# 1, 5 and 20 % dense, 1,000 and 10,000 rows: 15 to 24 tilings each). Of these it picks such as take 0.5 % longer than
-# the fastest on average, and 4 % at most. `bench/record_general.py --sweep` compares on any device.
+# 1, 5 and 20 % dense, 1,000 and 10,000 rows: 15 to 24 tilings each), and then the clocks of reads and segments, and the
+# bytes of a clock, to 32 more in the largest blocks (1024 to 16384 wide, 32 and 102 edges an output). Of these it picks
+# such as take 1 % longer than the fastest on average. `bench/record_general.py --sweep` compares on any device.
 
-READ_CLOCKS = 0.8
+READ_CLOCKS = 0.92
 """Clocks that a multiprocessor takes to read a word a lane from shared memory: a pair of edges needs one such read, and
 two for each row of a lane."""
 
-L2_BYTES = 44
+L2_BYTES = 46.5
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
 
 PAIR_CLOCKS = 140
@@ -126,7 +130,7 @@ SLOT_CLOCKS = 17
 CHUNK_CLOCKS = 90
 """Clocks of a block to wait for the next chunk."""
 
-SEGMENT_CLOCKS = 7
+SEGMENT_CLOCKS = 3
 """Clocks of a multiprocessor to go on to the next output."""
 
 

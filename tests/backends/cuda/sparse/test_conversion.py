@@ -54,10 +54,14 @@ def test_wide_and_narrow_matrices_become_csr(width, rng):
     same(host(conversion.coo_to_csr(device(matrix))), CSR.from_scipy(matrix.to_scipy()))
 
 
-def test_placing_coo_converts_it_on_the_device(rng):
+def test_rows_in_coo_are_converted_on_the_device(rng):
+    from cupyx.scipy.sparse import coo_matrix
+
     backend = backends.backend_for("cuda")
     matrix = shuffled((80, 200), 0.3, rng)
-    same(backend.fetch(backend.place(matrix)).validate(), CSR.from_scipy(matrix.to_scipy()))
+    entries = device(matrix)
+    given = coo_matrix((entries.values, (entries.rows, entries.columns)), shape=matrix.shape)
+    same(backend.fetch(backend.place(backend.device_rows(given))).validate(), CSR.from_scipy(matrix.to_scipy()))
 
 
 def test_conversion_gives_the_same_bits_in_every_run(rng):

@@ -10,6 +10,7 @@ from oracle import expected
 from strategies import csc_matrices, seeds
 
 from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.sparse.conversion import index_type
 from sparsenn.backends.cuda.sparse.counted import (
     STATIC_BYTES,
     block_threads,
@@ -19,6 +20,7 @@ from sparsenn.backends.cuda.sparse.counted import (
     word_bytes,
 )
 from sparsenn.backends.cuda.sparse.packed import pack_network
+from sparsenn.backends.cuda.sparse.replay import Call
 from sparsenn.backends.cuda.sparse.resident import _STAGE
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.backends.machine import H200
@@ -133,6 +135,35 @@ def test_rows_for_the_challenge():
     assert rows_for(240_000, H200.block_bytes) is None
 
 
+@pytest.mark.parametrize(
+    ("weights", "outputs", "units", "exponent"),
+    [
+        ([0.0625, 0.0625], [0, 0], 2, -4),
+        ([0.0625, 0.0625], [0, 1], 1, -4),
+        ([-0.75, 1.5, 4.0], [0, 1, 1], 22, -2),
+        ([0.0, -0.0], [0, 0], 0, 0),
+        ([], [], 0, 0),
+        ([1.0, 2.0**-149], [0, 1], 1 << 25, -149),
+        ([3e38, 3e38], [0, 0], None, None),
+        ([2.0**-149], [0], 1, -149),
+    ],
+)
+def test_weights_in_units_of_a_power_of_two(weights, outputs, units, exponent):
+    values = np.float32(weights)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(outputs or [0], minlength=2) * bool(weights))]).astype(np.int64)
+    indices = np.concatenate([np.arange(size) for size in np.diff(indptr)]).astype(np.uint16)
+    counted = packed(CSC((3, 2), indptr, indices, values))
+    if units is None:
+        assert counted.units < 1 << 24  # large, but few digits
+        assert float(counted.units) * 2.0**counted.exponent == pytest.approx(6e38)
+    else:
+        assert (counted.units, counted.exponent) == (units, exponent)
+
+
+def test_weights_that_are_not_finite_have_no_unit():
+    assert packed(CSC((3, 1), np.array([0, 2]), np.uint16([0, 1]), np.float32([1, np.inf]))).units == np.inf
+
+
 # ---- On the device ----------------------------------------------------------------------------------------------
 
 
@@ -158,10 +189,11 @@ def run_kernel(layer, inputs, *, rows=None, copies=None, weights=None, droppable
     if before is not None:
         record["weights_in"] = before.data.ptr
     stage = cp.asarray(np.frombuffer(record.tobytes(), np.uint8))
-    one = np.float32(inputs.values[0] if inputs.nnz else 0)
-    indptr, indices = cp.asarray(inputs.indptr), cp.asarray(inputs.indices)
-    counted = pack_counted(stack.layers[0])
-    count_inputs(network.pointer, stage, counted, indptr, indices, one, current_machine().block_bytes, rows)
+    placed = CSR(inputs.shape, *(cp.asarray(array) for array in (inputs.indptr, inputs.indices, inputs.values)))
+    call = Call()
+    call.begin(count, placed)
+    counted, room = pack_counted(stack.layers[0]), current_machine().block_bytes
+    count_inputs(network.pointer, stage, counted, call.record, count, index_type(inputs.indices), room, rows)
     edges = int(network.arrays[1][layer.outputs])
     left = int(found[0])
     return SimpleNamespace(

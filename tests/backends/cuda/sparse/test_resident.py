@@ -7,15 +7,10 @@ from hypothesis import strategies as st
 from oracle import assert_close
 from strategies import networks_with_inputs
 
-from sparsenn.backends.cuda.sparse.resident import (
-    FIRST_STAGES,
-    KERNEL_BYTES,
-    stage_lengths,
-    tile_shape,
-    why_not,
-)
+from sparsenn.backends.cuda.sparse.resident import KERNEL_BYTES, tile_shape, why_not
+from sparsenn.backends.cuda.sparse.stages import FIRST_STAGES, stage_lengths
 from sparsenn.backends.machine import A100, H200
-from sparsenn.engine import execute, infer, plan
+from sparsenn.engine import Session, infer, plan
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io.official import read_official
@@ -99,7 +94,7 @@ def test_every_shape_of_tile_and_cluster(rng, width, rows, valued):
     network = Network(tuple(layer(matrix, np.round(rng.normal(size=width) * 4) / 16) for matrix in weights))
     inputs = from_dense((rng.random((rows, width)) < 0.3) * (rng.integers(1, 3, (rows, width)) if valued else 1.0))
     on_gpu = infer(network, inputs, device="cuda", kernel="resident")
-    on_cpu = infer(network, inputs, device="cpu")
+    on_cpu = infer(network, inputs, device="cpu", kernel="panel")
     assert np.array_equal(on_gpu.outputs.to_scipy().toarray(), on_cpu.outputs.to_scipy().toarray())
     for one, other in zip(on_gpu.statistics, on_cpu.statistics, strict=True):
         assert (one.active_rows, one.nonzeros) == (other.active_rows, other.nonzeros)
@@ -109,8 +104,8 @@ def test_every_shape_of_tile_and_cluster(rng, width, rows, valued):
 def test_equal_rows_become_one_and_runs_repeat_to_the_bit(rng):
     network = Network(tuple(layer(rng.normal(size=(40, 40)), 0.1) for _ in range(12)))
     inputs = from_dense(np.repeat(rng.random((3, 40)) < 0.5, 1000, axis=0))
-    chosen = plan(network, inputs, device="cuda", kernel="resident")
-    first, second = execute(chosen, inputs), execute(chosen, inputs)
+    session = Session(network, device="cuda", kernel="resident")
+    first, second = session.run(inputs), session.run(inputs)
     assert first.statistics[-1].distinct_rows == 3
     assert first.statistics[-1].rows <= 3
     assert first.outputs.values.tobytes() == second.outputs.values.tobytes()
@@ -126,9 +121,9 @@ def test_the_official_images_give_their_categories(official_folder):
 
 @pytest.mark.gpu
 def test_auto_takes_it_where_it_can(rng):
-    network = Network((layer(rng.random((5, 5))),))
-    assert plan(network, from_dense(np.ones((2, 5))), device="cuda").kernel.name == "resident"
-    wide = Network((layer(np.ones((5, 60_000))),))
+    network = Network(tuple(layer(np.eye(1000)) for _ in range(20)))
+    assert plan(network, from_dense(np.ones((2, 1000))), device="cuda", merging=False).kernel.name == "resident"
+    wide = Network((layer(np.eye(5, 60_000)),))
     assert plan(wide, from_dense(np.ones((2, 5))), device="cuda", merging=False).kernel.name == "chunks"
     with pytest.raises(UsageError, match="60,000 outputs"):
         plan(wide, from_dense(np.ones((2, 5))), device="cuda", kernel="resident", merging=False)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from strategies import csr_matrices
 
 from sparsenn import backends
-from sparsenn.backends.cuda.sparse.chunks import to_tiles
-from sparsenn.backends.cuda.sparse.rows import count_tiles, take_from_tiles, tiles_from_csr
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, TILE_ROWS
+from sparsenn.backends.contract import RowsLeft
+from sparsenn.backends.cuda.sparse.rows import active_rows, count_tiles, spread, tiles_from_csr
+from sparsenn.backends.cuda.sparse.tiling import TILE_ROWS
 from sparsenn.formats import CSR, from_dense
 
 pytestmark = pytest.mark.gpu
@@ -64,8 +64,8 @@ def test_sparse_rows_become_dense_ones(backend, shape, density, rng):
         assert np.array_equal(dense, rows.to_scipy().toarray())
 
 
-@given(matrix=csr_matrices(), chosen=st.data(), side=st.sampled_from(TILE_ROWS))
-def test_sparse_rows_into_tiles_and_chosen_ones_out(matrix, chosen, side):
+@given(matrix=csr_matrices(), side=st.sampled_from(TILE_ROWS))
+def test_sparse_rows_into_tiles(matrix, side):
     import cupy as cp
 
     rows = matrix.shape[0]
@@ -75,19 +75,24 @@ def test_sparse_rows_into_tiles_and_chosen_ones_out(matrix, chosen, side):
     full = matrix.to_scipy().toarray()
     assert np.array_equal(whole[:rows], full)
     assert not whole[rows:].any()
-    kept = np.flatnonzero(chosen.draw(st.lists(st.booleans(), min_size=rows, max_size=rows)))
-    assert np.array_equal(cp.asnumpy(take_from_tiles(tiles, cp.asarray(kept, dtype=np.int64))), full[kept])
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (700, 70), (1025, 33), (300, 1000)])
-def test_rows_far_apart_are_taken_out_of_tiles(shape, rng):
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (700, 70), (1025, 33), (5, 4096)])
+@pytest.mark.parametrize("owned", [np.int32, np.int64, None])
+@pytest.mark.parametrize("expanded", [np.int32, np.int64, None])
+def test_outputs_of_all_inputs_from_the_rows_that_are_left(shape, owned, expanded, rng):
     import cupy as cp
 
-    full = rng.normal(size=shape).astype(np.float32)
-    kept = np.flatnonzero(rng.random(shape[0]) < 0.2)
-    for block in BLOCKS:
-        found = take_from_tiles(to_tiles(cp.asarray(full), block), cp.asarray(kept, dtype=np.int64))
-        assert np.array_equal(cp.asnumpy(found), full[kept])
+    rows, width = shape
+    left = rng.normal(size=(rows if owned is None else max(1, rows // 3), width)).astype(np.float32)
+    left[rng.random(left.shape[0]) < 0.3] = 0
+    owner = rng.integers(-1, left.shape[0], rows).astype(owned) if owned else None
+    columns = rng.integers(0, width, 3 * width + 1).astype(expanded) if expanded else None
+    right = left if owner is None else np.where(owner[:, None] < 0, np.float32(0), left[owner])
+    given_left = RowsLeft(cp.asarray(left), None if owner is None else cp.asarray(owner))
+    found = cp.asnumpy(spread(given_left, None if columns is None else cp.asarray(columns), rows))
+    assert np.array_equal(found.view(np.int32), (right if columns is None else right[:, columns]).view(np.int32))
+    assert np.array_equal(cp.asnumpy(active_rows(given_left, rows)), right.any(axis=1))
 
 
 @pytest.mark.parametrize("side", TILE_ROWS)

@@ -32,7 +32,7 @@ def test_a_tiling_is_found_for_any_layer(rows, inputs, outputs, density, machine
 def test_few_rows_go_to_all_multiprocessors_and_sparse_layers_to_large_blocks():
     few = tiling_for(1000, 1024, 1024, 52_000, H200)
     assert -(-1000 // few.block.rows) * few.groups > 100
-    assert tiling_for(60_000, 16384, 16384, 2_684_000, H200).block.slots >= 240
+    assert tiling_for(60_000, 16384, 16384, 2_684_000, H200).block.slots >= 200
     assert tiling_for(60_000, 16384, 16384, 53_690_000, H200).block.rows >= 128
 
 
@@ -74,4 +74,4 @@ def test_a_layer_alone_may_take_other_tiles_than_among_others():
 
 def test_room_is_what_the_device_leaves():
     assert room(H200, BLOCKS[0]) == 227 * 1024 - 128
-    assert room(H200, BLOCKS[4]) == 113 * 1024 - 128
+    assert room(H200, next(block for block in BLOCKS if block.blocks == 2)) == 113 * 1024 - 128

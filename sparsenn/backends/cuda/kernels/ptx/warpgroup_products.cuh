@@ -34,18 +34,24 @@ __device__ __forceinline__ void await_sums(float (&sums)[SUMS]) {
 
 #define EIGHT(n) "+f"(sums[n]), "+f"(sums[n + 1]), "+f"(sums[n + 2]), "+f"(sums[n + 3]), "+f"(sums[n + 4]), \
         "+f"(sums[n + 5]), "+f"(sums[n + 6]), "+f"(sums[n + 7])
-#define OPERANDS_16 EIGHT(0), EIGHT(8)
-#define OPERANDS_32 OPERANDS_16, EIGHT(16), EIGHT(24)
-#define OPERANDS_48 OPERANDS_32, EIGHT(32), EIGHT(40)
+#define OPERANDS_8 EIGHT(0)
+#define OPERANDS_16 OPERANDS_8, EIGHT(8)
+#define OPERANDS_24 OPERANDS_16, EIGHT(16)
+#define OPERANDS_32 OPERANDS_24, EIGHT(24)
+#define OPERANDS_40 OPERANDS_32, EIGHT(32)
+#define OPERANDS_48 OPERANDS_40, EIGHT(40)
 #define OPERANDS_56 OPERANDS_48, EIGHT(48)
 #define OPERANDS_64 OPERANDS_56, EIGHT(56)
 #define OPERANDS_80 OPERANDS_64, EIGHT(64), EIGHT(72)
 #define OPERANDS_96 OPERANDS_80, EIGHT(80), EIGHT(88)
 #define OPERANDS_112 OPERANDS_96, EIGHT(96), EIGHT(104)
 #define OPERANDS_128 OPERANDS_112, EIGHT(112), EIGHT(120)
-#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_48 NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_24 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define NAMES_32 NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_40 NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define NAMES_48 NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_56 NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define NAMES_64 NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_80 NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
@@ -69,8 +75,11 @@ __device__ __forceinline__ void await_sums(float (&sums)[SUMS]) {
 // sums = left times right, plus the sums where `keep` is not 0: 64 rows of the left, all rows of the right matrix. A
 // quarter of a warpgroup has 16 rows; of these its lane 4 g + t has rows g and g + 8: for each eight rows of the right
 // matrix four sums, of row g with the rights' rows 2 t and 2 t + 1, then of row g + 8 with the same.
+MULTIPLY(16, 8, "%8", "%9", "%10")
 MULTIPLY(32, 16, "%16", "%17", "%18")
+MULTIPLY(48, 24, "%24", "%25", "%26")
 MULTIPLY(64, 32, "%32", "%33", "%34")
+MULTIPLY(80, 40, "%40", "%41", "%42")
 MULTIPLY(96, 48, "%48", "%49", "%50")
 MULTIPLY(112, 56, "%56", "%57", "%58")
 MULTIPLY(128, 64, "%64", "%65", "%66")

@@ -1,15 +1,14 @@
-// tiles: rows of sparse features into tiles, chosen rows out of them, and what is counted in them for statistics.
+// tiles: rows of sparse features into tiles, and what is counted in them for statistics.
 //
-// Idea      Rows lie along the lanes. Into tiles: a warp scatters one sparse row down its lane of a tile of zeros. Out
-//           of them: 32 x 32 elements are turned in shared memory, so that both sides are read and written in runs.
+// Idea      Rows lie along the lanes. Into tiles: a warp scatters one sparse row down its lane of a tile of zeros.
 //           Counting: a thread keeps 4 rows and goes down the lines of a piece of a tile; integers, so that the order
 //           does not matter; a block adds its sums to the totals once.
 // Layout    tiles (tiles, width, side) float32, side a multiple of 32: row r is lane r % side of tile r / side.
-//           features CSR; rows (count,) int64; matrix (count, width) by rows.
+//           features CSR.
 //           counters (layers, 3): active inputs, non-zeros, multiply-adds. count_tiles is given a layer's line; what
 //           the next layer multiplies goes to the line behind.
-// Needs     scatter_rows: blocks of whole warps; tiles of zeros. take_from_tiles: blocks of 32 x 8. count_tiles: blocks
-//           of 256, side 4 to 1024 and a power of two.
+// Needs     scatter_rows: blocks of whole warps; tiles of zeros. count_tiles: blocks of 256, side 4 to 1024
+//           and a power of two.
 // Used for  the rows of gather_chunks, which stay in tiles from layer to layer.
 #include "common.cuh"
 
@@ -23,27 +22,6 @@ extern "C" __global__ void scatter_rows(int rows, int width, int side, const int
         for (int64 at = offsets[row] + lane; at < offsets[row + 1]; at += WARP)
             target[static_cast<int64>(indices[at]) * side] = values[iso ? 0 : at];
     }
-}
-
-constexpr int SIDE = 32, STEP = 8;  // rows and columns of a block, and how many its 256 threads take at a time
-
-// Block x: 32 of the rows taken, y: 32 columns.
-extern "C" __global__ void __launch_bounds__(SIDE * STEP)
-    take_from_tiles(const float* __restrict__ tiles, const int64* __restrict__ rows, int count, int width, int side,
-                    float* __restrict__ matrix) {
-    __shared__ float block[SIDE][SIDE + 1];
-    const int first = blockIdx.x * SIDE, first_column = blockIdx.y * SIDE;
-    if (first + threadIdx.x < count) {
-        const int64 row = rows[first + threadIdx.x];
-        const float* source = tiles + row / side * width * side + row % side;
-        for (int line = threadIdx.y; line < SIDE && first_column + line < width; line += STEP)
-            block[line][threadIdx.x] = source[static_cast<int64>(first_column + line) * side];
-    }
-    __syncthreads();
-    const int column = first_column + threadIdx.x;
-    if (column >= width) return;
-    for (int row = threadIdx.y; row < SIDE && first + row < count; row += STEP)
-        matrix[static_cast<int64>(first + row) * width + column] = block[threadIdx.x][row];
 }
 
 constexpr int COUNTING = 256;  // threads of a block

@@ -6,7 +6,9 @@
 //           "Faster population counts using AVX2 instructions", 2018; D. E. Knuth, The Art of Computer Programming,
 //           7.1.3) add words bit by bit into planes: plane p holds bit p of every row's count. Some three logical
 //           instructions add an edge of all rows. An 8 x 8 bit-matrix transposition by exchanges then makes bytes of
-//           planes.
+//           planes. That changes the order of the sums, so it is done only where no sum is rounded in any order: where
+//           all products are multiples of a power of two, and the sizes of an output's add up to less than 2^24 of it.
+//           Elsewhere each edge adds its product, in order, to the rows that have its input.
 // Layout    A tile is ROWS rows; shared memory holds one word of ROWS bits an input, and one more that is zero. A lane
 //           has an output, and in registers its sums of all rows. An output's edges lie by weight: equal ones are a
 //           run, four edges are a quad, and a run is whole quads, filled up with the word of zeros. Quads and runs of
@@ -63,7 +65,19 @@ struct Counted {
     const int* run_counts;  // of each output, 0 behind the last
     const Run* runs;
     const Quad* quads;
+    float units;   // all weights are multiples of 2^exponent; the largest sum of sizes of an output's, in such units
+    int exponent;
 };
+
+// Whether sums of products of the weights and `one` are exact, and no number in them is below the normal ones.
+__device__ __forceinline__ bool sums_are_exact(const Counted& counted, float one) {
+    const unsigned bits = __float_as_uint(one), power = bits >> 23 & 0xff;
+    if (power == 0 || power == 255) return false;
+    const unsigned digits = (bits & 0x7fffff) | 0x800000;
+    const int zeros = __ffs(digits) - 1;
+    const int unit = counted.exponent + static_cast<int>(power) - 150 + zeros;
+    return counted.units * static_cast<float>(digits >> zeros) < 16777216.0f && unit >= -126 && unit <= 103;
+}
 
 __device__ __forceinline__ void set_bit(unsigned* words, unsigned input, int row) {
     atomicOr(&words[input >> LOG_PACKED], 1u << ((input & ((1 << LOG_PACKED) - 1)) * ROWS + row));
@@ -179,6 +193,19 @@ __device__ __forceinline__ void add_runs(float (&sums)[ROWS], const Word* words,
     }
 }
 
+// Adds one output's edges to its sums, one after the other.
+__device__ __forceinline__ void add_edges(float (&sums)[ROWS], const Word* words, const int2* __restrict__ edges,
+                                          int first, int last, float one) {
+#pragma unroll 1
+    for (int edge = first; edge < last; edge++) {
+        const int2 own = edges[edge];
+        const unsigned word = words[own.x];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            if (word >> r & 1) sums[r] = fmaf(__int_as_float(own.y), one, sums[r]);
+    }
+}
+
 // Counts one tile, whose rows' non-zeros are in `nonzeros`, and lists the rows that are left. One warp calls it.
 __device__ void close_tile(const Stage& stage, const Layer& layer, int base, int present, int nonzeros) {
     const int lane = threadIdx.x % WARP, row = base + lane;
@@ -210,14 +237,15 @@ __device__ void close_tile(const Stage& stage, const Layer& layer, int base, int
 
 // Writes one output's values; all lanes of a warp call it. Returns for lane r how many neurons are not zero in row r.
 // Sigmoids and tanhs are taken of what was written, row by row: unrolled, they would need too many registers.
-__device__ __forceinline__ int write_values(const float (&sums)[ROWS], const Layer& layer, float* target, bool exists,
-                                            int copies, int present) {
+__device__ __forceinline__ int write_values(const float (&sums)[ROWS], float bias, const Layer& layer, float* target,
+                                            bool exists, int copies, int present) {
     const int lane = threadIdx.x % WARP, activation = layer.activation, outputs = layer.outputs;
     const float clip = layer.clip;
     unsigned mine = 0;  // outputs of the warp that are not zero in row `lane`
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const float value = activation == RELU ? activate(sums[r], RELU, clip) : sums[r];
+        const float z = sums[r] + bias;
+        const float value = activation == RELU ? activate(z, RELU, clip) : z;
         if (exists && r < present) target[static_cast<size_t>(r) * outputs] = value;
         const unsigned found = __ballot_sync(ALL_LANES, exists && value != 0.0f);
         if (lane == r) mine = found;
@@ -244,8 +272,7 @@ __device__ __forceinline__ int write_values(const float (&sums)[ROWS], const Lay
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS)
-    count_inputs(const Network* network, const Stage* stages, const Counted* counted, const int64* indptr,
-                 const INDEX* indices, float one) {
+    count_inputs(const Network* network, const Stage* stages, const Counted* counted, const Call* call) {
     extern __shared__ __align__(16) unsigned memory[];
     __shared__ int nonzeros[WARP];
     const Network& net = *network;
@@ -255,6 +282,10 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS)
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     const int parts = max(1, warps / ROWS);  // warps for a row
     const int length = (layer.inputs >> LOG_PACKED) + 1;
+    const int64* indptr = call->indptr;
+    const INDEX* indices = static_cast<const INDEX*>(call->indices);
+    const float one = call->value();
+    const bool exact = sums_are_exact(*counted, one);
     const int count = *stage.count_in;
     for (int base = blockIdx.x * ROWS; base < count; base += gridDim.x * ROWS) {
         const int present = min(ROWS, count - base);
@@ -271,17 +302,20 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS)
         for (int slice = warp; slice * WARP < layer.outputs; slice += warps) {
             const int output = slice * WARP + lane;
             const bool exists = output < layer.outputs;
-            const int2 start = counted->slices[slice];
-            float sums[ROWS];
-            const float bias = exists ? net.bias[layer.output + output] : 0.0f;
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) sums[r] = bias;
-            add_runs(sums, words, counted->quads + static_cast<size_t>(start.x) * WARP + lane,
-                     counted->runs + static_cast<size_t>(start.y) * WARP + lane, counted->run_counts[output], one);
+            float sums[ROWS] = {};
+            if (exact) {
+                const int2 start = counted->slices[slice];
+                add_runs(sums, words, counted->quads + static_cast<size_t>(start.x) * WARP + lane,
+                         counted->runs + static_cast<size_t>(start.y) * WARP + lane, counted->run_counts[output], one);
+            } else if (exists) {
+                const int* column = net.columns + layer.column + output;
+                add_edges(sums, words, net.edges, column[0], column[1], one);
+            }
             __syncwarp();
+            const float bias = exists ? net.bias[layer.output + output] : 0.0f;
             const int copies = exists ? net.copies[layer.output + output] : 0;
             float* target = stage.rows_out + static_cast<size_t>(base) * layer.outputs + output;
-            const int found = write_values(sums, layer, target, exists, copies, present);
+            const int found = write_values(sums, bias, layer, target, exists, copies, present);
             if (found && lane < present) atomicAdd(&nonzeros[lane], found);
         }
         __syncthreads();

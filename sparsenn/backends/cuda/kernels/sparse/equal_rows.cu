@@ -57,16 +57,17 @@ extern "C" __global__ void __launch_bounds__(256) equal_rows(const Stage* stages
     }
 }
 
-// Follows each input through the stages to its row at the end, -1 if it died on the way.
+// Follows each input through the stages to its row in the last one's `rows_out`, -1 if it died on the way.
 extern "C" __global__ void __launch_bounds__(256)
-    follow_rows(const Stage* stages, int count, int inputs, int* owner) {
+    follow_rows(const Stage* stages, int count, const Call* call, int* owner) {
     const int input = blockIdx.x * blockDim.x + threadIdx.x;
-    if (input >= inputs) return;
+    if (input >= call->rows) return;
     int row = input;
     for (int number = 0; number < count && row >= 0; number++) {
         const Stage& stage = stages[number];
         row = stage.next[row];
         if (row >= 0 && stage.kept) row = stage.index[stage.kept[row]];
     }
-    owner[input] = row;
+    const int* list = stages[count - 1].list;
+    owner[input] = row >= 0 && list ? list[row] : row;
 }

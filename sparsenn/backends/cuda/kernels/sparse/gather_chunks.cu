@@ -130,16 +130,18 @@ __device__ __forceinline__ void consume(const Layer& layer, char* target, unsign
     }
 }
 
+// Only the tiles that begin with the first *count rows are computed, where count is not null.
 // flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                   const Slot* __restrict__ slots, char* __restrict__ target, unsigned char* __restrict__ flags,
-                  int tiles, int inputs, int outputs, int groups, int chunk, int stages, int stage_bytes,
-                  int activation, float clip) {
+                  const int* __restrict__ count, int most_tiles, int inputs, int outputs, int groups, int chunk,
+                  int stages, int stage_bytes, int activation, float clip) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
     const Layer layer = {records, starts, slots, inputs, outputs, groups, chunk, activation, clip};
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
     for (int at = threadIdx.x; at < stages * ROWS; at += (WARPS + 1) * WARP)
         reinterpret_cast<float*>(memory + at / ROWS * stage_bytes + chunk * LINE)[at % ROWS] = 0.0f;
     if (threadIdx.x < stages) {
@@ -175,10 +177,13 @@ extern "C" __global__ void __launch_bounds__(SIDE * STEP)
             tile[static_cast<int64>(blockIdx.y * SIDE + line) * ROWS + row] = block[line][row];
 }
 
-// And back.
+// And back; only the first *count rows where count is not null.
 extern "C" __global__ void __launch_bounds__(SIDE * STEP)
-    tiles_to_rows(const float* __restrict__ tiles, float* __restrict__ matrix, int rows, int width) {
+    tiles_to_rows(const float* __restrict__ tiles, float* __restrict__ matrix, const int* __restrict__ count,
+                  int most_rows, int width) {
     __shared__ float block[SIDE][ROWS + 1];
+    const int rows = count ? min(most_rows, *count) : most_rows;
+    if (static_cast<int64>(blockIdx.x) * ROWS >= rows) return;
     const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
     const float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
     for (int line = threadIdx.y; line < SIDE && blockIdx.y * SIDE + line < width; line += STEP)

@@ -25,11 +25,21 @@ struct Network {
     const int* copies;  // neurons that an output stands for
 };
 
+// What a run is given: `begin_run` sets it from its own arguments, so that the launches that read it can be a graph.
+struct Call {
+    int rows;
+    const int64* indptr;  // of CSR inputs that all have one value, and what follows
+    const void* indices;
+    const float* one;     // that value; null where there is no entry
+
+    __device__ __forceinline__ float value() const { return one ? *one : 0.0f; }
+};
+
 // A stage: some layers, what they read and what they leave. A row is known by its position in the stage's input; `next`
 // says where in `rows_out` it went, -1 if it died. Where equal rows are looked for, `kept` names for each row left the
 // one that stands for it, and `list` holds those that do: the next stage's input.
 struct Stage {
-    const float* rows_in;            // (rows, inputs); null for the first stage, which reads the CSR inputs
+    const float* rows_in;            // (rows, inputs); null for a first stage that reads CSR inputs
     const int* list_in;              // which of rows_in are meant, null for all
     const int* count_in;             // how many
     const int* weights_in;           // inputs that each row of rows_in stands for, null for 1 each
@@ -49,6 +59,8 @@ struct Stage {
     int droppable_from;              // rows of zeros may be dropped after this layer
 };
 
+// Sums begin at 0 and take an output's edges one after the other, by increasing input; then comes the bias. All kernels
+// of sparse layers keep to that order, so that none of them changes a bit.
 __device__ __forceinline__ float add_two(float sum, int4 two, float first, float second) {
     sum = fmaf(__int_as_float(two.y), first, sum);
     return fmaf(__int_as_float(two.w), second, sum);

@@ -4,9 +4,9 @@
 //           a block takes a single row, its threads share the layer's edges, and the next layer's edges are on their
 //           way while this one is computed.
 // Layout    A row is a vector in shared memory, two of them by turns. GROUP neighbouring threads share an output: each
-//           sums every GROUP-th pair of its edges, then they add up in a fixed tree. Where a layer has more edges than
-//           one multiprocessor should read, CLUSTER blocks share the row: each holds all of it, computes a part of the
-//           outputs and writes them into the shared memory of all.
+//           holds the next few of its edges, and they take turns to add them, so that the sum runs over all in order.
+//           Where a layer has more edges than one multiprocessor should read, CLUSTER blocks share the row: each holds
+//           all of it, computes a part of the outputs and writes them into the shared memory of all.
 // Needs     two rows in shared memory; below compute capability 9.0 a row has one block. Defines: THREADS, GROUP (a
 //           power of two up to 32), CLUSTER (1 to 8).
 // Beside    tile_layers, which has rows along the lanes; here edges are.
@@ -18,7 +18,7 @@
 #define GROUP 4
 #define CLUSTER 1
 #endif
-static_assert(32 % GROUP == 0, "a group must divide a warp");
+static_assert(THREADS % 32 == 0 && 32 % GROUP == 0, "a group must divide a warp, and that a block");
 static_assert(CLUSTER >= 1 && CLUSTER <= 8, "more than 8 blocks are no portable cluster");
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no clusters there: each block takes rows of its own
@@ -83,36 +83,59 @@ struct Share {
     int copies;
 };
 
-__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer) {
-    const int output = (rank() * THREADS + threadIdx.x) / GROUP;
+__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer, int output) {
     if (output >= layer.outputs) return {0, 0, 0.0f, 0};
     const int* column = net.columns + layer.column + output;
-    return {column[0] + 2 * int(threadIdx.x % GROUP), column[1], net.bias[layer.output + output],
+    return {column[0] + 2 * AHEAD * int(threadIdx.x % GROUP), column[1], net.bias[layer.output + output],
             net.copies[layer.output + output]};
+}
+
+__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer) {
+    return share_of(net, layer, (rank() * THREADS + threadIdx.x) / GROUP);
 }
 
 __device__ __forceinline__ void fetch(const Network& net, const Share& share, int4 (&pairs)[AHEAD]) {
 #pragma unroll
     for (int pair = 0; pair < AHEAD; pair++) {
-        const int edge = share.edge + 2 * GROUP * pair;
-        if (edge < share.last) pairs[pair] = *reinterpret_cast<const int4*>(net.edges + edge);
+        const int edge = share.edge + 2 * pair;
+        pairs[pair] = edge < share.last ? *reinterpret_cast<const int4*>(net.edges + edge) : int4{0, 0, 0, 0};
     }
 }
 
-__device__ __forceinline__ float sum_edges(const Network& net, int edge, int last, const float* source) {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (; edge < last; edge += 2 * GROUP) {
-        const int4 two = *reinterpret_cast<const int4*>(net.edges + edge);
-        sum = add_two(sum, two, source[two.x], source[two.z]);
-    }
-    return sum;
-}
+// Edges that a thread holds: what is not there is a weight of 0 and an input of 0.
+struct HeldEdges {
+    const int4 (&pairs)[AHEAD];
+    float first[AHEAD], second[AHEAD];
 
-__device__ __forceinline__ float group_sum(float sum) {
+    __device__ __forceinline__ float add_to(float sum) const {
 #pragma unroll
-    for (int step = GROUP / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    return sum;
+        for (int pair = 0; pair < AHEAD; pair++) sum = add_two(sum, pairs[pair], first[pair], second[pair]);
+        return sum;
+    }
+};
+
+// Sums an output's edges, beginning with those that are held; all threads of a warp call it. The threads of a group take
+// turns: each goes on from the sum of the one before it, and the last of them has the sum of all.
+__device__ __forceinline__ float sum_edges(const Network& net, Share share, int4 (&pairs)[AHEAD],
+                                           const float* source) {
+    const int lane = threadIdx.x % WARP, own = threadIdx.x % GROUP;
+    for (float before = 0.0f;;) {
+        HeldEdges held = {pairs, {}, {}};
+#pragma unroll
+        for (int pair = 0; pair < AHEAD; pair++)
+            if (share.edge + 2 * pair < share.last)
+                held.first[pair] = source[pairs[pair].x], held.second[pair] = source[pairs[pair].z];
+        float sum = held.add_to(before);
+#pragma unroll
+        for (int turn = 1; turn < GROUP; turn++) {
+            before = __shfl_sync(ALL_LANES, sum, (lane + WARP - 1) % WARP);
+            if (own == turn) sum = held.add_to(before);
+        }
+        share.edge += 2 * AHEAD * GROUP;
+        if (!__any_sync(ALL_LANES, share.edge < share.last)) return sum;
+        fetch(net, share, pairs);
+        before = __shfl_sync(ALL_LANES, sum, lane | (GROUP - 1));
+    }
 }
 
 // Stores an output; returns the neurons that are not zero.
@@ -122,29 +145,18 @@ __device__ __forceinline__ int store(float z, const Layer& layer, int output, in
     return value != 0.0f ? copies : 0;
 }
 
-__device__ int compute(const Network& net, const Layer& layer, const Share& share, const int4 (&pairs)[AHEAD],
-                       const float* source, float* target) {
-    const bool leader = threadIdx.x % GROUP == 0;
+__device__ int compute(const Network& net, const Layer& layer, Share share, int4 (&pairs)[AHEAD], const float* source,
+                       float* target) {
     constexpr int at_once = CLUSTER * THREADS / GROUP;
-    int output = (rank() * THREADS + threadIdx.x) / GROUP, found = 0;
-    float sum = 0.0f;
-#pragma unroll
-    for (int pair = 0; pair < AHEAD; pair++)
-        if (share.edge + 2 * GROUP * pair < share.last)
-            sum = add_two(sum, pairs[pair], source[pairs[pair].x], source[pairs[pair].z]);
-    if (share.edge + 2 * GROUP * AHEAD < share.last)
-        sum += sum_edges(net, share.edge + 2 * GROUP * AHEAD, share.last, source);
-    sum = group_sum(sum);
-    if (leader && output < layer.outputs) found = store(sum + share.bias, layer, output, share.copies, target);
+    const bool last = threadIdx.x % GROUP == GROUP - 1;
     const int turns = (layer.outputs + at_once - 1) / at_once;
-    for (int turn = 1; turn < turns; turn++) {  // all threads of a warp take part in the shuffles
-        output += at_once;
-        const bool present = output < layer.outputs;
-        const int* column = net.columns + layer.column + output;
-        sum = present ? sum_edges(net, column[0] + 2 * (threadIdx.x % GROUP), column[1], source) : 0.0f;
-        sum = group_sum(sum);
-        if (leader && present)
-            found += store(sum + net.bias[layer.output + output], layer, output, net.copies[layer.output + output], target);
+    int output = (rank() * THREADS + threadIdx.x) / GROUP, found = 0;
+    for (int turn = 0; turn < turns; turn++, output += at_once) {  // all threads of a warp take part in the shuffles
+        const Share next = turn + 1 < turns ? share_of(net, layer, output + at_once) : Share{0, 0, 0.0f, 0};
+        const float sum = sum_edges(net, share, pairs, source);
+        if (last && output < layer.outputs) found += store(sum + share.bias, layer, output, share.copies, target);
+        share = next;
+        fetch(net, share, pairs);
     }
     if (threadIdx.x == 0) target[layer.outputs] = 0.0f;  // what padding edges read
     return found;
@@ -194,7 +206,7 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
     Layer layer = net.layers[number], next = layer_or_last(net, stage, number + 1);
     Layer after = layer_or_last(net, stage, number + 2);
     Share share = share_of(net, layer), next_share = share_of(net, next);
-    int4 pairs[AHEAD] = {};
+    int4 pairs[AHEAD];
     fetch(net, share, pairs);
     for (int place = threadIdx.x; place <= layer.inputs; place += THREADS)
         source[place] = place < layer.inputs ? stage.rows_in[(size_t)row * layer.inputs + place] : 0.0f;
@@ -203,7 +215,7 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
     bool alive = true;
     int width = layer.inputs;
     for (; number < stage.last && (alive || number - 1 < droppable_from); number++) {
-        int4 next_pairs[AHEAD] = {};
+        int4 next_pairs[AHEAD];
         fetch(net, next_share, next_pairs);
         const Share after_share = share_of(net, after);
         const Layer later = layer_or_last(net, stage, number + 3);

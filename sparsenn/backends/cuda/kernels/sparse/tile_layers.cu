@@ -97,13 +97,13 @@ __device__ void gather_layer(const Network& net, const Layer& layer, const Sourc
     for (int output = threadIdx.x >> log_rows; output < layer.outputs; output += THREADS >> log_rows) {
         int edge = net.columns[layer.column + output];
         const int last = net.columns[layer.column + output + 1];
-        float sum = net.bias[layer.output + output];
+        float sum = 0.0f;
 #pragma unroll 4
         for (; edge < last; edge += 2) {
             const int4 two = *reinterpret_cast<const int4*>(net.edges + edge);
             sum = add_two(sum, two, source[two.x], source[two.z]);
         }
-        const float value = activate(sum, layer.activation, layer.clip);
+        const float value = activate(sum + net.bias[layer.output + output], layer.activation, layer.clip);
         target[output * stride + row] = value;
         found += value != 0.0f ? net.copies[layer.output + output] : 0;
     }
@@ -161,6 +161,23 @@ __device__ void run_layers(const Network& net, const Stage& stage, Tile& tile, f
     __syncthreads();
 }
 
+// A warp brings row `from` of a matrix to a column of a tile, zeros where there is none; loads wait together.
+__device__ __forceinline__ void bring_row(float* column, int stride, const float* __restrict__ rows, int from,
+                                          int width) {
+    constexpr int AT_ONCE = 8;
+    const int lane = threadIdx.x % 32;
+    const float* row = rows + (size_t)max(from, 0) * width;
+    for (int first = lane; first < width; first += 32 * AT_ONCE) {
+        float values[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            values[k] = from >= 0 && first + 32 * k < width ? row[first + 32 * k] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (first + 32 * k < width) column[(first + 32 * k) * stride] = values[k];
+    }
+}
+
 // Rows that an earlier launch left. Does nothing where `few` rows or fewer are left: the next kernel is for them.
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     tile_rows(const Network* network, const Stage* stages, int few, int most_log_rows, int second_tile) {
@@ -175,20 +192,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     for (int number = blockIdx.x; number << log_rows < count; number += gridDim.x) {
         open_tile(tile, stage, number, log_rows, count);
         if (threadIdx.x < tile.stride) memory[width * tile.stride + threadIdx.x] = 0.0f;
-        for (int row = threadIdx.x / 32; row < tile.rows; row += THREADS / 32) {
-            const int from = tile.slots[row];
-            for (int place = threadIdx.x % 32; place < width; place += 32)
-                memory[place * tile.stride + row] = from < 0 ? 0.0f : stage.rows_in[(size_t)from * width + place];
-        }
+        for (int row = threadIdx.x / 32; row < tile.rows; row += THREADS / 32)
+            bring_row(memory + row, tile.stride, stage.rows_in, tile.slots[row], width);
         __syncthreads();
         run_layers(net, stage, tile, memory, memory + second_tile, stage.first, 0, true);
     }
 }
 
-// The network's inputs, CSR rows whose every entry is `one`: the first layer tests bits, the rest follows.
+// The network's inputs, CSR rows whose entries all have one value: the first layer tests bits, the rest follows.
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-    tile_inputs(const Network* network, const Stage* stages, int most_log_rows, int second_tile,
-                const long long* indptr, const INDEX* indices, float one) {
+    tile_inputs(const Network* network, const Stage* stages, int most_log_rows, int second_tile, const Call* call) {
     extern __shared__ float memory[];
     __shared__ Tile tile;
     const Network net = *network;
@@ -196,14 +209,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const int count = *stage.count_in;
     const int log_rows = log_rows_for(count, most_log_rows);
     const Layer layer = net.layers[0];
+    const int64* indptr = call->indptr;
+    const INDEX* indices = static_cast<const INDEX*>(call->indices);
+    const float one = call->value();
     unsigned* bits = reinterpret_cast<unsigned*>(memory + second_tile);
     for (int number = blockIdx.x; number << log_rows < count; number += gridDim.x) {
         open_tile(tile, stage, number, log_rows, count);
         for (int word = threadIdx.x; word <= layer.inputs << log_rows >> 5; word += THREADS) bits[word] = 0;
         __syncthreads();
         for (int row = threadIdx.x / 32; row < tile.present; row += THREADS / 32) {
-            const long long last = indptr[tile.base + row + 1];
-            for (long long entry = indptr[tile.base + row] + threadIdx.x % 32; entry < last; entry += 32) {
+            const int64 last = indptr[tile.base + row + 1];
+            for (int64 entry = indptr[tile.base + row] + threadIdx.x % 32; entry < last; entry += 32) {
                 const unsigned place = ((unsigned)indices[entry] << log_rows) + row;
                 atomicOr(&bits[place >> 5], 1u << (place & 31));
             }

@@ -1,0 +1,509 @@
+"""Record what callers of a `Session` wait for, warm, through the public API, beside PyTorch and NumPy in the same run.
+
+Usage: python bench/record_session.py [--device cuda|cpu] [--data FOLDER] [--images FOLDER] [--models FOLDER]
+[--only KEY ...] [--runs R] [--seconds S] [--machine NAME]
+
+DATA holds the folders `mnist` (the four IDX files) and `networks` (pruned networks as .npz); by default it is where the
+environment variable SPARSENN_TEST_DATA points, or shared/data beside the repository. IMAGES holds what
+`packed_images.py` wrote; the challenge's inputs are made from MNIST without. MODELS holds lenet86.h5 and
+lenet86-pruned.h5. A case whose data is not there is left out, and the result says so.
+
+Each answer is held against the float64 reference on rows from all over the inputs, or against the true categories,
+before it is timed, and must have the same bits after. Writes bench/results/<machine>/session.json, or session-cpu.json.
+The exit code is 1 if an answer is wrong (that case is not recorded), a case fails, or a time is above its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from results_file import ROOT, Column, results_path, write_results
+from session_cases import CASES, Case, Problem, Sources
+from session_peers import PRECISIONS, Way, left_out, numpy_way, torch, torch_ways
+from wall_timing import RUNS, gpu_wait, timed, wait_for_nothing
+
+from sparsenn import CSR, Network, Session
+from sparsenn.errors import SparseNNError
+
+ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "fp16": 1e-2}
+"""Largest difference from float64 after one layer, in parts of the largest output; it may grow with the root of the
+number of layers."""
+
+MOST_SAMPLED, CHECKED_WORK = 256, 2e10
+"""Rows that the reference computes at most, and multiply-adds."""
+
+NUMPY = "NumPy"
+
+PEER_SECONDS = 3.0
+"""For the runs of one way of PyTorch or NumPy."""
+
+COLUMNS = (
+    Column("call", "call"),
+    Column("precision", "precision"),
+    Column("milliseconds", "time (ms)", "{:,.3f}"),
+    Column("spread_milliseconds", "spread (ms)", "{:.3f}"),
+    Column("limit_milliseconds", "limit (ms)", "{:,.3f}"),
+    Column("aim_milliseconds", "aim (ms)", "{:,.3f}"),
+    Column("peer_milliseconds", "fastest peer (ms)", "{:,.3f}"),
+    Column("peer", "which one"),
+    Column("floor_milliseconds", "floor (ms)", "{:,.3f}"),
+    Column("floor_share", "floor ÷ time", "{:.0%}"),
+    Column("first_seconds", "made and first called (s)", "{:.3f}"),
+    Column("compile_seconds", "of it kernels (s)", "{:.3f}"),
+    Column("prepare_seconds", "weights, buffers, graphs (s)", "{:.3f}"),
+    Column("kernels", "kernels"),
+)
+
+Row = dict[str, Any]
+
+
+class WrongAnswerError(Exception):
+    """An answer is not what it should be."""
+
+
+# ---- What the device can do -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Measured: bytes a second copied on the device, read plus written; multiply-adds a second by precision; bytes a
+    second from pinned memory to the device, None where the host computes."""
+
+    copied: float
+    rates: dict[str, float]
+    link: float | None = None
+
+    def floor(self, device_bytes: int, host_bytes: int, multiply_adds: int, precision: str) -> float:
+        """Return the seconds that a call cannot go below.
+
+        Parameters
+        ----------
+        device_bytes : of weights, and of rows and outputs on the device, moved once.
+        host_bytes : of rows and outputs in host memory.
+        """
+        arithmetic = multiply_adds / self.rates[precision]
+        if precision == "float32" and "tf32" in self.rates:  # a float32 product is three of TF32
+            arithmetic = min(arithmetic, 3 * multiply_adds / self.rates["tf32"])
+        link = host_bytes / self.link if self.link else 0.0
+        return max(arithmetic, device_bytes / self.copied, link)
+
+
+def ceilings(device: str) -> Ceilings:
+    """Measure a device."""
+    if device == "cpu":
+        from ceilings import ceilings as of_host
+
+        found = of_host()
+        return Ceilings(found.copy_bandwidth, {"float32": found.multiply_adds})
+    import cupy
+    from record_mlp import peaks
+
+    top = peaks()
+    pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(256 << 20), np.uint8, 256 << 20)
+    target, stream = cupy.empty(pinned.size, np.uint8), cupy.cuda.Stream(non_blocking=True)
+    copy = timed(lambda: target.set(pinned, stream), stream.synchronize, 20)
+    return Ceilings(top.copied, top.rates, 1e3 * pinned.nbytes / copy.median)
+
+
+# ---- One case ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Recorder:
+    """Measures cases one after the other.
+
+    Parameters
+    ----------
+    rows : what was found, by the case's key.
+    notes : what could not be measured, in words.
+    """
+
+    sources: Sources
+    top: Ceilings
+    runs: int = RUNS
+    rows: dict[str, Row] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def record(self, case: Case) -> Row:
+        """Check a case, time it, and time what it is compared with.
+
+        Raises
+        ------
+        WrongAnswerError
+            The answer is not that of the reference, or not the same each time.
+        SparseNNError
+            The session refuses it.
+        OSError
+            Its data is not there.
+        """
+        problem = case.make(self.sources)
+        wait = gpu_wait() if case.device == "cuda" else wait_for_nothing
+        placed = place(problem.rows, case)
+        wait()
+        start = time.perf_counter()
+        session = Session(problem.network, device=case.device, precision=case.precision)
+        with session:
+            first = session.run(placed, statistics=False)
+            wait()
+            first_seconds = time.perf_counter() - start
+            call = _call(case, session, placed)
+            answer = fetched(call())
+            right = exact(problem)
+            error = check(case, problem, answer, right)
+            timing = timed(call, wait, self.runs)
+            if not np.array_equal(fetched(call()), answer):
+                raise WrongAnswerError("a later call gave other bits than the first")
+            result = session.run(placed)
+            plan, held = result.plan, session.nbytes
+        peers = list(self._peers(case, problem, right, wait))
+        classes = _right_classes(problem, answer)
+        best = _best_peer(case, peers, classes)
+        beside = self._beside(case, best, peers, placed, wait)
+        work = min(result.performed_edges, len_of(problem.rows) * problem.network.multiply_adds)
+        floor = self._floor(case, problem, placed, answer, work)
+        row = {
+            "key": case.key,
+            "call": case.call,
+            "device": case.device,
+            "precision": case.precision,
+            "milliseconds": timing.median,
+            "spread_milliseconds": timing.spread,
+            "runs": timing.runs,
+            "limit_milliseconds": _scaled(case.limit, beside, case.beside),
+            "aim_milliseconds": _scaled(case.aim, beside, case.beside),
+            "beside": case.beside,
+            "beside_milliseconds": beside,
+            "peer": best and best["way"],
+            "peer_milliseconds": best and best["milliseconds"],
+            "peers": peers,
+            "floor_milliseconds": 1e3 * floor,
+            "floor_share": 1e3 * floor / timing.median,
+            "first_seconds": first_seconds,
+            "plan_seconds": first.seconds.plan,
+            "compile_seconds": first.seconds.compile,
+            "prepare_seconds": first.seconds.prepare,
+            "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in plan.kernels)),
+            "plan": str(plan),
+            "estimate_milliseconds": None if plan.estimate is None else 1e3 * plan.estimate,
+            "error": error,
+            "right": classes,
+            "categories": int(answer.size) if case.categories else None,
+            "multiply_adds": int(work),
+            "session_bytes": int(held),
+        }
+        self.rows[case.key] = row
+        return row
+
+    def _floor(self, case: Case, problem: Problem, placed: Any, answer: np.ndarray, work: int) -> float:
+        moved = bytes_of(placed) + answer.nbytes
+        weights = sum(getattr(layer, "weight_bytes", 0) for layer in problem.network)
+        on_link = case.device == "cuda" and case.where == "host"
+        return self.top.floor(weights + moved, moved if on_link else 0, work, case.precision)
+
+    def _beside(
+        self, case: Case, best: Row | None, peers: Sequence[Row], placed: Any, wait: Callable[[], None]
+    ) -> float | None:
+        """Return the milliseconds that limit and aim are relative to; None where they were not measured."""
+        if case.beside == "peer":
+            return best and best["milliseconds"]
+        if case.beside == "numpy":
+            return min((peer["milliseconds"] for peer in peers if peer["way"].startswith(NUMPY)), default=None)
+        if case.beside == "copy":
+            import cupy
+
+            return timed(lambda: cupy.asarray(placed), wait, 20).median
+        if case.beside is not None and case.beside in self.rows:
+            return float(self.rows[case.beside]["milliseconds"])
+        return None
+
+    def _peers(
+        self, case: Case, problem: Problem, right: tuple[np.ndarray, np.ndarray], wait: Callable[[], None]
+    ) -> Iterator[Row]:
+        """Yield what other ways take that give the answer, too."""
+        if case.categories or not isinstance(problem.rows, np.ndarray):
+            return
+        # where classes are counted, a lower precision that finds as many of them is a fair peer
+        lower = case.device == "cuda" and problem.classes is not None
+        precisions = PRECISIONS if lower else (case.precision,)
+        most = None if case.beside in ("peer", "numpy") else PEER_SECONDS
+        for way in self._ways(case, problem, precisions):
+            try:
+                found = way.outputs(way.run())
+                timing = timed(way.run, _torch_wait(case, wait), self.runs, most_seconds=most)
+            except RuntimeError as error:  # memory does not suffice, or PyTorch does not offer it
+                left_out(error)
+                continue
+            off = difference(found[right[0]], right[1])
+            if not off <= allowed(way.precision, problem.network):
+                print(f"{case.key}: {way.name} in {way.precision} is off by {off:.1e}: left out", file=sys.stderr)
+                continue
+            yield {
+                "way": way.name,
+                "precision": way.precision,
+                "milliseconds": timing.median,
+                "spread_milliseconds": timing.spread,
+                "runs": timing.runs,
+                "right": _right_classes(problem, found),
+            }
+
+    def _ways(self, case: Case, problem: Problem, precisions: Sequence[str]) -> Iterator[Way]:
+        rows = np.asarray(problem.rows)
+        if case.device == "cpu":
+            try:
+                way = numpy_way(problem.network, rows)
+                yield Way(f"{NUMPY}, {way.name}", way.precision, way.run, way.outputs)
+            except SparseNNError as error:
+                self.notes.append(f"{case.call}: NumPy is left out: {error}.")
+        if torch is None:
+            return
+        for precision in precisions:
+            try:
+                for way in torch_ways(problem.network, rows, case.device, case.where, precision):
+                    yield Way(f"PyTorch, {way.name}", way.precision, way.run, way.outputs)
+            except (SparseNNError, RuntimeError) as error:
+                left_out(error)
+
+
+def _call(case: Case, session: Session, placed: Any) -> Callable[[], Any]:
+    if case.categories:
+        return lambda: session.run(placed, statistics=False).categories
+    return lambda: session(placed)
+
+
+def _torch_wait(case: Case, wait: Callable[[], None]) -> Callable[[], None]:
+    return torch.cuda.synchronize if case.device == "cuda" and torch is not None else wait
+
+
+def _scaled(factor: float | None, beside: float | None, named: str | None) -> float | None:
+    """Return milliseconds: the factor itself where it is relative to nothing."""
+    if factor is None or named is None:
+        return factor
+    return None if beside is None else factor * beside
+
+
+def _right_classes(problem: Problem, outputs: np.ndarray) -> int | None:
+    if problem.classes is None:
+        return None
+    return int((outputs.reshape(len(problem.classes), -1).argmax(axis=1) == problem.classes).sum())
+
+
+def _best_peer(case: Case, peers: Sequence[Row], classes: int | None) -> Row | None:
+    """Return the fastest way of the same precision, or, where classes are counted, that finds as many of them."""
+    fair = [
+        peer
+        for peer in peers
+        if peer["precision"] == case.precision or (classes is not None and peer["right"] >= classes)
+    ]
+    return min(fair, key=lambda peer: peer["milliseconds"], default=None)
+
+
+# ---- Rows and answers -------------------------------------------------------------------------------------------
+
+
+def place(rows: np.ndarray | CSR, case: Case) -> Any:
+    """Return rows as a caller has them: NumPy's or SciPy's on the host, CuPy's on the device."""
+    given = rows.to_scipy() if isinstance(rows, CSR) else rows
+    if case.where == "host":
+        return given
+    import cupy
+
+    if isinstance(rows, CSR):
+        import cupyx.scipy.sparse
+
+        return cupyx.scipy.sparse.csr_matrix(given)
+    return cupy.asarray(given, np.float16 if case.precision == "fp16" else np.float32)
+
+
+def fetched(answer: Any) -> np.ndarray:
+    """Return an answer in host memory."""
+    return np.asarray(answer.get() if hasattr(answer, "get") else answer)
+
+
+def bytes_of(rows: Any) -> int:
+    """Return the memory that rows take."""
+    parts = (rows.indptr, rows.indices, rows.data) if hasattr(rows, "indptr") else (rows,)
+    return sum(int(part.nbytes) for part in parts)
+
+
+def len_of(rows: np.ndarray | CSR) -> int:
+    """Return how many rows there are."""
+    return int(rows.shape[0])
+
+
+def exact(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return some rows' numbers, spread over all, and their float64 outputs by the reference."""
+    network, count = problem.network, len_of(problem.rows)
+    affordable = max(16, min(MOST_SAMPLED, int(CHECKED_WORK / max(1, network.multiply_adds))))
+    numbers = np.unique(np.linspace(0, count - 1, min(count, affordable)).astype(np.int64))
+    rows = problem.rows
+    sample = rows.to_scipy()[numbers].toarray() if isinstance(rows, CSR) else rows[numbers]
+    with Session(network, device="reference") as reference:
+        return numbers, np.asarray(reference(sample), np.float64)
+
+
+def allowed(precision: str, network: Network) -> float:
+    """Return the largest difference from float64, in parts of the largest output."""
+    weighted = sum(layer.edges > 0 for layer in network)
+    return ALLOWED[precision] * math.sqrt(max(1, weighted))
+
+
+def difference(found: np.ndarray, right: np.ndarray) -> float:
+    """Return the largest difference in parts of the largest output; NaN stays NaN."""
+    largest = float(np.abs(right).max()) or 1.0
+    return float(np.abs(found.reshape(right.shape).astype(np.float64) - right).max()) / largest
+
+
+def check(case: Case, problem: Problem, answer: np.ndarray, right: tuple[np.ndarray, np.ndarray]) -> float | None:
+    """Return the difference of the outputs from float64, None where categories are the answer.
+
+    Raises
+    ------
+    WrongAnswerError
+        They are too far off, not finite, or not the true categories.
+    """
+    numbers, outputs = right
+    if case.categories:
+        alive = (outputs != 0).any(axis=1)
+        wrong = int((np.isin(numbers, answer) != alive).sum())
+        if wrong:
+            raise WrongAnswerError(f"{wrong} of {numbers.size} inputs that were looked at are in the wrong category")
+        if problem.categories is not None and answer.size != problem.categories:
+            raise WrongAnswerError(f"{answer.size} categories, not {problem.categories}")
+        return None
+    if not np.isfinite(answer).all():
+        raise WrongAnswerError("an output is not finite")
+    error = difference(answer[numbers], outputs)
+    if not error <= allowed(case.precision, problem.network):
+        raise WrongAnswerError(f"outputs are off by {error:.1e} of the largest")
+    return error
+
+
+# ---- The command ------------------------------------------------------------------------------------------------
+
+
+def default_data() -> Path | None:
+    """Return where data is looked for."""
+    told = os.environ.get("SPARSENN_TEST_DATA")
+    folder = Path(told) if told else ROOT.parent / "shared" / "data"
+    return folder if folder.is_dir() else None
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Record what callers of a Session wait for.")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--data", type=Path, default=default_data(), help="folder that holds mnist and networks")
+    parser.add_argument("--images", type=Path, help="folder that packed_images.py wrote")
+    parser.add_argument("--models", type=Path, default=ROOT / "datasets", help="folder of lenet86.h5")
+    parser.add_argument("--only", nargs="+", metavar="KEY", help="record these cases")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--seconds", type=float, default=540, help="start no further case after this time")
+    parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
+    options = parser.parse_args(arguments)
+    known = [case.key for case in CASES if case.device == options.device]
+    unknown = set(options.only or ()) - set(known)
+    if unknown:
+        parser.error(f"no case of {options.device} has the key {min(unknown)}; known: {', '.join(known)}")
+    if options.runs < 1:
+        parser.error("--runs must be at least 1")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    options = parse(arguments)
+    sources = Sources(options.data, options.images, options.models)
+    recorder = Recorder(sources, ceilings(options.device), options.runs)
+    failed = _record_all(recorder, options)
+    if torch is None:
+        recorder.notes.append("PyTorch was not there to compare with.")
+    if not recorder.rows:
+        print("record_session: no case was recorded", file=sys.stderr)
+        return 1
+    rows = list(recorder.rows.values())
+    path = results_path("session" if options.device == "cuda" else "session-cpu", folder=options.machine)
+    write_results(
+        path,
+        table="session",
+        title=f"Warm calls of a session on {'a GPU' if options.device == 'cuda' else 'a CPU'}, the answer awaited",
+        columns=COLUMNS,
+        rows=rows,
+        configuration={
+            "runs": options.runs,
+            "copy_bytes_per_second": recorder.top.copied,
+            "link_bytes_per_second": recorder.top.link,
+            "multiply_adds_per_second": recorder.top.rates,
+            "torch": None if torch is None else torch.__version__,
+        },
+        notes=[*_notes(options), *dict.fromkeys(recorder.notes)],
+    )
+    print(path)
+    slow = [row for row in rows if row["limit_milliseconds"] and row["milliseconds"] > row["limit_milliseconds"]]
+    for row in slow:
+        print(f"{row['key']}: {row['milliseconds']:.3f} ms, limit {row['limit_milliseconds']:.3f}", file=sys.stderr)
+    return 1 if failed or slow else 0
+
+
+def _notes(options: argparse.Namespace) -> list[str]:
+    return [
+        f"Wall time of calls through the public API, each until its answer is there: medians and interquartile ranges "
+        f"of {options.runs} runs (of peers that set no limit, fewer where they would take more than {PEER_SECONDS:g} "
+        "s). The same rows come each time. Outputs stay where the rows are. Answers were held against the float64 "
+        "reference, or the true categories, first.",
+        "Fastest peer: the fastest way in the same precision, of PyTorch's (launch by launch, in a CUDA graph, with "
+        "ReLU in the product, sparse times dense) and, on a CPU, of NumPy's dense products; where classes are counted, "
+        "in any precision that finds as many of them.",
+        "Floor: the larger of weights, rows and outputs moved once at the measured copy bandwidth (from and to the "
+        "host at that of pinned memory), and the multiply-adds done at the measured rate of a product in that "
+        "precision; for float32 on a GPU at a third of TF32's. What fits into caches may be moved faster.",
+        "Made and first called: from network to first answer, in a process that may have loaded kernels for the cases "
+        "above.",
+    ]
+
+
+def _record_all(recorder: Recorder, options: argparse.Namespace) -> bool:
+    """Record all cases that were asked for; return whether one failed."""
+    start, failed = time.perf_counter(), False
+    for case in CASES:
+        if case.device != options.device or (options.only and case.key not in options.only):
+            continue
+        if time.perf_counter() - start > options.seconds:
+            recorder.notes.append(f"{case.call}, {case.precision}: left out, time was up.")
+            continue
+        try:
+            row = recorder.record(case)
+            print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
+        except OSError as error:
+            recorder.notes.append(f"{case.call}: left out: {error}.")
+        except (SparseNNError, WrongAnswerError) as error:
+            print(f"{case.key}: {error}", file=sys.stderr, flush=True)
+            failed = True
+        except Exception:  # a fault of the program in one case should not cost what the others found
+            traceback.print_exc()
+            failed = True
+        finally:
+            _release(case.device)
+    return failed
+
+
+def _release(device: str) -> None:
+    """Give memory back between cases."""
+    if device == "cuda":
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        if torch is not None:
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

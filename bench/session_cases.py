@@ -1,0 +1,180 @@
+"""The calls of sessions that are recorded: networks, rows, and what their times are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from session_networks import (
+    chain,
+    challenge,
+    digits,
+    pruned_lenet300,
+    random_rows,
+    stratified,
+    with_sparse_middle,
+)
+from session_peers import PRECISIONS
+
+from sparsenn import CSR, Network, read_model
+from sparsenn.training import resize_bilinear
+
+__all__ = ["CASES", "Case", "Problem", "Sources"]
+
+OFFICIAL_COUNTS = {(1024, 120): 1812, (65536, 120): 1994}
+"""Categories of the challenge's 60,000 inputs."""
+
+IMAGE_SIDE = 86
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where data lies; None where there is none."""
+
+    data: Path | None
+    images: Path | None
+    models: Path
+
+    def needed(self, name: str) -> Path:
+        """Return a folder of the data.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not there.
+        """
+        if self.data is None or not (self.data / name).is_dir():
+            raise FileNotFoundError(f"no folder {name} of data")
+        return self.data / name
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A network and its rows in host memory.
+
+    Parameters
+    ----------
+    rows : float32 (rows, inputs), or CSR.
+    classes : (rows,) the true class of each, where there are classes.
+    categories : how many inputs are known to stay alive, where that is known.
+    """
+
+    network: Network
+    rows: np.ndarray | CSR
+    classes: np.ndarray | None = None
+    categories: int | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table.
+
+    Parameters
+    ----------
+    key : names it on the command line.
+    call : says in words what is called with what.
+    make : returns the problem.
+    device : of the session, `cuda` or `cpu`.
+    where : rows are on the `device` or in ordinary memory of the `host`; outputs go there, too.
+    precision : asked of the session. Rows on a GPU are float16 where it is `fp16`.
+    categories : whether the categories, on the host, are the answer; else the outputs are.
+    limit, aim : milliseconds; times what `beside` names where that is given.
+    beside : what limit and aim are relative to: `peer`, the fastest peer that is as accurate; `numpy`, its products;
+        `copy`, what CuPy takes to copy the rows to the device; or the key of a case before.
+    """
+
+    key: str
+    call: str
+    make: Callable[[Sources], Problem]
+    device: str = "cuda"
+    where: str = "device"
+    precision: str = "float32"
+    categories: bool = False
+    limit: float | None = None
+    aim: float | None = None
+    beside: str | None = None
+
+
+def challenge_problem(neurons: int, layers: int, sources: Sources) -> Problem:
+    network, inputs = challenge(neurons, layers, sources.images, lambda: sources.needed("mnist"))
+    return Problem(network, inputs, categories=OFFICIAL_COUNTS.get((neurons, layers)))
+
+
+def trained_problem(sources: Sources, rows: int = 10_000) -> Problem:
+    widths = [784, *[128] * 19, 10]
+    return Problem(with_sparse_middle(widths, 0.6), random_rows(rows, widths[0]))
+
+
+def lenet300_problem(sources: Sources, name: str = "lenet300-dns.npz", rows: int = 10_000) -> Problem:
+    network = pruned_lenet300(sources.needed("networks") / name)
+    images, classes = digits(sources.needed("mnist"))
+    return Problem(network, images[:rows].reshape(rows, -1).astype(np.float32) / 255, classes[:rows])
+
+
+def random_problem(width: int, degree: int, layers: int, rows: int, sources: Sources) -> Problem:
+    return Problem(stratified(width, degree, layers), random_rows(rows, width))
+
+
+def narrow_problem(rows: int, sources: Sources) -> Problem:
+    return Problem(chain([72, 64, 64, 4]), random_rows(rows, 72))
+
+
+@cache
+def _enlarged(mnist: Path) -> tuple[np.ndarray, np.ndarray]:
+    images, classes = digits(mnist)
+    return resize_bilinear(images, IMAGE_SIDE, IMAGE_SIDE).reshape(len(images), -1), classes
+
+
+def lenet86_problem(name: str, sources: Sources) -> Problem:
+    network = read_model(sources.models / name).network
+    return Problem(network, *_enlarged(sources.needed("mnist")))
+
+
+def _precisions(key: str, call: str, make: Callable[[Sources], Problem], **limits: tuple[float, float]) -> list[Case]:
+    """Return a case for each precision that has a limit and an aim."""
+    return [
+        Case(f"{key}-{precision}", call, make, precision=precision, limit=limit, aim=aim)
+        for precision, (limit, aim) in limits.items()
+    ]
+
+
+SMALL, LARGE = partial(challenge_problem, 1024, 120), partial(challenge_problem, 65536, 120)
+WHOLE, PRUNED = partial(lenet86_problem, "lenet86.h5"), partial(lenet86_problem, "lenet86-pruned.h5")
+TRAINED = "784 → 128 → 18 × (128, 60 % of the weights) → 10, 10,000 rows"
+LENET300 = "LeNet-300-100 with 1.9 % of its weights, 10,000 rows"
+
+CASES: tuple[Case, ...] = (
+    Case("challenge-1024", "1024 × 120, official inputs on the device → categories", SMALL, categories=True, limit=0.60,
+         aim=0.45),
+    Case("challenge-1024-host", "1024 × 120, official inputs in SciPy's CSR → categories", SMALL, where="host",
+         categories=True, limit=8, aim=3),
+    Case("challenge-65536", "65536 × 120, official inputs on the device → categories", LARGE, categories=True, limit=12,
+         aim=10.5),
+    *_precisions("trained", TRAINED, trained_problem, float32=(0.30, 0.15), tf32=(0.16, 0.07), fp16=(0.10, 0.045)),
+    *(
+        Case(f"lenet300-{precision}", LENET300, lenet300_problem, precision=precision, limit=1, aim=0.5, beside="peer")
+        for precision in PRECISIONS
+    ),
+    *_precisions("1024-32", "24 × 1024, 32 weights an output, 60,000 rows",
+                 partial(random_problem, 1024, 32, 24, 60_000), float32=(11, 7)),
+    *_precisions("1024-102", "24 × 1024, 102 weights an output, 60,000 rows",
+                 partial(random_problem, 1024, 102, 24, 60_000), float32=(30, 20), tf32=(13, 8)),
+    *_precisions("4096-32", "12 × 4096, 32 weights an output, 20,000 rows",
+                 partial(random_problem, 4096, 32, 12, 20_000), float32=(9, 6)),
+    *_precisions("16384-32", "6 × 16384, 32 weights an output, 10,000 rows",
+                 partial(random_problem, 16384, 32, 6, 10_000), float32=(10, 7)),
+    Case("lenet86-host", "LeNet86, 10,000 images in NumPy → probabilities in NumPy", WHOLE, where="host", limit=1.3,
+         aim=1.05, beside="copy"),
+    Case("lenet86", "LeNet86, 10,000 images on the device", WHOLE),
+    Case("lenet86-pruned", "pruned LeNet86, 10,000 images on the device", PRUNED, limit=1.2, aim=1.0, beside="lenet86"),
+    Case("narrow-1", "72-64-64-4, one row on the device", partial(narrow_problem, 1), limit=0.035, aim=0.015),
+    Case("narrow-128", "72-64-64-4, 128 rows on the device", partial(narrow_problem, 128), limit=0.035, aim=0.015),
+    Case("cpu-lenet300-1", "LeNet-300-100 with 1.9 % of its weights, one row", partial(lenet300_problem, rows=1), "cpu",
+         "host", limit=0.05, aim=0.015),
+    Case("cpu-trained", TRAINED, trained_problem, "cpu", "host", limit=1.0, aim=0.8, beside="numpy"),
+    Case("cpu-challenge-1024", "1024 × 120, official inputs in SciPy's CSR → categories", SMALL, "cpu", "host",
+         categories=True),
+)  # fmt: skip

@@ -1,0 +1,168 @@
+"""What sessions are compared with: the same network in PyTorch and in NumPy, from the same rows to the same outputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from image_timing import Peer, torch
+from session_networks import as_dense
+
+from sparsenn import Linear, Network, ReLU, SparseLinear
+from sparsenn.errors import UsageError
+
+__all__ = ["PRECISIONS", "Way", "numpy_way", "torch", "torch_ways"]
+
+PRECISIONS = ("float32", "tf32", "fp16")
+
+SPARSE_ENOUGH = 0.3
+"""The largest share of weights in all places for which PyTorch's sparse product is tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way to compute a network.
+
+    Parameters
+    ----------
+    name : in words.
+    precision : what it multiplies in.
+    run : computes all outputs; does not wait for the device.
+    outputs : takes what `run` returns to a NumPy matrix (rows, outputs).
+    """
+
+    name: str
+    precision: str
+    run: Callable[[], Any]
+    outputs: Callable[[Any], np.ndarray]
+
+
+def numpy_way(network: Network, rows: np.ndarray) -> Way:
+    """Return a product by NumPy's BLAS a layer, all weights stored.
+
+    Raises
+    ------
+    UsageError
+        A layer is not fully connected, or its activation is neither ReLU nor none.
+    """
+    layers = []
+    for layer in as_dense(network):
+        if not isinstance(layer, Linear) or not _is_plain(layer):
+            raise UsageError(f"a {type(layer).__name__} such as this network has is not computed by NumPy here")
+        layers.append((layer.weights, layer.bias_vector(), isinstance(layer.activation, ReLU)))
+
+    def run() -> np.ndarray:
+        values = rows
+        for weights, bias, positive in layers:
+            values = values @ weights + bias
+            if positive:
+                values = np.maximum(values, 0)
+        return values
+
+    return Way("dense", "float32", run, np.asarray)
+
+
+def torch_ways(network: Network, rows: np.ndarray, device: str, where: str, precision: str) -> Iterator[Way]:
+    """Yield PyTorch's ways; one at a time, for its switch for TF32 is set to the precision of the way in hand.
+
+    Parameters
+    ----------
+    rows : (rows, inputs) float32 in host memory.
+    device : `cuda` or `cpu`.
+    where : `device` if rows and outputs are there, `host` if they come from ordinary memory and go back to it.
+
+    Raises
+    ------
+    UsageError
+        A layer or an activation is not known in PyTorch here.
+    """
+    dense = as_dense(network)
+    peer = Peer(dense, device, precision)
+    shape = (len(rows), *dense.shapes[0])
+    if where == "host":
+        source = torch.from_numpy(np.ascontiguousarray(rows, np.float32))
+        run = lambda: peer(source.to(device, peer.kind).reshape(shape)).float().cpu().numpy()  # noqa: E731
+        yield Way("eager", precision, run, lambda found: found.reshape(len(rows), -1))
+        return
+    values = peer.tensor(rows).reshape(shape)
+    calls: dict[str, Callable[[], Any]] = {"": lambda: peer(values)}
+    if device == "cuda" and all(isinstance(layer, Linear) for layer in dense):
+        calls[", ReLU in the product"] = _fused(dense, peer, values)
+    for name, call in calls.items():
+        yield Way(f"eager{name}", precision, call, _fetched)
+        captured = peer.captured(_without_gradients(call))
+        if captured is not None:
+            yield Way(f"graph{name}", precision, captured, _fetched)
+    density = sum(layer.edges for layer in network) / max(1, sum(layer.edges for layer in dense))
+    if precision == "float32" and density < SPARSE_ENOUGH and all(_is_plain(layer) for layer in dense):
+        yield _sparse(network, peer, values)
+
+
+def _is_plain(layer: Any) -> bool:
+    activation = getattr(layer, "activation", None)
+    relu = isinstance(activation, ReLU) and activation.clip is None
+    return isinstance(layer, Linear | SparseLinear) and (relu or getattr(activation, "name", "") == "identity")
+
+
+def _fetched(outputs: Any) -> np.ndarray:
+    found: np.ndarray = outputs.float().cpu().numpy()
+    return found.reshape(len(found), -1)
+
+
+def _without_gradients(call: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        with torch.no_grad():
+            return call()
+
+    return run
+
+
+def _fused(dense: Network, peer: Peer, rows: Any) -> Callable[[], Any]:
+    """Return products by cuBLASLt that add the bias and apply ReLU."""
+    layers = [
+        (peer.tensor(layer.weights.T), peer.tensor(layer.bias_vector()), isinstance(layer.activation, ReLU))
+        for layer in dense
+    ]
+
+    def run() -> Any:
+        values = rows
+        for weights, bias, positive in layers:
+            product = torch._addmm_activation if positive else torch.addmm
+            values = product(bias, values, weights.t())
+        return values
+
+    return _without_gradients(run)
+
+
+def _sparse(network: Network, peer: Peer, rows: Any) -> Way:
+    """Return products of sparse and dense matrices; features lie column by column from the first layer to the last."""
+    layers = []
+    for layer in network:
+        bias = peer.tensor(layer.bias_vector())[:, None]
+        if isinstance(layer, SparseLinear):
+            csc = layer.weights.to_scipy()
+            parts = [torch.from_numpy(part.astype(np.int32)) for part in (csc.indptr, csc.indices)]
+            weights = torch.sparse_csr_tensor(
+                *parts, torch.from_numpy(csc.data.astype(np.float32)), csc.shape[::-1], device=peer.device
+            )
+        else:
+            weights = peer.tensor(layer.weights.T)
+        layers.append((weights, bias, isinstance(layer.activation, ReLU)))
+
+    def run() -> Any:
+        values = rows.t().contiguous()
+        for weights, bias, positive in layers:
+            values = (weights @ values).add_(bias)
+            if positive:
+                values = values.relu_()
+        return values.t()
+
+    return Way("sparse times dense", "float32", _without_gradients(run), _fetched)
+
+
+def left_out(error: Exception) -> None:
+    """Say on standard error that PyTorch does not take part."""
+    print(f"PyTorch: left out: {error}", file=sys.stderr)

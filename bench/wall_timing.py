@@ -1,0 +1,71 @@
+"""Timing calls as a caller waits for them: by the wall clock, until the result is there."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["RUNS", "Timing", "gpu_wait", "timed", "wait_for_nothing"]
+
+RUNS = 50
+LEAST_RUNS = 5
+WARM_UP = 5
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one call: median and interquartile range of `runs` calls."""
+
+    median: float
+    spread: float
+    runs: int
+
+
+def wait_for_nothing() -> None:
+    """Return at once: what runs on the host is done when its call returns."""
+
+
+def gpu_wait() -> Callable[[], None]:
+    """Return what waits until the current GPU has done all that was queued on any stream."""
+    import cupy
+
+    return cupy.cuda.Device().synchronize  # type: ignore[no-any-return]
+
+
+def timed(
+    call: Callable[[], Any],
+    wait: Callable[[], None] = wait_for_nothing,
+    runs: int = RUNS,
+    warm_up: int = WARM_UP,
+    most_seconds: float | None = None,
+) -> Timing:
+    """Time calls one after the other, each until its result is there.
+
+    Parameters
+    ----------
+    wait : what is called after each call, and before the first.
+    runs : calls that are timed.
+    warm_up : calls before those; one of them always.
+    most_seconds : fewer calls are timed where so many would take longer, but never fewer than 5; and only one goes
+        before them where even 5 do.
+    """
+    for _ in range(max(1, warm_up)):
+        start = time.perf_counter()
+        call()
+        wait()
+        last = time.perf_counter() - start
+        if most_seconds is not None and LEAST_RUNS * last > most_seconds:
+            break
+    if most_seconds is not None:
+        runs = max(min(LEAST_RUNS, runs), min(runs, int(most_seconds / max(last, 1e-9))))
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        call()
+        wait()
+        seconds.append(time.perf_counter() - start)
+    low, middle, high = statistics.quantiles(seconds, n=4) if runs > 1 else [seconds[0]] * 3
+    return Timing(1e3 * middle, 1e3 * (high - low), runs)

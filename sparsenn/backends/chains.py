@@ -1,0 +1,148 @@
+"""Rows on their way through a network: as they come, through chains of sparse layers, and what is left of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from sparsenn.formats import CSR, Array
+
+__all__ = [
+    "Features",
+    "LayerCounts",
+    "NumberCheck",
+    "RowsLeft",
+    "SparseChain",
+    "SparseProblem",
+    "SparseRows",
+]
+
+Features: TypeAlias = CSR | Array
+"""Rows of features: CSR, or a dense row-major matrix of shape (rows, width)."""
+
+
+@dataclass(frozen=True)
+class LayerCounts:
+    """What a kernel counted in one layer.
+
+    Parameters
+    ----------
+    kernel : name of the kernel that computed the layer.
+    rows : rows it computed.
+    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the kernel
+        does not give the layer's outputs away.
+    nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer; None likewise.
+    performed_edges : multiply-adds done.
+    distinct : rows that differ after this layer, where the kernel groups equal rows itself and did so here.
+    """
+
+    kernel: str
+    rows: int
+    active_inputs: int | None
+    nonzeros: int | None
+    performed_edges: int
+    distinct: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Sparse rows by row as a caller gave them: not checked, of any types of numbers, in host memory or a GPU's.
+
+    Parameters
+    ----------
+    shape : (rows, width).
+    indptr : (rows + 1,) integers; row r has the entries indptr[r] - indptr[0] to indptr[r + 1] - indptr[0].
+    indices : (entries,) integers, the column of each entry.
+    values : (entries,) real numbers; or (1,) where all entries share one value.
+    """
+
+    shape: tuple[int, int]
+    indptr: Array
+    indices: Array
+    values: Array
+
+    def slice_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to `stop`, sharing the arrays."""
+        base = int(self.indptr[0])
+        first, last = int(self.indptr[start]) - base, int(self.indptr[stop]) - base
+        values = self.values[first:last] if self.values.size == self.indices.size else self.values
+        return SparseRows(
+            (stop - start, self.shape[1]), self.indptr[start : stop + 1], self.indices[first:last], values
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RowsLeft:
+    """What rows have become on their way through layers, on the device.
+
+    Parameters
+    ----------
+    features : rows; there may be more than any input has.
+    owner : (inputs,) int32 or int64, which of these rows each input has, -1 for a row of zeros; None where row k is
+        that of input k.
+    """
+
+    features: Features
+    owner: Array | None = None
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """What a chain of sparse layers is made ready for.
+
+    Parameters
+    ----------
+    rows : most rows of a run.
+    form : of the rows: `dense`, `csr`, or `iso` for CSR whose entries all have one value.
+    droppable_from : rows that are all zero may be dropped after this layer of the chain, counted from 0, and those that
+        follow; the number of layers, or more, where none may be.
+    deduplicate : whether rows that are equal bit for bit are computed once.
+    """
+
+    rows: int
+    form: str
+    droppable_from: int
+    deduplicate: bool
+
+
+class SparseChain(Protocol):
+    """Consecutive sparse layers, ready to run on rows of a form; one thread at a time."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps for rows, in bytes."""
+        ...
+
+    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
+        """Take rows through all layers; on a GPU the work is queued on the current stream, and not waited for.
+
+        Parameters
+        ----------
+        features : on the device, no more rows and of no other form than the problem says.
+        counting : whether `counts` will be asked for.
+        multiplicity : (rows,) int64 on the host, how many inputs each row stands for, for counting only; None for one.
+
+        Returns
+        -------
+        Rows in memory of the chain's own, which the next run writes over.
+        """
+        ...
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer; waits for it."""
+        ...
+
+
+class NumberCheck(Protocol):
+    """Looks at the numbers of one batch of rows after the other."""
+
+    def look(self, features: Features) -> None:
+        """Look at all numbers of features on the device; on a GPU that is queued, and not waited for."""
+        ...
+
+    def result(self) -> tuple[float, bool]:
+        """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
+
+        It waits for the device once.
+        """
+        ...

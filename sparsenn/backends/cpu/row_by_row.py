@@ -1,0 +1,328 @@
+"""Row by row: each row by itself through all layers in one compiled call, its non-zeros scattered through the weights.
+
+The panels of `sparsenn.backends.cpu.panel` pay off once their lanes are full; for a row or two, what is around them
+costs more than the arithmetic. Here a call takes a row from its inputs to its outputs within two lines of memory that
+stay in the first-level cache, and multiplies non-zeros alone. The order of summation is that of the panels: for each
+output, inputs ascending, with fused multiply-adds, then the bias; what is left out is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import (
+    Features,
+    LayerCounts,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    StepInput,
+    StepOutput,
+)
+from sparsenn.backends.cpu.rows import take_rows
+from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, LayersByRows, Stack, Workspace
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.registry import register
+from sparsenn.errors import ShapeError
+from sparsenn.formats import CSC, CSR, Array, from_dense
+from sparsenn.formats.arrays import read_only
+from sparsenn.jit import compiled, example
+from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.workers import chunks, map_threads, thread_count
+
+__all__ = ["ROWS", "RowByRow", "launch_rows", "rows_seconds", "run_rows", "run_sparse_rows"]
+
+NAME = "rows"
+
+SHARED_EDGES = 1 << 20
+"""Multiply-adds, if no input were zero, from which on rows are shared among threads: below, calling them costs more."""
+
+NUMBERS = 5
+"""Numbers of a layer in `LayersByRows.numbers`."""
+
+
+@compiled
+def _scatter(value: Any, column: Any, pointers: int, numbers: Array, targets: Array, values: Array, line: Array,
+             base: int) -> int:  # fmt: skip
+    """Add one input times its row of weights to the line at `base`; returns the multiply-adds."""
+    first, last = numbers[pointers + column], numbers[pointers + column + 1]
+    for edge in range(np.uintp(first), np.uintp(last)):
+        line[np.uintp(base) + np.uintp(targets[edge])] += value * values[edge]
+    edges: int = last - first
+    return edges
+
+
+@compiled
+def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base: int) -> Any:
+    """Add the bias to a line of sums and apply the activation; returns how many outputs are not zero."""
+    zero, one = np.float32(0), np.float32(1)
+    at, shift, alive = np.uintp(base), np.uintp(bias), np.int32(0)
+    if kind == RELU:
+        top = values[bias + outputs]
+        for output in range(np.uintp(outputs)):
+            z = line[at + output] + values[shift + output]
+            z = zero if z < zero else z
+            z = top if z > top else z
+            line[at + output] = z
+            alive += np.int32(1) if z != zero else np.int32(0)
+        return alive
+    for output in range(np.uintp(outputs)):
+        z = line[at + output] + values[shift + output]
+        if kind == SIGMOID:
+            decay = np.float32(math.exp(-abs(z)))
+            z = (one if z >= zero else decay) / (one + decay)
+        elif kind != IDENTITY:
+            z = np.float32(math.tanh(z))
+        line[at + output] = z
+        alive += np.int32(1) if z != zero else np.int32(0)
+    return alive
+
+
+@compiled
+def _nonzeros(copies: int, outputs: int, numbers: Array, line: Array, base: int) -> Any:
+    """Count the non-zeros of a line, each as often as the output has copies."""
+    found = np.int64(0)
+    for output in range(outputs):
+        found += numbers[copies + output] if line[base + output] != np.float32(0) else 0
+    return found
+
+
+@compiled
+def _take_row(row: int, entered: int, first: int, last: int, edges: int, numbers: Array, targets: Array,
+              values: Array, lines: Array, out: Array, many: int, droppable_from: int,
+              counters: Array) -> bool:  # fmt: skip
+    """Take a row through layers to its outputs; returns False if it has died, and then writes no outputs.
+
+    entered : `first` if the line at 0 holds the row's inputs, or `first + 1` if the line in the middle holds the sums
+        of the first layer, which took `edges` multiply-adds.
+    """
+    middle = lines.size // 2
+    source, target = 0, middle
+    for layer in range(first, last):
+        record = 1 + NUMBERS * layer
+        inputs, outputs, kind = numbers[record], numbers[record + 1], numbers[record + 2]
+        pointers, bias = numbers[record + 3], numbers[record + 4]
+        if layer >= entered:
+            edges = 0
+            for output in range(np.uintp(outputs)):
+                lines[np.uintp(target) + output] = np.float32(0)
+            for column in range(inputs):
+                value = lines[source + column]
+                if value != np.float32(0):
+                    edges += _scatter(value, column, pointers, numbers, targets, values, lines, target)
+        alive = _finish(kind, bias, outputs, values, lines, target)
+        if counters.shape[0] > 0:
+            counters[layer - first, 0] += 1
+            counters[layer - first, 1] += many if alive > 0 else 0
+            counters[layer - first, 2] += many * _nonzeros(pointers + inputs + 1, outputs, numbers, lines, target)
+            counters[layer - first, 3] += edges
+        if alive == 0 and layer >= droppable_from:
+            return False
+        source, target = target, source
+    for output in range(out.shape[1]):
+        out[row, output] = lines[source + output]
+    return True
+
+
+@compiled
+def run_rows(features: Array, start: int, stop: int, first: int, last: int, numbers: Array, targets: Array,
+             values: Array, lines: Array, out: Array, multiplicity: Array, droppable_from: int, kept: Array,
+             counters: Array) -> None:  # fmt: skip
+    """Take dense rows start to stop through layers first to last.
+
+    lines : room for a row before and after a layer.
+    multiplicity : (rows,) int64, how many inputs each row stands for.
+    kept : (rows,) bool, whether the row is left; the outputs of one that is not are zeros.
+    counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no counting.
+    """
+    inputs = numbers[1 + NUMBERS * first]
+    for row in range(start, stop):
+        for column in range(inputs):
+            lines[column] = features[row, column]
+        kept[row] = _take_row(row, first, first, last, 0, numbers, targets, values, lines, out, multiplicity[row],
+                              droppable_from, counters)  # fmt: skip
+        if not kept[row]:
+            out[row, :] = np.float32(0)
+
+
+@compiled
+def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, stop: int, first: int, last: int,
+                    numbers: Array, targets: Array, values: Array, lines: Array, out: Array, multiplicity: Array,
+                    droppable_from: int, kept: Array, counters: Array) -> None:  # fmt: skip
+    """Take CSR rows start to stop through layers first to last; parameters as those of `run_rows`."""
+    record, middle, iso = 1 + NUMBERS * first, lines.size // 2, entries.size == 1
+    outputs, pointers = numbers[record + 1], numbers[record + 3]
+    for row in range(start, stop):
+        edges = 0
+        for output in range(outputs):
+            lines[middle + output] = np.float32(0)
+        for entry in range(indptr[row], indptr[row + 1]):
+            value = entries[0] if iso else entries[entry]
+            edges += _scatter(value, np.intp(indices[entry]), pointers, numbers, targets, values, lines, middle)
+        kept[row] = _take_row(row, first + 1, first, last, edges, numbers, targets, values, lines, out,
+                              multiplicity[row], droppable_from, counters)  # fmt: skip
+        if not kept[row]:
+            out[row, :] = np.float32(0)
+
+
+class RowByRow:
+    """A `SparseChain` of this kernel. It keeps every row, and computes equal ones each by itself.
+
+    Its buffers are its own: one thread at a time may run it, while others run other chains of the same stack.
+
+    Parameters
+    ----------
+    stack : the layers.
+    problem : what the chain is for.
+    """
+
+    def __init__(self, stack: Stack, problem: SparseProblem) -> None:
+        weights = stack.all_by_rows
+        self._numbers, self._targets, self._values = weights.numbers, weights.targets, weights.values
+        self._weights, self._layers, self._inputs = weights, len(stack.layers), stack.layers[0].inputs
+        self._droppable_from = problem.droppable_from
+        self._lines = np.empty(2 * weights.widest, np.float32)
+        self._out = np.empty((problem.rows, stack.layers[-1].outputs), np.float32)
+        self._ones = np.ones(problem.rows, np.int64)
+        self._kept = np.empty(problem.rows, np.bool_)
+        self._uncounted = np.zeros((0, 4), np.int64)
+        self._counters = self._uncounted
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps for rows, in bytes."""
+        return int(self._lines.nbytes + self._out.nbytes + self._ones.nbytes + self._kept.nbytes)
+
+    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
+        """Take rows through all layers; see `SparseChain`. Rows that have died are left as zeros.
+
+        Raises
+        ------
+        ShapeError
+            There are more rows than the problem says, or they are not as wide as the first layer.
+        """
+        rows = features.shape[0]
+        if rows > self._out.shape[0] or features.shape[1] != self._inputs:
+            limits = f"up to {self._out.shape[0]:,} rows of {self._inputs:,} numbers"
+            raise ShapeError(f"a chain that was made for {limits} was given rows of shape {features.shape}")
+        out = self._out if rows == self._out.shape[0] else self._out[:rows]
+        many = self._ones if multiplicity is None else multiplicity
+        if rows > 1 and rows * self._weights.edges >= SHARED_EDGES:
+            span = 0, self._layers
+            self._counters = _shared(
+                self._weights, features, span, out, many, self._droppable_from, self._kept, counting
+            )
+            return RowsLeft(out)
+        self._counters = np.zeros((self._layers, 4), np.int64) if counting else self._uncounted
+        if isinstance(features, CSR):
+            run_sparse_rows(features.indptr, features.indices, features.values, 0, rows, 0, self._layers,
+                            self._numbers, self._targets, self._values, self._lines, out, many,
+                            self._droppable_from, self._kept, self._counters)  # fmt: skip
+        else:
+            run_rows(read_only(features), 0, rows, 0, self._layers, self._numbers, self._targets, self._values,
+                     self._lines, out, many, self._droppable_from, self._kept, self._counters)  # fmt: skip
+        return RowsLeft(out)
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer; nothing if it was not told to."""
+        return _counts(self._counters)
+
+
+def _counts(counters: Array) -> tuple[LayerCounts, ...]:
+    return tuple(LayerCounts(NAME, *map(int, counted)) for counted in counters)
+
+
+def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], out: Array, multiplicity: Array,
+            droppable_from: int, kept: Array, counting: bool) -> Array:  # fmt: skip
+    """Run rows on as many threads as pay; returns the counters."""
+    rows = features.shape[0]
+    layers = span[1] - span[0] if counting else 0
+    pieces = max(1, min(4 * thread_count(), rows, rows * weights.edges // SHARED_EDGES))
+    run = (
+        partial(run_sparse_rows, features.indptr, features.indices, features.values)
+        if isinstance(features, CSR)
+        else partial(run_rows, read_only(features))
+    )
+
+    def take(bounds: tuple[int, int]) -> Array:
+        counters, lines = np.zeros((layers, 4), np.int64), np.empty(2 * weights.widest, np.float32)
+        run(*bounds, *span, weights.numbers, weights.targets, weights.values, lines, out, multiplicity,
+            droppable_from, kept, counters)  # fmt: skip
+        return counters
+
+    counters: Array = sum(map_threads(take, chunks(rows, max(1, -(-rows // pieces)))), np.zeros((layers, 4), np.int64))
+    return counters
+
+
+def launch_rows(step: StepInput) -> StepOutput:
+    """Run any number of layers, row by row."""
+    stack: Stack = step.stack
+    rows, outputs = step.features.shape[0], stack.layers[step.last - 1].outputs
+    out, kept = np.empty((rows, outputs), np.float32), np.empty(rows, np.bool_)
+    span = step.first, step.last
+    counters = _shared(
+        stack.all_by_rows, step.features, span, out, step.multiplicity, step.droppable_from, kept, counting=True
+    )
+    left = np.flatnonzero(kept)
+    return StepOutput(take_rows(out, left) if left.size < rows else out, left, _counts(counters))
+
+
+@example
+def _row_examples() -> None:
+    """Run rows of either form through a layer."""
+    weights = CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))
+    stack = Stack([SparseLinear(weights, None, ReLU())], [np.ones(1, np.int64)], Workspace())
+    chain = RowByRow(stack, SparseProblem(1, "dense", 1, False))
+    for features in (np.ones((1, 1), np.float32), from_dense(np.ones((1, 1)))):
+        chain.run(features, False)
+
+
+CALL, LAYER, EDGE, FAR_EDGE, PLACE, THREADS = 2.5e-6, 1e-7, 5e-10, 9e-10, 3e-10, 6e-5
+"""Seconds that a call takes, a layer of a row, a multiply-add with a weight from a near cache or a far one, an input or
+output, and calling threads; as measured on AMD EPYC (Zen 4) cores."""
+
+NEAR_EDGES = 1 << 18
+"""Weights that a core's own cache holds."""
+
+LIVE = 0.5
+"""The share of non-zeros that ReLU is taken to leave."""
+
+
+def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
+    """Estimate the seconds that rows without zeros take through layers.
+
+    Parameters
+    ----------
+    machine : with its threads.
+    layers : consecutive layers.
+    rows : how many; none of them dies.
+    """
+    edges, live = 0.0, 1.0
+    for layer in layers:
+        edges += live * layer.edges
+        live = LIVE if isinstance(layer.activation, ReLU) else 1.0
+    places = layers[0].inputs + sum(layer.outputs for layer in layers)
+    weights = sum(layer.edges for layer in layers)
+    alone = LAYER * len(layers) + (EDGE if weights <= NEAR_EDGES else FAR_EDGE) * edges + PLACE * places
+    if rows < 2 or rows * weights < SHARED_EDGES:
+        return CALL + rows * alone
+    return CALL + THREADS + rows * alone / min(rows, machine.multiprocessors)
+
+
+ROWS = register(
+    SparseKernel(
+        name=NAME,
+        device="cpu",
+        summary="row by row through all layers, non-zeros alone; for few rows",
+        launch=launch_rows,
+        auto=True,
+        fuses=True,
+        seconds=rows_seconds,
+        prepare=RowByRow,
+    )
+)

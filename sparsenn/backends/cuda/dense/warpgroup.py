@@ -1,0 +1,127 @@
+"""The kernels of mlp that take a chain of any depth through a multiprocessor, weights streaming by.
+
+They need compute capability 9.0, inputs of any number, and layers of up to `WIDEST` outputs. Launches, and what a
+number may be off by, are as those of `fused`: `warpgroup_float32` keeps float32's precision, infinities and NaN
+included; `warpgroup_tf32` and `warpgroup_half` are what `tensor_tf32` and `tensor_half` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, GPU, why_no_warpgroups
+from sparsenn.backends.cuda.dense.estimates import LAUNCH, QUEUE_FUSED, awaited, widths_of
+from sparsenn.backends.cuda.dense.fused import WIDEST, check_half_range, plain_weights
+from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
+from sparsenn.backends.cuda.dense.warpgroup_plan import Tile, arranged, is_curved, plan, slabs_of
+from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.loader import specialised
+from sparsenn.backends.cuda.precision import SPLIT_PRODUCTS
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
+from sparsenn.layers import Linear
+
+__all__ = ["KERNELS", "SOURCES", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits", "seconds"]
+
+SOURCES = {
+    FLOAT32: "mlp/warpgroup_float32.cu",
+    TF32: "mlp/warpgroup_tf32.cu",
+    HALF: "mlp/warpgroup_half.cu",
+}
+
+_PROGRAMS = {kind: specialised(source, ARCHITECTURE, dynamic_shared=True) for kind, source in SOURCES.items()}
+
+
+def fits(machine: Machine, shape: StackShape) -> str | None:
+    """Return why the kernels cannot run a stack; None if they can."""
+    if reason := why_no_warpgroups(machine):
+        return reason
+    widest = max(shape.widths[1:])
+    return None if widest <= WIDEST else f"a layer has {widest:,} outputs; the kernel takes up to {WIDEST}"
+
+
+def seconds(kind: Kind, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
+    """Estimate what a chain takes for so many rows."""
+    return awaited(LAUNCH + plan(kind, widths_of(layers), max(1, rows), 4, machine)[1], 1, QUEUE_FUSED)
+
+
+def defines(tile: Tile, machine: Machine, half_rows: bool, vector: bool, curved: bool) -> dict[str, int | str]:
+    """Return what the kernel is compiled for.
+
+    Parameters
+    ----------
+    half_rows : whether features and outputs are of half precision.
+    vector : whether features may be read 16 bytes at a time.
+    curved : as `is_curved` says it.
+    """
+    number = "half_bits" if half_rows else "float"
+    return {**tile.defines(machine), "INPUT": number, "VECTOR": int(vector), "CURVED": int(curved)}
+
+
+def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
+    """Make a launch ready; UsageError where a weight is beyond half precision, if that is the kind."""
+    if kind is HALF:
+        check_half_range(stack)
+    cp = cupy()
+    machine, size = machine_of(stack.device), np.dtype(given.type).itemsize
+    tile, _ = plan(kind, stack.widths, max(1, given.rows), size, machine)
+    vector = given.aligned and stack.widths[0] * size % 16 == 0
+    made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
+    name = SOURCES[kind], tile.warpgroups, tile.steps
+    laid_out = kept(stack, name, lambda: arranged(cp, tile, stack.layers))
+    plain: Any = plain_weights(stack) if kind is FLOAT32 else laid_out
+    numbers = np.int64(given.rows), np.int32(stack.widths[0]), np.int32(len(stack.layers))
+    return Ready(
+        _PROGRAMS[kind].kernel("mlp", **made),
+        (parts_of(given.rows, tile.rows),),
+        (tile.threads,),
+        tile.shared_bytes(machine),
+        (given.rows, stack.widths[-1]),
+        (laid_out, plain, *numbers, np.int32(sum(slabs_of(tile, stack.widths)))),
+    )
+
+
+_NEEDS = (f"layers up to {WIDEST} outputs wide",)
+
+WARPGROUP_FLOAT32 = dense_kernel(
+    "warpgroup_float32",
+    prepared((np.float32,), partial(_prepare, FLOAT32)),
+    "chains of any depth by whole warpgroups, each number split into two of TF32",
+    fits,
+    needs=_NEEDS,
+    gpu=GPU,
+    auto=True,
+    seconds=partial(seconds, FLOAT32),
+    tf32_products=SPLIT_PRODUCTS,
+)
+WARPGROUP_TF32 = dense_kernel(
+    "warpgroup_tf32",
+    prepared((np.float32,), partial(_prepare, TF32)),
+    "chains of any depth by whole warpgroups in TF32, weights streamed",
+    fits,
+    needs=_NEEDS,
+    gpu=GPU,
+    auto=True,
+    seconds=partial(seconds, TF32),
+    precision="tf32",
+)
+WARPGROUP_HALF = dense_kernel(
+    "warpgroup_half",
+    prepared((np.float32, np.float16), partial(_prepare, HALF)),
+    "chains of any depth by whole warpgroups in half precision, weights streamed",
+    fits,
+    needs=_NEEDS,
+    gpu=GPU,
+    auto=True,
+    seconds=partial(seconds, HALF),
+    precision="fp16",
+    half_rows=True,
+)
+KERNELS = (WARPGROUP_FLOAT32, WARPGROUP_TF32, WARPGROUP_HALF)

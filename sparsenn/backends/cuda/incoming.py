@@ -1,0 +1,281 @@
+"""Rows on a GPU that come from other libraries and go to them; sparse ones are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type
+from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
+from sparsenn.errors import InputError, MatrixError, UsageError
+from sparsenn.formats import COO, CSR, Array, index_dtype
+
+__all__ = ["check_rows", "device_rows", "fetch_rows", "is_ready", "matrix", "to_csr", "to_cupy_csr"]
+
+THREADS = 256
+PIECE = 4096
+"""Entries that a block looks at at a time: 16 a thread."""
+
+ROWS_PER_BLOCK = 4 * THREADS
+"""Rows for which there is a block more, where rows are short."""
+
+SHARED_BYTES = THREADS // 32 * 16
+"""Of a block: what each warp has found."""
+
+MOST_BLOCKS = 1 << 16
+"""More than fill any device; blocks go on in strides."""
+
+FOUND = 6
+"""Numbers of the kernel's record; in order: faults of order, of offsets, of indices, of values, values that differ, and
+the first offset."""
+
+_CHECK = program(
+    "incoming/check_rows.cu",
+    OFFSET=("int64", "index32"),
+    INDEX=("index32", "int64", "index16"),
+    NARROW=INDEX_TYPES,
+    PIECE=(PIECE,),
+    THREADS=(THREADS,),
+)
+
+_KERNEL_TYPES: dict[np.dtype[Any], str] = {
+    np.dtype(np.uint16): "index16",
+    np.dtype(np.int32): "index32",
+    np.dtype(np.int64): "int64",
+}
+"""Types that the kernel reads, and what `common.cuh` calls them."""
+
+_OFFSET_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
+_SPARSE = "cupyx.scipy.sparse"
+
+
+# ---- Rows of other libraries ------------------------------------------------------------------------------------
+
+
+def device_rows(rows: Any, index: int) -> SparseRows | Array | None:
+    """Return rows that are on a GPU as they lie there; None for what is not on a GPU.
+
+    What another library has yet to compute is waited for by the current stream, where the rows come by DLPack.
+
+    Parameters
+    ----------
+    rows : CuPy's arrays and sparse matrices of any kind, `CSR` over CuPy's arrays, and whatever speaks DLPack or CUDA's
+        array interface.
+    index : of the device, which must be the current one.
+
+    Returns
+    -------
+    Sparse rows, not checked, or a CuPy array of any shape and type.
+
+    Raises
+    ------
+    UsageError
+        They are on another GPU.
+    InputError
+        The library that they come from does not give them away.
+    """
+    if isinstance(rows, np.ndarray):
+        return None
+    if isinstance(rows, cupy().ndarray):
+        return _on(index, rows)
+    if isinstance(rows, CSR):
+        return None if isinstance(rows.indptr, np.ndarray) else _sparse(rows, rows.values, index)
+    if type(rows).__module__.startswith(_SPARSE) and hasattr(rows, "tocsr"):
+        matrix = _by_row(rows, index) if rows.format == "coo" else rows.tocsr()
+        return _sparse(matrix, matrix.values if isinstance(matrix, CSR) else matrix.data, index)
+    return _from_interface(rows, index)
+
+
+def _by_row(entries: Any, index: int) -> CSR:
+    """Return CuPy's matrix of entries in any order as CSR: sorted on the device, those of one place side by side.
+
+    Raises
+    ------
+    MatrixError
+        An entry lies outside of the matrix.
+    """
+    places = [_on(index, places) for places in (entries.row, entries.col)]
+    for name, found, length in zip(("row", "column"), places, entries.shape, strict=True):
+        if found.size and (int(found.min()) < 0 or int(found.max()) >= length):
+            raise MatrixError(f"a {name} of an entry is outside 0..{length - 1}")
+    rows, columns = (found.astype(index_dtype(length)) for found, length in zip(places, entries.shape, strict=True))
+    return coo_to_csr(COO(tuple(entries.shape), rows, columns, entries.data.astype(np.float32)))
+
+
+def _sparse(matrix: Any, values: Array, index: int) -> SparseRows:
+    """Return a matrix in CSR over CuPy's arrays as sparse rows."""
+    count, width = matrix.shape
+    return SparseRows((count, width), *(_on(index, array) for array in (matrix.indptr, matrix.indices, values)))
+
+
+def _from_interface(rows: Any, index: int) -> Array | None:
+    """Return what speaks DLPack or CUDA's array interface as a CuPy array."""
+    cp = cupy()
+    place = getattr(rows, "__dlpack_device__", None)
+    try:
+        if place is not None:
+            kind, number = place()
+            if int(kind) in HOST_DEVICES:
+                return None
+            _check_place(int(number), index)
+            return _on(index, cp.from_dlpack(rows))
+        if not hasattr(rows, "__cuda_array_interface__"):
+            return None
+        return _on(index, cp.asarray(rows))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"the rows, a {type(rows).__name__}, cannot be read on the GPU: {error}") from error
+
+
+def _on(index: int, array: Any) -> Array:
+    """Return a CuPy array that is on the device `index`."""
+    _check_place(array.data.device_id, index)
+    found: Array = array
+    return found
+
+
+def _check_place(found: int, index: int) -> None:
+    if found != index:
+        raise UsageError(f"the rows are on cuda:{found}, the network on cuda:{index}")
+
+
+def is_ready(rows: Any, keep_half: bool) -> bool:
+    """Return whether rows are on the device what kernels read as it is: a row-major matrix of float32.
+
+    Parameters
+    ----------
+    keep_half : whether float16 will do, too.
+    """
+    if not isinstance(rows, cupy().ndarray) or not rows.flags.c_contiguous:
+        return False
+    return rows.dtype == np.float32 or (keep_half and rows.dtype == np.float16)
+
+
+def matrix(rows: Any, keep_half: bool) -> Array:
+    """Return a matrix on the current device row-major and in float32; without a copy where it is so.
+
+    Parameters
+    ----------
+    rows : a CuPy array of real numbers, of any layout.
+    keep_half : whether float16 stays that.
+    """
+    kept = keep_half and rows.dtype == np.float16
+    found: Array = cupy().ascontiguousarray(rows, dtype=np.float16 if kept else np.float32)
+    return found
+
+
+# ---- Dense rows that leave as sparse ones -----------------------------------------------------------------------
+
+
+def to_csr(rows: Any) -> CSR:
+    """Return the non-zeros of a matrix on the device as CSR there, as `sparsenn.formats.from_dense` does on the host.
+
+    How many there are is waited for; values that are all the same are stored once.
+
+    Parameters
+    ----------
+    rows : (rows, columns), a CuPy array; its values become float32.
+    """
+    cp = cupy()
+    owners, columns = cp.nonzero(rows)
+    values = rows[owners, columns].astype(np.float32)
+    bits = values.view(np.uint32)
+    if values.size > 1 and bool((bits == bits[0]).all()):
+        values = values[:1].copy()
+    count, width = rows.shape
+    starts = cp.arange(count + 1)
+    offsets = cp.searchsorted(owners, starts) if owners.size else cp.zeros_like(starts)
+    return CSR((count, width), offsets, columns.astype(index_dtype(width)), values)
+
+
+def to_cupy_csr(rows: Any) -> Any:
+    """Return the non-zeros of a matrix on the device as a `cupyx.scipy.sparse.csr_matrix`; as `to_csr` else."""
+    found = to_csr(rows)
+    values = cupy().repeat(found.values, found.nnz) if found.iso else found.values
+    parts = values, found.indices.astype(np.int32), found.indptr.astype(np.int32)
+    return import_module(_SPARSE).csr_matrix(parts, shape=found.shape)
+
+
+# ---- Sparse rows, checked ---------------------------------------------------------------------------------------
+
+
+def check_rows(rows: SparseRows) -> CSR:
+    """Check sparse rows on the device, and return them in the types that kernels take.
+
+    One kernel looks at them once; its answer is waited for. Arrays that are of such a type already are not copied; of
+    values that are all the same, one is kept.
+
+    Parameters
+    ----------
+    rows : over CuPy arrays of any types of numbers.
+
+    Raises
+    ------
+    UnsortedError
+        Indices of a row do not increase, or one is given twice, and nothing else is wrong.
+    MatrixError
+        The arrays' shapes or types do not fit together, offsets or indices are out of range, or a value is not finite;
+        in the words of `CSR.validate`.
+    """
+    cp = cupy()
+    _check_shapes(rows)
+    count, width = rows.shape
+    indptr, indices = _as_integers(rows.indptr, _OFFSET_TYPES), _as_integers(rows.indices, tuple(_KERNEL_TYPES))
+    values = cp.ascontiguousarray(rows.values, dtype=np.float32)
+    narrow = index_dtype(width)
+    offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
+    converted = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
+    found = cp.zeros(FOUND, np.uint64)
+    kernel = _CHECK.kernel(
+        "check_rows",
+        OFFSET=_KERNEL_TYPES[indptr.dtype],
+        INDEX=_KERNEL_TYPES[indices.dtype],
+        NARROW=index_type(converted),
+    )
+    sizes = np.int64(count), np.int64(width), np.int64(indices.size), np.int32(values.size == 1)
+    written = (np.uintp(0) if kept is given else kept for kept, given in ((offsets, indptr), (converted, indices)))
+    grid = (min(MOST_BLOCKS, max(-(-indices.size // PIECE), -(-(count + 1) // ROWS_PER_BLOCK))),)
+    arguments = (*sizes, indptr, indices, values, *written, found)
+    launch("check_rows", kernel, grid, (THREADS,), *arguments, shared_bytes=SHARED_BYTES)
+    *faults, differ, base = (int(number) for number in cp.asnumpy(found))
+    if any(faults):
+        raise fault_of(fetch_rows(rows)) or MatrixError("the rows were written to while they were checked")
+    if base and offsets is indptr:
+        offsets = indptr - indptr[0]
+    if values.size > 1 and not differ:
+        values = values[:1]
+    return CSR((count, width), offsets, converted, values)
+
+
+def fetch_rows(rows: SparseRows) -> SparseRows:
+    """Copy sparse rows from the device to the host; their types stay."""
+    return SparseRows(rows.shape, *map(cupy().asnumpy, (rows.indptr, rows.indices, rows.values)))
+
+
+def _check_shapes(rows: SparseRows) -> None:
+    """Refuse arrays that do not fit together; nothing is looked at."""
+    count, width = rows.shape
+    index_dtype(width)  # refuses widths beyond int32
+    for name, array in (("indptr", rows.indptr), ("indices", rows.indices)):
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise MatrixError(f"{name} must be a vector of integers, not {array.dtype} with shape {array.shape}")
+    if rows.indptr.size != count + 1:
+        raise MatrixError(f"indptr has {rows.indptr.size:,} numbers; {count:,} rows take {count + 1:,}")
+    if rows.values.ndim != 1 or rows.values.dtype.kind not in "fiub":
+        found = rows.values
+        raise MatrixError(f"values must be a vector of real numbers, not {found.dtype} with shape {found.shape}")
+    if rows.values.size not in (rows.indices.size, 1):
+        raise MatrixError(
+            f"{rows.values.size:,} values for {rows.indices.size:,} entries; give one per entry, or one for all (iso)"
+        )
+
+
+def _as_integers(array: Array, kinds: Sequence[np.dtype[Any]]) -> Any:
+    """Return a contiguous array of one of some types; another type becomes int64."""
+    return cupy().ascontiguousarray(array, dtype=array.dtype if array.dtype in kinds else np.int64)

@@ -1,0 +1,101 @@
+"""Runs that are captured once and replayed: graphs of launches, what they are given, and whose turn it is.
+
+A chain of layers owns its buffers. Its launches are captured as a graph that reads the number of rows, and where the
+inputs are, from a small record on the device; `sparse/begin_run.cu` sets that at the beginning of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import stream_key
+from sparsenn.backends.cuda.loader import program
+from sparsenn.formats import CSR
+
+__all__ = ["CALL_BYTES", "NOTHING", "Call", "Turns", "captured"]
+
+CALL_BYTES = 32
+"""Of a `Call` record in `sparse/resident.cuh`."""
+
+NOTHING = np.uintp(0)
+"""A null pointer, as an argument of a kernel."""
+
+_BEGIN = program("sparse/begin_run.cu")
+
+
+class Call:
+    """The record of what a run is given.
+
+    Attributes
+    ----------
+    record : device array that begins with it.
+    stages : device array that begins with the first `Stage` record of a run that has stages; else a null pointer.
+    """
+
+    def __init__(self) -> None:
+        self.record: Any = cupy().zeros(CALL_BYTES, np.uint8)
+        self.stages: Any = NOTHING
+        self._kernel = _BEGIN.kernel("begin_run")
+
+    def begin(self, rows: int, features: Any, weights: Any = None) -> None:
+        """Queue what sets the record, on the current stream; wait for nothing.
+
+        Parameters
+        ----------
+        rows : how many there are.
+        features : CSR on the device whose entries all have one value; an array of rows; or None where neither is read.
+        weights : (rows,) int32 on the device, inputs that each row stands for, for counting; None for one each.
+        """
+        entries: tuple[Any, ...] = (NOTHING, NOTHING, NOTHING)
+        matrix: Any = NOTHING
+        if isinstance(features, CSR):
+            entries = features.indptr, features.indices, features.values if features.values.size else NOTHING
+        elif features is not None:
+            matrix = features
+        stands_for = NOTHING if weights is None else weights
+        self._kernel((1,), (1,), (self.record, self.stages, np.int32(rows), *entries, matrix, stands_for))
+
+
+class Turns:
+    """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._key: Any = None
+        self._queued = cupy().cuda.Event(disable_timing=True)
+
+    def take(self) -> Any:
+        """Return the current stream, which waits for all that the stream of the turn before has been given."""
+        cuda = cupy().cuda
+        stream = cuda.get_current_stream()
+        key = stream_key(stream)
+        if key == self._key:
+            return stream
+        if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
+            cuda.runtime.deviceSynchronize()
+        elif self._last is not None:
+            self._queued.record(self._last)
+            stream.wait_event(self._queued)
+        self._last, self._key = stream, key
+        return stream
+
+
+def captured(enqueue: Callable[[], None]) -> Any:
+    """Return a graph of what is launched on the current stream meanwhile.
+
+    It is launched twice: kernels are loaded, and shared memory is granted, before the capture. What was queued on the
+    stream that is current now, such as copies of weights, has ended by then.
+    """
+    cuda = cupy().cuda
+    cuda.get_current_stream().synchronize()
+    stream = cuda.Stream(non_blocking=True)
+    with stream:
+        enqueue()
+        stream.synchronize()
+        stream.begin_capture()
+        enqueue()
+        return stream.end_capture()

@@ -1,0 +1,66 @@
+"""How resident cuts a network into stages, and which kernels a stage has: what launches and estimates agree on."""
+
+from __future__ import annotations
+
+from sparsenn.backends.machine import Machine
+
+__all__ = [
+    "CLUSTER",
+    "COUNTED_WIDTH",
+    "DISTINCT_FROM",
+    "FIRST_STAGES",
+    "TILED_LAYERS",
+    "TILED_WIDTH",
+    "WIDE",
+    "few_rows",
+    "runs_at_once",
+    "stage_lengths",
+]
+
+WIDE = 128
+"""Width from which on a row is shared by a cluster of blocks: 8 of them then take 1 to 6 microseconds a layer, one
+block 3 to 40 (4096 to 65536 neurons, merged)."""
+
+CLUSTER = 8
+"""Blocks of a cluster."""
+
+FEW_ROWS = 2
+"""Rows of a multiprocessor up to which each has a block to itself, all at once."""
+
+FIRST_STAGES = (3, 3, 3, 3, 6, 6)
+"""Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
+microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
+
+COUNTED_WIDTH = 128
+"""Outputs of the first layer from which on the inputs are counted in a stage of their own; fewer are computed with the
+layers behind them, by testing bits. 64 outputs took 8 % longer in all by counting (1024 x 120), 256 took 23 % less."""
+
+TILED_WIDTH = 1024
+"""Width from which on stages with many rows are computed in tiles that pass through the L2 cache. Rows of 64, 256, 1024
+and 4096 (the challenge's networks, merged) took 0.35, 0.20 more, 0.09 and 0.37 less of the time that way."""
+
+TILED_LAYERS = 30
+"""Layers up to which that is done: laying weights out for it takes milliseconds a layer."""
+
+DISTINCT_FROM = 4
+"""Layers after which equal rows are looked for."""
+
+
+def few_rows(machine: Machine) -> int:
+    """Return the rows up to which each has a block or a cluster of blocks."""
+    return FEW_ROWS * machine.multiprocessors
+
+
+def runs_at_once(machine: Machine, rows: int) -> bool:
+    """Return whether each row can have a cluster of blocks at the same time."""
+    return rows <= machine.multiprocessors // CLUSTER
+
+
+def stage_lengths(layers: int) -> list[int]:
+    """Cut the layers into stages: short ones first, then ever longer ones."""
+    lengths: list[int] = []
+    while sum(lengths) < layers:
+        at = len(lengths)
+        wanted = FIRST_STAGES[at] if at < len(FIRST_STAGES) else 2 * lengths[-1]
+        lengths.append(min(wanted, layers - sum(lengths)))
+    return lengths

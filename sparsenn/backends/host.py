@@ -1,0 +1,126 @@
+"""What backends that compute in host memory have in common: rows come and go without a copy where they can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import Features, NumberCheck, RowsLeft, SparseRows
+from sparsenn.backends.host_arrays import is_on_host, largest_number
+from sparsenn.errors import UsageError
+from sparsenn.formats import CSR, Array, from_dense
+
+__all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
+
+
+def checked_rows(rows: SparseRows) -> CSR:
+    """Return sparse rows on the host as CSR, in float32 or, where they are that, float64.
+
+    Raises
+    ------
+    MatrixError
+        Offsets, columns or values break what `CSR` promises.
+    """
+    values = rows.values if rows.values.dtype == np.float64 else rows.values.astype(np.float32)
+    offsets = rows.indptr.astype(np.int64)
+    return CSR.from_arrays(rows.shape, offsets - offsets[:1], rows.indices, values).validate()
+
+
+class HostNumberCheck:
+    """Looks at numbers at once; see `NumberCheck`."""
+
+    def __init__(self) -> None:
+        self._largest, self._finite = 0.0, True
+
+    def look(self, features: Features) -> None:
+        """Look at numbers."""
+        largest, finite = largest_number(features.values if isinstance(features, CSR) else features)
+        self._largest, self._finite = max(self._largest, largest), self._finite and finite
+
+    def result(self) -> tuple[float, bool]:
+        """Return the size of the largest finite number seen, and whether all were finite."""
+        return self._largest, self._finite
+
+
+class HostMemory:
+    """The part of a backend that moves rows, for those that compute in host memory."""
+
+    def wait(self) -> None:
+        """Do nothing: what was asked for is done."""
+
+    def begin_turn(self) -> None:
+        """Do nothing: calls end before they return."""
+
+    def end_turn(self) -> None:
+        """Do nothing."""
+
+    def reads_as_is(self, inputs: Any) -> bool:
+        """Return whether inputs are a NumPy matrix of float32 in row-major order."""
+        return type(inputs) is np.ndarray and inputs.dtype == np.float32 and inputs.flags.c_contiguous
+
+    def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
+        """Return None, or refuse rows that are on a GPU.
+
+        Raises
+        ------
+        UsageError
+            They are.
+        """
+        if not is_on_host(inputs):
+            raise UsageError("the rows are on a GPU: use device cuda, or copy them to the host")
+        return None
+
+    def fetch(self, features: Features) -> Features:
+        """Return a copy of a matrix; CSR is never written over."""
+        return features if isinstance(features, CSR) else features.copy()
+
+    def fetch_rows(self, rows: SparseRows) -> SparseRows:
+        """Return the rows: they are on the host."""
+        return rows
+
+    def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
+        """Copy a matrix, and return what has nothing left to do."""
+        np.copyto(target, matrix, casting="unsafe")
+        return lambda: None
+
+    def keep(self, features: Features, rows: int) -> Features:
+        """Return a copy of the first rows; CSR is never written over."""
+        return features if isinstance(features, CSR) else features[:rows].copy()
+
+    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+        """Give each input its row, and each output its column."""
+        features = left.features
+        if left.owner is None:
+            dense = features.to_scipy().toarray() if isinstance(features, CSR) else features
+            return dense[:rows].copy() if expansion is None else np.take(dense[:rows], expansion, axis=1)
+        owner = np.asarray(left.owner)[:rows]
+        alive = owner >= 0
+        if isinstance(features, CSR):
+            features = features.to_scipy().toarray()
+        width = features.shape[1] if expansion is None else expansion.size
+        outputs = np.zeros((rows, width), features.dtype)
+        found = features[owner[alive]]
+        outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
+        return outputs
+
+    def active(self, left: RowsLeft, rows: int) -> Array:
+        """Return for each input whether its row has a non-zero."""
+        features = left.features
+        found = np.diff(features.indptr) > 0 if isinstance(features, CSR) else features.any(axis=1)
+        owner = np.arange(rows) if left.owner is None else np.asarray(left.owner)[:rows]
+        active: Array = np.append(found, False)[owner]  # owner -1 reads the appended False
+        return active
+
+    def as_csr(self, matrix: Array) -> CSR:
+        """Return a matrix as CSR."""
+        return from_dense(matrix, matrix.dtype.type)
+
+    def joined(self, parts: Sequence[Array], width: int) -> Array:
+        """Return matrices one below the other."""
+        return np.concatenate([np.zeros((0, width), np.float32), *parts])
+
+    def number_check(self) -> NumberCheck:
+        """Begin to look at numbers."""
+        return HostNumberCheck()

@@ -1,0 +1,247 @@
+"""The records of kernels, one for each operation, and what they take and give."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.trainer import Trainer, TrainingProblem
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import Conv2d, ImageLayer, Linear
+from sparsenn.network import Image, Network
+
+__all__ = [
+    "ConvolutionKernel",
+    "DenseKernel",
+    "ImageStack",
+    "Kernel",
+    "SparseKernel",
+    "StepInput",
+    "StepOutput",
+    "TrainingKernel",
+    "Tunable",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageStack:
+    """Consecutive layers of images, as a backend has prepared them.
+
+    Parameters
+    ----------
+    layers : the layers.
+    shapes : of one input before each layer, and after the last: (channels, height, width) or (width,).
+    prepared : a convolution as the kernels of `conv2d` take it; what there is of other layers is not looked at.
+    """
+
+    layers: tuple[ImageLayer, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    prepared: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StepInput:
+    """One launch: some consecutive layers of a prepared stack, on some rows.
+
+    Parameters
+    ----------
+    stack : what `Backend.prepare`, `Backend.prepare_dense` or `Backend.prepare_images` returned.
+    first, last : the layers to run, counted from 0 within the stack, `last` excluded.
+    features : rows of width `inputs` of layer `first`.
+    multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
+    droppable_from : rows that are all zero may be left out of the output once this layer (counted within the
+        stack) has run, because every later layer keeps them at zero.
+    scatter : multiply only the non-zeros in layer `first` (where the kernel has that choice).
+    deduplicate : compute equal rows once (where the kernel can group them itself).
+    """
+
+    stack: Any
+    first: int
+    last: int
+    features: Features
+    multiplicity: Array
+    droppable_from: int
+    scatter: bool = False
+    deduplicate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutput:
+    """What a launch gives back.
+
+    Parameters
+    ----------
+    features : the rows that are left, of the last layer's width.
+    kept : (rows,) int64, which input row each of them came from.
+    counts : one record a layer.
+    owner : (rows of the input,) int64, which of the rows left each input row has become, -1 for one that died; None
+        where `kept` says it all, because every row left came from one input row.
+    """
+
+    features: Features
+    kept: Array
+    counts: tuple[LayerCounts, ...]
+    owner: Array | None = None
+
+    def owners(self, rows: int) -> Array:
+        """Return `owner`, worked out from `kept` where it is not given, for an input of so many rows."""
+        if self.owner is not None:
+            return self.owner
+        owner = np.full(rows, -1, np.int64)
+        owner[self.kept] = np.arange(self.kept.size)
+        return owner
+
+
+@dataclass(frozen=True, eq=False)
+class Tunable:
+    """Numbers of a kernel's launch that change no result, only the time.
+
+    What is best depends on the device and on the sizes of what is launched.
+
+    Parameters
+    ----------
+    parameters : the values to try of each number, by its name.
+    launch_with : returns the kernel's launch with given numbers, one of each name.
+    sizes : says in words, given what a launch takes, for which sizes numbers are best: launches of the same words share
+        them.
+    fits : given numbers and what a launch takes, says why they cannot go together; None if they can.
+    """
+
+    parameters: Mapping[str, tuple[int, ...]]
+    launch_with: Callable[[Mapping[str, int]], Callable[..., Any]]
+    sizes: Callable[..., str]
+    fits: Callable[..., str | None] = lambda numbers, *arguments: None
+
+    def combinations(self) -> Iterator[dict[str, int]]:
+        """Yield every choice of one value for each number."""
+        for values in itertools.product(*self.parameters.values()):
+            yield dict(zip(self.parameters, values, strict=True))
+
+    def takes(self, numbers: Mapping[str, int]) -> bool:
+        """Return whether numbers are such as `combinations` yields."""
+        return numbers.keys() == self.parameters.keys() and all(
+            value in self.parameters[name] for name, value in numbers.items()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """One way to carry out an operation on a device: the one place where it is named and described.
+
+    Parameters
+    ----------
+    operation : what is computed, for example `spmspm`.
+    name : the kernel's idea in a word or two.
+    device : `reference`, `cpu` or `cuda`.
+    summary : one line for tables.
+    launch : computes; what it takes and gives, the records of each operation say.
+    needs : what must hold for it, in words; empty if nothing.
+    auto : whether `auto` may take it. Of those that it may, the one registered first is preferred, where estimates do
+        not say otherwise.
+    why_not : given a machine and a problem, says why the kernel cannot run that there; None if it can.
+    seconds : estimates what a problem takes on a machine; None where there is nothing to choose from.
+    precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
+    half_rows : whether it takes float16 rows or images as they are, and gives such.
+    tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
+    half_sums : products of which it keeps sums in half precision, at most; 0 where all sums are float32.
+    tunable : the numbers of its launch that can be tuned, if any.
+    traffic : a model of the bytes that it moves, for rooflines; None where there is none. Studies say what it takes.
+    """
+
+    operation: str
+    name: str
+    device: str
+    summary: str
+    launch: Callable[..., Any]
+    needs: tuple[str, ...] = ()
+    auto: bool = False
+    why_not: Callable[..., str | None] = lambda machine, *problem: None
+    seconds: Callable[..., float] | None = None
+    precision: str = "float32"
+    half_rows: bool = False
+    tf32_products: int = 0
+    half_sums: int = 0
+    tunable: Tunable | None = None
+    traffic: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseKernel(Kernel):
+    """A kernel of `spmspm`: sparse layers, one or several at a time.
+
+    Parameters
+    ----------
+    launch : runs one step, and returns when the device has done with the step's stack.
+    why_not : is given the network as it is computed, sparse layers only, and its inputs.
+    seconds : of consecutive layers, for so many rows, until the host can have the outputs. Where the kernel groups
+        rows, it takes two keywords more: `alive`, the share of the rows that each layer has to compute, or None if all
+        go through all layers; and `form`, what the rows are like: `dense`, `csr`, or `iso`.
+    fuses : whether one launch can run several layers.
+    groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
+    prepare : makes the layers of a stack ready for a problem, where the kernel has a way of its own from the first
+        layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
+    """
+
+    operation: str = "spmspm"
+    launch: Callable[[StepInput], StepOutput]
+    why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
+    seconds: Callable[..., float] | None = None
+    fuses: bool = False
+    groups_rows: bool = False
+    prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseKernel(Kernel):
+    """A kernel of `mlp`: a stack of dense layers.
+
+    Parameters
+    ----------
+    launch : takes what `Backend.prepare_dense` returned and a matrix, a row an input, and returns that of the outputs.
+    why_not : is given the layers.
+    seconds : of the layers, for so many rows, until the host can have the outputs.
+    """
+
+    operation: str = "mlp"
+    launch: Callable[[Any, Array], Array]
+    why_not: Callable[[Machine, Sequence[Linear]], str | None] = lambda machine, layers: None
+    seconds: Callable[[Machine, Sequence[Linear], int], float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionKernel(Kernel):
+    """A kernel of `conv2d`: one convolution.
+
+    Parameters
+    ----------
+    launch : takes a convolution as `Backend.prepare_images` prepared it and images of shape (images, channels, height,
+        width), and returns images of the outputs.
+    why_not : is given the layer, and an image's (channels, height, width).
+    seconds : of one image; takes the same.
+    """
+
+    operation: str = "conv2d"
+    launch: Callable[[Any, Array], Array]
+    why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
+    seconds: Callable[[Machine, Conv2d, Image], float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingKernel(Kernel):
+    """A kernel of `train`: a way to train MLPs.
+
+    Parameters
+    ----------
+    launch : makes the trainer of a problem on the device of a number.
+    why_not : is given the problem.
+    """
+
+    operation: str = "train"
+    launch: Callable[[TrainingProblem, int], Trainer]
+    why_not: Callable[[Machine, TrainingProblem], str | None] = lambda machine, problem: None

@@ -1,0 +1,247 @@
+"""Stepwise: chains of sparse layers for kernels that run some layers a launch; between launches, rows leave and merge.
+
+Launches of some layers follow each other. After each, rows that are all zero leave, and of rows that are equal bit for
+bit one goes on. Looking for them costs time, so it is done ever less often, the fewer rows go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import (
+    Backend,
+    Features,
+    LayerCounts,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    StepInput,
+    StepOutput,
+)
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import SparseLinear
+
+__all__ = ["DEPTH", "FEW", "Stepwise", "scatters"]
+
+DEPTH = 6
+"""Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
+each of the first layers; looking after every one costs more than it saves."""
+
+FEW = 1 / 8
+"""A launch that removes no more than this part of its rows makes the next look come twice as late."""
+
+SCATTERED_EDGE = 1.0
+GATHERED_EDGE = 1 / 15
+LOADED_VALUE = 1.0
+CLEARED_VALUE = 1 / 15
+"""Relative costs, in scattered multiply-adds, of one multiply-add either way, of bringing one non-zero into a panel
+and of clearing one of its elements. The first two are about as `bench/bench_spmspm.py` shows with AVX-512;
+the last two are estimates."""
+
+SAMPLED_ROWS = 1024
+"""Rows of a matrix whose non-zeros are counted to tell how many there are in all."""
+
+
+@dataclass
+class _Rows:
+    """The rows in flight: their features, the inputs each stands for, and the row that each input has."""
+
+    features: Features
+    multiplicity: Array
+    owner: Array | None
+
+    @property
+    def count(self) -> int:
+        return int(self.features.shape[0])
+
+    def replace(self, features: Features, moved: Array | None) -> None:
+        """Go on with `features`; `moved` says which of them each row has become, -1 for one that died; None: itself."""
+        self.features = features
+        if moved is None:
+            return
+        alive = moved >= 0
+        self.multiplicity = _sum_by(moved[alive], self.multiplicity[alive], features.shape[0])
+        self.owner = moved if self.owner is None else np.append(moved, -1)[self.owner]  # -1 reads, and keeps, the last
+
+
+class Stepwise:
+    """A `SparseChain` of launches.
+
+    Rows are first looked at after `DEPTH` layers, or after one where the kernel runs no more in a launch. Where more
+    than `FEW` of them have gone since the last look, the next comes as many layers later; else twice as many as the
+    last time. Where none have gone after `DEPTH` layers and more, it was the last look of the run. The next run begins
+    anew: its rows may be others. A kernel that groups equal rows by itself takes all layers in one launch; so does one
+    that runs several layers a launch where rows neither leave nor merge.
+
+    Parameters
+    ----------
+    backend : of the device.
+    kernel : what runs layers; only its `launch` is used.
+    stack : what `backend.prepare` made of the layers.
+    layers : the layers.
+    problem : what the chain is for.
+    adaptive : whether non-zeros are scattered wherever that should take less time than gathering, by the kernels that
+        have this choice.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        kernel: SparseKernel,
+        stack: Any,
+        layers: Sequence[SparseLinear],
+        problem: SparseProblem,
+        adaptive: bool = True,
+    ) -> None:
+        self._backend, self._kernel, self._stack = backend, kernel, stack
+        self._layers, self._problem, self._adaptive = tuple(layers), problem, adaptive
+        self._counts: tuple[LayerCounts, ...] = ()
+        self._seconds: tuple[float, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for rows before and after a launch, in bytes."""
+        return 2 * 4 * self._problem.rows * max(max(layer.inputs, layer.outputs) for layer in self._layers)
+
+    def run(
+        self,
+        features: Features,
+        counting: bool = True,
+        multiplicity: Array | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> RowsLeft:
+        """Take rows through all layers; see `SparseChain`.
+
+        Parameters
+        ----------
+        features : on the device, (rows, inputs); they are not written to.
+        counting : not looked at: the launches count anyway.
+        multiplicity : how many inputs each row stands for; None for one.
+        progress : told after each launch how many layers are done.
+
+        Returns
+        -------
+        Rows in memory that the next run, and any other of the same backend, may write over; `owner` is int64.
+        """
+        each = np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity
+        rows = _Rows(features, each, None)
+        self._counts, self._seconds = (), ()
+        layer, last, depth = 0, len(self._layers), self._unit
+        before, look = rows.count, depth
+        while layer < last:
+            if not rows.count and layer >= self._problem.droppable_from:
+                self._finish(rows, layer)
+                break
+            stop = min(look if self._kernel.fuses else layer + 1, last)
+            self._launch(rows, layer, stop, stop >= look)
+            layer = stop
+            if layer >= look:
+                depth = self._next_depth(depth, layer, before - rows.count, before)
+                before, look = rows.count, layer + depth
+            if progress is not None:
+                progress(layer)
+        if layer < last and progress is not None:
+            progress(last)
+        return RowsLeft(rows.features, rows.owner)
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer; `distinct` where equal rows were looked for."""
+        return self._counts
+
+    def layer_seconds(self) -> tuple[float, ...]:
+        """Return the seconds of the last run's layers: those of each launch, shared by its multiply-adds."""
+        return self._seconds
+
+    @property
+    def _unit(self) -> int:
+        """Layers before the first look, and between two while many rows go."""
+        looks = self._problem.deduplicate or self._problem.droppable_from < len(self._layers)
+        if self._kernel.groups_rows or not looks:
+            return len(self._layers)
+        return DEPTH if self._kernel.fuses else 1
+
+    def _next_depth(self, depth: int, layer: int, gone: int, before: int) -> int:
+        """Return the layers until the next look, after one that came so many layers after the last."""
+        if gone > FEW * before:
+            return self._unit
+        return 2 * depth if gone or layer < DEPTH else len(self._layers)
+
+    def _launch(self, rows: _Rows, first: int, last: int, looks: bool) -> None:
+        """Run some layers; then dead rows go, and, if it `looks` for them, equal rows become one."""
+        start = time.perf_counter()
+        step = StepInput(
+            stack=self._stack,
+            first=first,
+            last=last,
+            features=rows.features,
+            multiplicity=rows.multiplicity,
+            droppable_from=self._problem.droppable_from,
+            scatter=self._adaptive and scatters(self._backend, self._layers[first], rows.features),
+            deduplicate=self._problem.deduplicate,
+        )
+        output = self._kernel.launch(step)
+        rows.replace(output.features, _moved(output, rows.count))
+        counts = list(output.counts)
+        if looks and self._problem.deduplicate and not self._kernel.groups_rows:
+            self._deduplicate(rows)
+            counts[-1] = replace(counts[-1], distinct=rows.count)
+        seconds = time.perf_counter() - start
+        edges = sum(counted.performed_edges for counted in counts)
+        self._counts += tuple(counts)
+        self._seconds += tuple(
+            seconds * (counted.performed_edges / edges if edges else 1 / len(counts)) for counted in counts
+        )
+
+    def _deduplicate(self, rows: _Rows) -> None:
+        """Keep one of each set of equal rows, and let the inputs of the others share it."""
+        representatives, group = self._backend.equal_rows(rows.features)
+        if representatives.size < rows.count:
+            rows.replace(self._backend.take_rows(rows.features, representatives), group)
+
+    def _finish(self, rows: _Rows, layer: int) -> None:
+        """Count the layers from `layer` on for no rows: none is left, and none will come to life."""
+        left = len(self._layers) - layer
+        distinct = 0 if self._problem.deduplicate else None
+        self._counts += (LayerCounts(self._kernel.name, 0, 0, 0, 0, distinct),) * left
+        self._seconds += (0.0,) * left
+        rows.features = self._backend.place(np.zeros((0, self._layers[-1].outputs), np.float32))
+
+
+def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
+    """Return whether multiplying only the non-zeros of features in a layer should beat gathering from dense rows.
+
+    Parameters
+    ----------
+    backend : of the device that the features are on.
+    layer : the layer that they enter.
+    features : rows, of which at most `SAMPLED_ROWS` are looked at where they are a matrix.
+    """
+    rows, width = features.shape
+    weights = layer.weights
+    if isinstance(features, CSR):
+        nonzeros = loads = float(features.nnz)
+    else:
+        sampled = features[:SAMPLED_ROWS]
+        nonzeros = rows / max(1, sampled.shape[0]) * float(backend.count_nonzeros(sampled).sum())
+        loads = rows * width
+    degree = weights.nnz / max(1, width)
+    gather = rows * weights.nnz * GATHERED_EDGE + loads * LOADED_VALUE + rows * width * CLEARED_VALUE
+    scatter = nonzeros * degree * SCATTERED_EDGE + rows * weights.shape[1] * CLEARED_VALUE
+    return bool(scatter < gather)
+
+
+def _moved(output: StepOutput, rows: int) -> Array | None:
+    """Return which of the rows left each row of a launch has become, -1 for one that died; None where all stayed."""
+    if output.owner is None and output.kept.size == rows and bool((output.kept == np.arange(rows)).all()):
+        return None
+    return output.owners(rows)
+
+
+def _sum_by(groups: Array, numbers: Array, count: int) -> Array:
+    """Add up int64 numbers by group; doubles in between are exact up to 2^53."""
+    return np.bincount(groups, numbers, count).astype(np.int64)

@@ -1,0 +1,277 @@
+"""Choosing: from a network and what may run its layers to the steps of a plan, by estimates for the plan's machine.
+
+Fully connected layers that follow each other are cut into *blocks* of like ones. Of all ways to put blocks together
+into steps, each with a kernel that can run it, that one is taken whose estimates add up to the least. Sparse layers may
+go to kernels for dense ones: where they hold enough weights, multiplying zeros costs less than finding what is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends import Backend, Kernel, SparseKernel, image_kernel
+from sparsenn.engine.kernels import Kernels, able_dense, able_sparse, choose_convolution
+from sparsenn.engine.steps import Step
+from sparsenn.errors import UsageError
+from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.network import Network
+
+__all__ = ["Rows", "choose_steps"]
+
+MOST_BLOCKS = 12
+"""Blocks of a chain up to which all ways to put them together are weighed; where there are more, layers of one family
+make up a block."""
+
+NARROW = 256
+"""The widest layer that fused kernels take: narrower and wider ones are different blocks."""
+
+DENSE_ENOUGH = 1 / 64
+"""Weights of a layer, as a share of all places, from which on multiplying its zeros, too, is weighed."""
+
+STEP_SECONDS = {"cuda": 3e-6}
+"""What going on to a step takes besides what its kernel is estimated to, by the device; nothing elsewhere."""
+
+LEAST_GAIN = 0.9
+"""Sparse layers become dense ones where that is estimated to take less than this part of the time."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is known of the rows that a plan is made for.
+
+    Parameters
+    ----------
+    count : how many, at a time.
+    form : `dense`, `csr`, or `iso` for CSR whose entries all have one value.
+    """
+
+    count: int
+    form: str = "dense"
+
+    @cached_property
+    def sample(self) -> dict[int, CSR]:
+        """Rows like these, by their width; for kernels that look at what they are given."""
+        return {}
+
+    def of_width(self, width: int) -> CSR:
+        """Return rows like these that are so wide."""
+        if width not in self.sample:
+            values = [[1]] if self.form == "iso" else [[1], [2]]
+            self.sample[width] = from_dense(np.repeat(values, width, axis=1))
+        return self.sample[width]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to run some layers: a kernel, and what it is estimated to take, in seconds."""
+
+    kernel: Kernel
+    seconds: float
+
+
+def choose_steps(
+    network: Network,
+    backend: Backend,
+    kernels: Kernels,
+    rows: Rows,
+    dense_bytes: int,
+    alive: Array | None = None,
+    saves: bool = True,
+) -> tuple[Step, ...]:
+    """Return the steps that run a network in the least time, as estimated.
+
+    Parameters
+    ----------
+    network : as it is computed.
+    backend : of the device.
+    kernels : those that may run layers.
+    rows : what the network is given.
+    dense_bytes : that sparse layers may take once their zeros are stored, too; more is not considered.
+    alive : (layers,) the share of the rows that each layer still has to compute where dead rows leave and equal ones
+        are computed once; None where that is not known: then all.
+    saves : whether rows may leave, or become one. Whether layers go to sparse kernels or to dense ones, which may round
+        otherwise, does not depend on it.
+
+    Raises
+    ------
+    UsageError
+        Nothing can run some layers; the message says what speaks against each kernel.
+    """
+    chooser = _Chooser(network, backend, kernels, rows, dense_bytes, alive, saves)
+    steps: list[Step] = []
+    for connected, numbers in groupby(range(len(network)), lambda number: isinstance(network[number], FullyConnected)):
+        chain = list(numbers)
+        steps += chooser.connected(chain[0], chain[-1] + 1) if connected else map(chooser.image, chain)
+    return tuple(steps)
+
+
+class _Chooser:
+    """Weighs the ways to run layers; parameters as `choose_steps`."""
+
+    def __init__(
+        self,
+        network: Network,
+        backend: Backend,
+        kernels: Kernels,
+        rows: Rows,
+        dense_bytes: int,
+        alive: Array | None,
+        saves: bool,
+    ) -> None:
+        self.network, self.backend, self.kernels, self.rows = network, backend, kernels, rows
+        self.dense_bytes, self.alive, self.saves = dense_bytes, alive, saves
+
+    def image(self, number: int) -> Step:
+        """Return the step of a layer of images."""
+        layer = self.network[number]
+        assert isinstance(layer, ImageLayer)
+        if not isinstance(layer, Conv2d):
+            return Step(number, number + 1, image_kernel(self.backend, layer))
+        channels, height, width = self.network.shapes[number]
+        shape, machine = (channels, height, width), self.backend.machine
+        found = choose_convolution(self.kernels.convolutions, machine, layer, shape, number)
+        estimate = found.kernel.seconds
+        seconds = None if estimate is None else self.rows.count * estimate(machine, layer, shape)
+        return Step(number, number + 1, found.kernel, found.reason, seconds)
+
+    def connected(self, first: int, last: int) -> list[Step]:
+        """Return the steps of fully connected layers: the cheapest way to put their blocks together."""
+        bounds = self._blocks(first, last)
+        best: list[tuple[float, int, list[tuple[int, int, _Way]]]] = [(0.0, 0, [])]
+        refused: UsageError | None = None
+        going_on = STEP_SECONDS.get(self.backend.device, 0.0)
+        for end in range(1, len(bounds)):
+            found: list[tuple[float, int, list[tuple[int, int, _Way]]]] = []
+            for start in range(end):
+                cost, steps, before = best[start]
+                if cost == math.inf and steps < 0:
+                    continue
+                try:
+                    ways = self._ways(bounds[start], bounds[end])
+                except UsageError as error:
+                    refused = refused or error
+                    continue
+                for way in ways:
+                    taken = [*before, (bounds[start], bounds[end], way)]
+                    found.append((cost + way.seconds + going_on, steps + 1, taken))
+            best.append(min(found, key=lambda way: way[:2]) if found else (math.inf, -1, []))
+        if best[-1][1] < 0:
+            assert refused is not None
+            raise refused
+        return [self._step(*taken) for taken in best[-1][2]]
+
+    def _step(self, first: int, last: int, way: _Way) -> Step:
+        known = math.isfinite(way.seconds) and way.seconds > 0
+        seconds = way.seconds if known else None
+        converted = way.kernel.operation == "mlp" and any(
+            isinstance(self.network[number], SparseLinear) for number in range(first, last)
+        )
+        reason = "their zeros are multiplied, too, which should take less time" if converted else ""
+        return Step(first, last, way.kernel, reason, seconds)
+
+    def _blocks(self, first: int, last: int) -> list[int]:
+        """Return where blocks begin, and the end."""
+
+        def family(number: int) -> tuple[bool, ...]:
+            return (isinstance(self.network[number], SparseLinear),)
+
+        def kind(number: int) -> tuple[bool, ...]:
+            layer = self.network[number]
+            assert isinstance(layer, FullyConnected)
+            narrow = max(layer.inputs, layer.outputs) <= NARROW
+            return (*family(number), narrow, self._is_dense_enough(number))
+
+        for same in (kind, family):
+            bounds = [first, *(number for number in range(first + 1, last) if same(number) != same(number - 1)), last]
+            if len(bounds) <= MOST_BLOCKS + 1:
+                break
+        return bounds
+
+    def _is_dense_enough(self, number: int) -> bool:
+        layer = self.network[number]
+        if not isinstance(layer, SparseLinear):
+            return True
+        return layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
+
+    def _ways(self, first: int, last: int) -> list[_Way]:
+        """Return the ways to run some layers together, if there are any: of each operation the quickest kernel.
+
+        Raises
+        ------
+        UsageError
+            No kernel of their operation can run them.
+        """
+        sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
+        ways: list[_Way] = []
+        if all(sparse):
+            ways.append(self._sparse_way(first, last))
+        if not any(sparse) or self._may_be_dense(first, last):
+            try:
+                ways.append(self._dense_way(first, last, any(sparse)))
+            except UsageError:
+                if not ways:
+                    raise
+        return ways
+
+    def _sparse_way(self, first: int, last: int) -> _Way:
+        layers, machine = self.network.sparse_layers(first, last), self.backend.machine
+        given = self.rows if first == 0 else Rows(self.rows.count)
+        able = able_sparse(self.kernels.sparse, machine, layers, given.of_width(layers[0].inputs), first)
+        if len(able) == 1:
+            return _Way(able[0], self._sparse_seconds(able[0], layers, first, self.saves))
+        least = min(self._sparse_seconds(kernel, layers, first, True) for kernel in able)
+        return _Way(min(able, key=lambda kernel: self._sparse_seconds(kernel, layers, first, self.saves)), least)
+
+    def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int, saves: bool) -> float:
+        if kernel.seconds is None:
+            return 0.0
+        machine, count = self.backend.machine, self.rows.count
+        if not kernel.groups_rows:
+            return kernel.seconds(machine, layers, count)
+        alive = self.alive[first : first + len(layers)] if self.alive is not None and saves else None
+        form = self.rows.form if first == 0 else "dense"
+        return kernel.seconds(machine, layers, count, alive=alive, form=form)
+
+    def _may_be_dense(self, first: int, last: int) -> bool:
+        """Whether sparse layers among these may be multiplied as dense ones."""
+        if not self.kernels.converts or self.backend.device == "reference":
+            return False
+        layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
+        places = [layer.inputs * layer.outputs for layer in layers]
+        return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
+
+    def _dense_way(self, first: int, last: int, converted: bool) -> _Way:
+        machine = self.backend.machine
+        layers = [_shape_of(self.network[number]) for number in range(first, last)]
+        able = able_dense(self.kernels.dense, machine, layers, first)
+        found = [
+            _Way(kernel, kernel.seconds(machine, layers, self.rows.count) if kernel.seconds else 0.0) for kernel in able
+        ]
+        best = min(found, key=lambda way: way.seconds) if len(found) > 1 else found[0]
+        return replace(best, seconds=best.seconds / LEAST_GAIN) if converted else best
+
+
+@dataclass(frozen=True)
+class _DenseShape:
+    """What estimates ask of a dense layer, without its weights."""
+
+    inputs: int
+    outputs: int
+    activation: Activation
+
+    @property
+    def edges(self) -> int:
+        """Weights, zero or not."""
+        return self.inputs * self.outputs
+
+
+def _shape_of(layer: Any) -> Any:
+    return layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)

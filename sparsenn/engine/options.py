@@ -1,0 +1,77 @@
+"""Options: how a network is to be run, as a caller says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sparsenn.backends import Machine
+from sparsenn.errors import UsageError
+from sparsenn.formats.arrays import size as whole_size
+
+__all__ = ["Options"]
+
+_SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a network is run. What is not said is chosen.
+
+    Parameters
+    ----------
+    device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
+    machine : a GPU to plan for that need not be here, or its name, one of `sparsenn.backends.MACHINES`: plans can be
+        printed, not run. All of its memory is taken to be free. The device is then `cuda` or `auto`.
+    kernel : `auto`, or a kernel by name: it is obeyed or refused, never replaced. Where there are sparse layers it is
+        one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else one of `mlp`.
+        Layers of other kinds are left to `auto`.
+    precision : `float32`, `tf32` or `fp16`: the least in which dense layers, convolutions, and sparse layers that are
+        multiplied as dense ones may be multiplied; sparse kernels multiply in float32. `auto` takes a kernel of float32
+        for layers that none of the precision can run, and where it should be faster. Sums are float32 in any case; the
+        reference computes in float64. `Plan.precisions` says what became of it layer by layer.
+    batch_size : inputs taken through the network together; by default as many as the memory limit allows.
+    memory_limit : bytes for the rows in flight; by default half of the memory that is free.
+    weight_memory : bytes that prepared weights may take on the device; by default half of what is free on a GPU,
+        256 MiB on the host. Weights that take more are prepared in parts, again for each batch of rows.
+    compaction : drop rows that have become all zero, where later layers keep them so.
+    deduplication : compute rows that are equal bit for bit once.
+    merging : compute outputs of a layer whose weights and bias are equal once; by default so, but on the reference.
+
+    Raises
+    ------
+    UsageError
+        A name is no text; a size is no whole number, or not positive; or there is no option of a name (`Options.of`).
+    """
+
+    device: str = "auto"
+    machine: Machine | str | None = None
+    kernel: str = "auto"
+    precision: str = "float32"
+    batch_size: int | None = None
+    memory_limit: int | None = None
+    weight_memory: int | None = None
+    compaction: bool = True
+    deduplication: bool = True
+    merging: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("device", "kernel", "precision"):
+            if not isinstance(getattr(self, name), str):
+                raise UsageError(
+                    f"the {name} is {getattr(self, name)!r}; give a name, such as {getattr(Options, name)!r}"
+                )
+        for name, words in _SIZES.items():
+            given = getattr(self, name)
+            if given is None:
+                continue
+            object.__setattr__(self, name, whole_size(given, f"the {words}"))
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Options:
+        """Return options given by name."""
+        known = {field.name for field in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
+        return cls(**given)

@@ -1,0 +1,316 @@
+"""Ready: a plan whose steps can run, with their weights on the device; and the loop over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparsenn.backends import (
+    Backend,
+    DenseKernel,
+    Features,
+    LayerCounts,
+    NumberCheck,
+    RowsLeft,
+    SparseChain,
+    SparseKernel,
+    SparseProblem,
+    Stepwise,
+    run_images,
+)
+from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.engine.clock import Clock, Unwatched
+from sparsenn.engine.finite import HalfRange, RangeWatch
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.tally import Tally
+from sparsenn.engine.weights import Weights
+from sparsenn.formats import CSR, Array
+
+__all__ = ["Pass", "Ready"]
+
+
+@dataclass
+class Pass:
+    """What goes along with rows on their way through the steps.
+
+    Parameters
+    ----------
+    clock : of the run, or one that nobody looks at.
+    tally : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
+    watch : of numbers that half precision cannot hold; None where nothing is looked at.
+    check : of the rows themselves; None where they are not looked at.
+    keep_half : whether rows of float16 stay that.
+    report : told how many layers are done.
+    following : whether more rows follow, so that the weights of the first step are wanted again.
+    """
+
+    clock: Clock | Unwatched
+    tally: Tally | None = None
+    watch: RangeWatch | None = None
+    check: NumberCheck | None = None
+    keep_half: bool = False
+    report: Callable[[int], None] = lambda layers: None
+    following: bool = False
+
+
+class _ReadyStep(Protocol):
+    """A step that can run.
+
+    Attributes
+    ----------
+    nbytes : memory that it keeps for rows.
+    """
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Take rows through the layers of the step."""
+        ...
+
+
+class Ready:
+    """A plan whose steps can run.
+
+    Parameters
+    ----------
+    plan : what to run.
+    weights : the session's, prepared once and shared by all its plans; or in parts, where the plan streams them.
+    half_range : of the session's network.
+    """
+
+    def __init__(self, plan: Plan, weights: Weights, half_range: HalfRange) -> None:
+        self.plan = plan
+        self._weights = weights
+        self._half_range = half_range
+        self._steps: dict[int, _ReadyStep] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is kept for rows, in bytes."""
+        return sum(step.nbytes for step in self._steps.values())
+
+    def run(self, features: Features, going: Pass) -> RowsLeft:
+        """Take rows through all layers: Y' = act(Y·W + b), step by step.
+
+        What is returned may lie in memory that the next run writes over.
+        """
+        rows = RowsLeft(features)
+        last = len(self.plan.steps) - 1
+        for number, step in enumerate(self.plan.steps):
+            if self._is_over(rows, step):
+                return self._without_rows(rows, number, going)
+            rows = self._step(number, going).run(rows, going)
+            if number < last and rows.owner is not None:
+                rows = _tightened(rows)
+            going.report(step.last)
+        return rows
+
+    def _step(self, number: int, going: Pass) -> _ReadyStep:
+        """Return a step, made ready when it is first asked for; where weights stream, that is so in every run."""
+        found = self._steps.get(number)
+        if found is not None:
+            return found
+        plan = self.plan
+        following = number + 1 if number + 1 < len(plan.steps) else 0 if going.following else None
+        with going.clock.part("prepare"):
+            stack = self._weights.get(plan, number, following)
+            made = _prepared(plan, plan.steps[number], stack, self._weights)
+        if not plan.streams:
+            self._steps[number] = made
+        return made
+
+    def _is_over(self, rows: RowsLeft, step: Step) -> bool:
+        """Whether no row is left to compute, nor will be revived; known only where rows were tightened."""
+        return rows.owner is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
+
+    def _without_rows(self, rows: RowsLeft, number: int, going: Pass) -> RowsLeft:
+        """Count the steps from `number` on as run, on no rows."""
+        plan = self.plan
+        for step in plan.steps[number:]:
+            if going.tally is not None:
+                grouped = 0 if plan.options.deduplication and step.kernel.operation == OPERATION else None
+                counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
+                going.tally.add(step.first, counts, [0.0] * len(counts), 0.0)
+            going.report(step.last)
+        return RowsLeft(np.zeros((0, plan.merged.network.outputs), np.float32), rows.owner)
+
+
+def _tightened(rows: RowsLeft) -> RowsLeft:
+    """Return rows without those that no input has; waits for the device."""
+    assert rows.owner is not None
+    used = int(rows.owner.max()) + 1 if rows.owner.size else 0
+    features: Any = rows.features
+    return rows if used == features.shape[0] else RowsLeft(features[:used], rows.owner)
+
+
+def _multiplicity(rows: RowsLeft) -> Array | None:
+    """Return for each row how many inputs have it, on the host; None for one each."""
+    if rows.owner is None:
+        return None
+    owner = np.asarray(rows.owner.get() if hasattr(rows.owner, "get") else rows.owner)
+    return np.bincount(owner[owner >= 0], minlength=int(rows.features.shape[0])).astype(np.int64)
+
+
+def _joined(before: Array | None, after: Array | None) -> Array | None:
+    """Return which row each input has, of what became of its row before."""
+    if before is None or after is None:
+        return after if before is None else before
+    return (after[before] + 1) * (before >= 0) - 1
+
+
+def _prepared(plan: Plan, step: Step, stack: Any, weights: Weights) -> _ReadyStep:
+    """Return a step of a plan as it runs, given what its layers were prepared as."""
+    if step.kernel.operation == OPERATION:
+        return _SparseStep(plan, step, stack)
+    if step.kernel.operation == DENSE_OPERATION:
+        return _DenseStep(plan, step, stack, weights)
+    assert step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
+    return _ImageStep(plan, step, stack)
+
+
+class _SparseStep:
+    """Sparse layers: rows of zeros may leave, and equal rows become one."""
+
+    def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
+        self._step, self._backend = step, plan.backend
+        kernel = step.kernel
+        assert isinstance(kernel, SparseKernel)
+        network, options = plan.merged.network, plan.options
+        layers = network.sparse_layers(step.first, step.last)
+        droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
+        form = plan.rows.form if step.first == 0 else "dense"
+        problem = SparseProblem(plan.rows.count, form, droppable_from, options.deduplication)
+        self._chain: SparseChain
+        if kernel.prepare is not None:
+            self._chain = kernel.prepare(stack, problem)
+        else:
+            self._chain = Stepwise(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is kept for rows, in bytes."""
+        return self._chain.nbytes
+
+    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Take rows through the layers of the step."""
+        counting = going.tally is not None
+        start = going.clock.now()
+        multiplicity = _multiplicity(rows) if counting else None
+        if isinstance(self._chain, Stepwise):
+            first = self._step.first
+            left = self._chain.run(rows.features, counting, multiplicity, lambda done: going.report(first + done))
+        else:
+            left = self._chain.run(rows.features, counting, multiplicity)
+        if going.tally is not None:
+            self._backend.wait()
+            seconds = going.clock.now() - start
+            counts = self._chain.counts()
+            going.tally.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
+        return RowsLeft(left.features, _joined(rows.owner, left.owner))
+
+
+class _DenseStep:
+    """Dense layers, or sparse ones whose zeros are stored: all in one launch, unless hidden values are looked at."""
+
+    def __init__(self, plan: Plan, step: Step, stack: Any, weights: Weights) -> None:
+        self._plan, self._step, self._stack, self._weights = plan, step, stack, weights
+        assert isinstance(step.kernel, DenseKernel)
+        self._kernel = step.kernel
+
+    nbytes = 0
+
+    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Take rows through the layers of the step."""
+        start, step = going.clock.now(), self._step
+        values: Any = rows.features
+        if isinstance(values, CSR):
+            values = self._plan.backend.as_dense(values)
+        if going.watch is None:
+            outputs = self._kernel.launch(self._stack, values)
+        else:
+            outputs = self._watched(values, going.watch)
+        if going.tally is not None:
+            count, layers = int(values.shape[0]), self._plan.merged.network.layers[step.first : step.last]
+            edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
+            copies = self._plan.merged.copies[step.last - 1]
+            _count(self._plan.backend, going, step, edges, RowsLeft(outputs, rows.owner), start, copies)
+        return RowsLeft(outputs, rows.owner)
+
+    def _watched(self, values: Array, watch: RangeWatch) -> Array:
+        """Run the layers, and look whether numbers stay within half precision."""
+        first = self._step.first
+        while first < self._step.last:
+            stop = watch.before(self._kernel, values, first, self._step.last)
+            whole = (first, stop) == (self._step.first, self._step.last)
+            stack = self._stack if whole else self._weights.part(self._plan.problem, self._step.part(first, stop))
+            values = self._kernel.launch(stack, values)
+            watch.after(self._kernel, values, first, stop)
+            first = stop
+        return values
+
+
+class _ImageStep:
+    """A layer of images."""
+
+    def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
+        self._plan, self._step, self._stack = plan, step, stack
+
+    nbytes = 0
+
+    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Take rows through the layer."""
+        start, step, backend = going.clock.now(), self._step, self._plan.backend
+        values: Any = rows.features
+        if isinstance(values, CSR):
+            values = backend.as_dense(values)
+        if going.watch is not None:
+            going.watch.before(step.kernel, values, step.first, step.last)
+        outputs = run_images(step.kernel, self._stack, 0, values)
+        if going.watch is not None:
+            going.watch.after(step.kernel, outputs, step.first, step.last)
+        if going.tally is not None:
+            network = self._plan.network
+            edges = network[step.first].multiply_adds((int(outputs.shape[0]), *network.shapes[step.first]))
+            _count(backend, going, step, [edges], RowsLeft(outputs, rows.owner), start)
+        return RowsLeft(outputs, rows.owner)
+
+
+def _count(
+    backend: Backend,
+    going: Pass,
+    step: Step,
+    edges: list[int],
+    outputs: RowsLeft,
+    start: float,
+    copies: Array | None = None,
+) -> None:
+    """Count what a launch that gives dense rows has computed; of all layers but the last, outputs are not known.
+
+    Parameters
+    ----------
+    edges : multiply-adds of each layer.
+    copies : how many neurons each output stands for; where that is more than one, non-zeros are not known.
+    """
+    assert going.tally is not None
+    features: Any = outputs.features
+    nonzeros = backend.count_nonzeros(features)
+    multiplicity = _multiplicity(outputs)
+    weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
+    rows = nonzeros.size
+    hidden = [LayerCounts(step.kernel.name, rows, None, None, done) for done in edges[:-1]]
+    active = int(weights[nonzeros > 0].sum())
+    single = copies is None or bool((copies == 1).all())
+    last = LayerCounts(step.kernel.name, rows, active, int(nonzeros @ weights) if single else None, edges[-1])
+    counts = [*hidden, last]
+    going.tally.add(step.first, counts, _shares(counts, going.clock.now() - start), step.seconds)
+
+
+def _shares(counts: Any, seconds: float) -> list[float]:
+    """Return what each layer of a step takes of its time: in proportion to the multiply-adds done."""
+    edges = sum(found.performed_edges for found in counts)
+    return [seconds * (found.performed_edges / edges if edges else 1 / len(counts)) for found in counts]

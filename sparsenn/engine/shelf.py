@@ -1,0 +1,189 @@
+"""The shelf: what a session keeps ready, for as many forms and numbers of rows as came lately."""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from typing import Any
+
+from sparsenn.backends import Features
+from sparsenn.engine.choosing import Rows
+from sparsenn.engine.early_look import grouping_kernel, shares_computed
+from sparsenn.engine.finite import HalfRange
+from sparsenn.engine.inputs import Given, canonical
+from sparsenn.engine.plan import Plan, Problem, bucket
+from sparsenn.engine.ready import Ready
+from sparsenn.engine.weights import Weights
+from sparsenn.errors import UnsortedError
+from sparsenn.formats import CSR, Array
+
+__all__ = ["Shelf", "form_of_features"]
+
+MOST_READY = 8
+"""Plans that are kept ready at a time: for so many forms and numbers of rows. The one that was used least recently goes
+first."""
+
+MOST_PLANS = 32
+"""Plans that are kept, ready or not."""
+
+MOST_SETTLED = 256
+"""Shapes of rows that are remembered with what runs them."""
+
+LOOKED_AT, LOOKED_AT_MOST = 1024, 8192
+"""Rows from which on it is looked, once, how many of them die or become equal: fewer say little, and cost little. And
+those that are looked at, at most."""
+
+
+class Shelf:
+    """Weights on the device, plans, and plans that are ready to run.
+
+    Parameters
+    ----------
+    problem : the session's network and how it is to be run.
+
+    Attributes
+    ----------
+    weights : as the steps of plans read them.
+    half_range : of the network that is computed.
+    settled : what runs rows of a shape and type that need nothing but the steps.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._backend = problem, problem.backend
+        self.weights = Weights()
+        self.half_range = HalfRange(problem.merged.network, problem.backend)
+        self.settled: dict[tuple[Any, ...], Ready] = {}
+        self._plans: dict[tuple[str, int, int], Plan] = {}
+        self._ready: OrderedDict[tuple[str, int, int], Ready] = OrderedDict()
+        self._alive: dict[str, Array | None] = {}
+        self._most_rows: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
+        return self.weights.nbytes + sum(ready.nbytes for ready in self._ready.values())
+
+    def place(self, rows: Any, keep_half: bool = False) -> Features:
+        """Bring rows to the device; sparse ones that are not sorted are, and what is given twice is added up.
+
+        Parameters
+        ----------
+        rows : as `Given.part` returns them.
+        keep_half : whether a matrix of float16 may stay that.
+
+        Raises
+        ------
+        SparseNNError
+            As `Backend.place` does.
+        """
+        try:
+            return self._backend.place(rows, keep_half)
+        except UnsortedError:
+            if isinstance(rows, CSR):
+                raise
+            return self._backend.place(canonical(self._backend.fetch_rows(rows)))
+
+    # ---- Plans ---------------------------------------------------------------------------------------------------
+
+    def put(self, plan: Plan) -> None:
+        """Keep a plan that was made elsewhere."""
+        self._plans[_key(plan)] = plan
+
+    def plan_of(self, given: Given) -> Plan:
+        """Return the plan for rows, for which the first of them may have to be looked at."""
+        form = _form_of(given)
+        if form not in self._alive and given.count >= LOOKED_AT and self._problem.options.machine is None:
+            form = self._look_early(given)
+        return self._planned(form, given.count, self._batch_size(given.count))
+
+    def _look_early(self, given: Given) -> str:
+        """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
+        guess, count = _form_of(given), min(given.count, LOOKED_AT_MOST)
+        form = guess
+        if grouping_kernel(self._problem, Rows(count)) is not None:
+            features = self.place(given.part(0, count))
+            form = form_of_features(features)
+            rows = Rows(count, form)
+            kernel = grouping_kernel(self._problem, rows)
+            if form not in self._alive and kernel is not None:
+                self._alive[form] = shares_computed(self._problem, kernel, features, rows, self.weights)
+                self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
+        self._alive.setdefault(guess, self._alive.setdefault(form, None))
+        return form
+
+    def _planned(self, form: str, count: int, size: int) -> Plan:
+        """Return the plan for so many rows of a form, so many at a time: one for all numbers of rows of a bucket."""
+        key = form, bucket(count), bucket(size)
+        if key not in self._plans:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = self._problem.plan(count, None, form, self._alive.get(form), size)
+        return self._plans[key]
+
+    def _batch_size(self, count: int) -> int:
+        most = self._problem.batch_size(count)
+        return most if self._most_rows is None else min(most, self._most_rows)
+
+    # ---- Plans that are ready ------------------------------------------------------------------------------------
+
+    def ready_for(self, form: str, count: int, size: int) -> Ready:
+        """Return what runs rows of a form, so many in all and so many at a time.
+
+        Raises
+        ------
+        SparseNNError
+            As `Problem.plan` does.
+        """
+        plan = self._planned(form, count, size)
+        key = _key(plan)
+        ready = self._ready.get(key)
+        if ready is None or ready.plan is not plan:
+            while len(self._ready) >= MOST_READY:
+                self._ready.popitem(last=False)
+                self.settled.clear()
+            ready = self._ready[key] = Ready(plan, self.weights, self.half_range)
+        self._ready.move_to_end(key)
+        return ready
+
+    def settle(self, rows: tuple[Any, ...], plan: Plan) -> None:
+        """Remember that rows of a shape and type are run by a plan that is ready, and need nothing but its steps."""
+        if not plan.streams:
+            if len(self.settled) >= MOST_SETTLED:
+                self.settled.clear()
+            self.settled[rows] = self._ready[_key(plan)]
+
+    def make_room(self, rows: int) -> None:
+        """Let go of buffers and graphs, and take no more rows at a time from now on."""
+        self._most_rows = rows
+        self._forget()
+        self.weights.drop()
+        gc.collect()
+        self._backend.release()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._forget()
+        self.weights.close()
+        self._backend.release()
+
+    def _forget(self) -> None:
+        self._ready.clear()
+        self.settled.clear()
+
+
+def _key(plan: Plan) -> tuple[str, int, int]:
+    return plan.rows.form, bucket(plan.inputs), plan.rows.count
+
+
+def _form_of(given: Given) -> str:
+    """Return the form of rows, as far as it is known before they are on the device."""
+    if not given.sparse:
+        return "dense"
+    return form_of_features(given.rows) if isinstance(given.rows, CSR) else "csr"
+
+
+def form_of_features(features: Features) -> str:
+    """Return the form of rows, as `Rows` has it."""
+    if not isinstance(features, CSR):
+        return "dense"
+    return "iso" if features.iso or not features.nnz else "csr"

@@ -1,0 +1,41 @@
+"""Steps: what a plan consists of. Consecutive layers that one kernel takes, from the first to the last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sparsenn.backends import Kernel
+
+__all__ = ["CONV_OPERATION", "DENSE_OPERATION", "OPERATION", "Step"]
+
+OPERATION, DENSE_OPERATION, CONV_OPERATION = "spmspm", "mlp", "conv2d"
+"""What sparse layers are, dense ones, and convolutions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Consecutive layers and the kernel that runs them.
+
+    Parameters
+    ----------
+    first, last : the layers, counted from 0, `last` excluded.
+    kernel : of `spmspm` for sparse layers, of `mlp` for dense ones, and for sparse ones that are multiplied as dense
+        ones; a layer of images is a step of its own.
+    reason : why it is that kernel, in words; empty where there is nothing to say.
+    seconds : what the step is estimated to take for the plan's rows; None where nothing estimates it.
+    """
+
+    first: int
+    last: int
+    kernel: Kernel
+    reason: str = ""
+    seconds: float | None = None
+
+    @property
+    def layers(self) -> range:
+        """Numbers of the layers, counted from 0."""
+        return range(self.first, self.last)
+
+    def part(self, first: int, last: int) -> Step:
+        """Return the step of some of its layers; what they take is not known."""
+        return self if (first, last) == (self.first, self.last) else replace(self, first=first, last=last, seconds=None)

@@ -1,0 +1,29 @@
+"""Progress over all batches of a run, in layers times batches."""
+
+from __future__ import annotations
+
+from sparsenn.engine.plan import Plan
+from sparsenn.progress import Progress
+
+__all__ = ["StepsDone"]
+
+
+class StepsDone:
+    """Progress over all batches, in layers times batches as planned; it never goes back, whatever is done again."""
+
+    def __init__(self, progress: Progress, plan: Plan) -> None:
+        self._progress = progress
+        self._layers, self._inputs = len(plan.network), plan.inputs
+        self._total = self._layers * len(plan.batches)
+        self._reached = 0
+
+    def report(self, first: int, last: int, layers: int) -> None:
+        """Take note that the inputs before `first` are done, and those from there to `last` up to so many layers."""
+        done = first * self._layers + (last - first) * layers
+        self._reached = max(self._reached, self._total * done // (self._inputs * self._layers))
+        self._progress("layers", self._reached, self._total)
+
+    def end(self) -> None:
+        """Take note that all inputs are done."""
+        if self._reached < self._total:
+            self._progress("layers", self._total, self._total)

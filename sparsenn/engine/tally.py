@@ -1,0 +1,100 @@
+"""Tallies: what is counted and timed while rows go through the layers, over all batches of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sparsenn.backends import LayerCounts
+from sparsenn.engine.result import LayerStatistics
+from sparsenn.network import Network
+
+__all__ = ["Tally"]
+
+
+@dataclass
+class _Layer:
+    """What is added up for one layer."""
+
+    kernel: str = ""
+    rows: int = 0
+    active_inputs: int | None = 0
+    nonzeros: int | None = 0
+    performed_edges: int = 0
+    distinct: int | None = None
+    seconds: float = 0.0
+    estimate: float | None = 0.0
+
+
+def _sum_known(one: float | None, other: float | None) -> float | None:
+    """Add two numbers; what is not known stays so."""
+    return None if one is None or other is None else one + other
+
+
+@dataclass
+class Tally:
+    """Counts and seconds by layer. `of` begins one for a network."""
+
+    layers: list[_Layer] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, network: Network) -> Tally:
+        """Begin to count."""
+        return cls([_Layer() for _ in network])
+
+    def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
+        """Add what one step counted.
+
+        Parameters
+        ----------
+        first : the step's first layer, counted from 0.
+        counts, seconds : of each of its layers.
+        estimate : seconds that the step was estimated to take; its layers share it as they share the seconds.
+        """
+        whole = sum(seconds)
+        for layer, found, taken in zip(self.layers[first : first + len(counts)], counts, seconds, strict=True):
+            layer.kernel = layer.kernel or found.kernel
+            layer.rows += found.rows
+            layer.active_inputs = _whole(_sum_known(layer.active_inputs, found.active_inputs))
+            layer.nonzeros = _whole(_sum_known(layer.nonzeros, found.nonzeros))
+            layer.performed_edges += found.performed_edges
+            if found.distinct is not None:
+                layer.distinct = (layer.distinct or 0) + found.distinct
+            layer.seconds += taken
+            share = None if estimate is None else estimate * (taken / whole if whole else 1 / len(counts))
+            layer.estimate = _sum_known(layer.estimate, share)
+
+    def join(self, other: Tally) -> None:
+        """Add what another tally of the same network has."""
+        for number, layer in enumerate(other.layers):
+            counted = layer.rows, layer.active_inputs, layer.nonzeros, layer.performed_edges
+            counts = LayerCounts(layer.kernel, *counted, layer.distinct)
+            self.add(number, (counts,), (layer.seconds,), layer.estimate)
+
+    def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
+        """Return what was counted, one record a layer."""
+        return tuple(
+            LayerStatistics(
+                layer=number,
+                kernel=layer.kernel,
+                rows=layer.rows,
+                active_rows=layer.active_inputs,
+                distinct_rows=layer.distinct,
+                nonzeros=layer.nonzeros,
+                density=_density(layer, outputs),
+                performed_edges=layer.performed_edges,
+                seconds=layer.seconds,
+                estimate=layer.estimate,
+            )
+            for number, (outputs, layer) in enumerate(zip(network.sizes[1:], self.layers, strict=True), start=1)
+        )
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def _density(layer: _Layer, outputs: int) -> float | None:
+    if layer.nonzeros is None or layer.active_inputs is None:
+        return None
+    return layer.nonzeros / (layer.active_inputs * outputs) if layer.active_inputs else 0.0

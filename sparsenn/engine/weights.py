@@ -1,0 +1,138 @@
+"""Weights on the device: prepared once and kept where memory holds them all, else part by part."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from sparsenn.engine.plan import Plan, Problem
+from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
+from sparsenn.layers import Linear, SparseLinear
+
+__all__ = ["Weights"]
+
+
+class Weights:
+    """Prepares the weights of steps, each when they are first needed, and keeps them where memory holds them all.
+
+    Of a plan that streams its weights it keeps those of the step in use and, where the backend says that it pays, one
+    thread prepares the next step's meanwhile. The thread lives no longer than a run: `end_run` ends it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int, int], Any] = {}
+        self._sizes: dict[tuple[str, int, int], int] = {}
+        self._ahead: tuple[int, Future[Any]] | None = None
+        self._worker: ThreadPoolExecutor | None = None
+        self._streaming = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the weights at hand take once prepared, as estimated."""
+        return sum(self._sizes[key] for key in self._held)
+
+    def get(self, plan: Plan, number: int, following: int | None) -> Any:
+        """Return what step `number` of a plan reads, and begin to prepare step `following`, if there is one.
+
+        Where the plan streams its weights, what was returned before is dropped first: whoever asked for it must have
+        let go of it, and its last launch must have returned.
+
+        Raises
+        ------
+        SparseNNError
+            As the backend's preparing.
+        """
+        step = plan.steps[number]
+        if not plan.streams:
+            return self._get(plan.problem, step)
+        self._streaming = True
+        self._held.clear()
+        stack = self._taken(plan, number)
+        self._keep(plan.problem, step, stack)
+        if plan.backend.prepares_ahead and self._ahead is None and following is not None and following != number:
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare")
+            self._ahead = following, self._worker.submit(_prepare, plan.problem, plan.steps[following])
+        return stack
+
+    def part(self, problem: Problem, step: Step) -> Any:
+        """Return what some layers read, beside the steps of a plan; if they are part of one, they take memory twice.
+
+        Raises
+        ------
+        SparseNNError
+            As the backend's preparing.
+        """
+        if self._ahead is not None:
+            wait([self._ahead[1]])  # one thread prepares at a time
+        return self._get(problem, step)
+
+    def _get(self, problem: Problem, step: Step) -> Any:
+        key = _key(step)
+        if key not in self._held:
+            self._keep(problem, step, _prepare(problem, step))
+        return self._held[key]
+
+    def _keep(self, problem: Problem, step: Step, stack: Any) -> None:
+        self._held[_key(step)] = stack
+        self._sizes[_key(step)] = sum(problem.prepared_bytes(number, step) for number in step.layers)
+
+    def drop(self) -> None:
+        """Let go of weights that stream, those that are being prepared, too."""
+        if self._streaming:
+            self._held.clear()
+            self._forget_ahead()
+
+    def end_run(self) -> None:
+        """Let go of weights that stream, and end the thread."""
+        self.drop()
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+            self._worker = None
+        self._streaming = False
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.end_run()
+        self._held.clear()
+
+    def _taken(self, plan: Plan, number: int) -> Any:
+        """Return a step's weights: those made ahead if they are its, else made here."""
+        if self._ahead is not None and self._ahead[0] == number:
+            (_, future), self._ahead = self._ahead, None
+            try:
+                return future.result()
+            finally:
+                del future  # it holds the error, whose traceback holds this frame
+        self._forget_ahead()
+        return _prepare(plan.problem, plan.steps[number])
+
+    def _forget_ahead(self) -> None:
+        """Wait for the weights made ahead, and drop them; an error is raised again when they are asked for."""
+        if self._ahead is not None:
+            (_, future), self._ahead = self._ahead, None
+            if not future.cancel():
+                future.exception()
+
+
+def _key(step: Step) -> tuple[str, int, int]:
+    return step.kernel.operation, step.first, step.last
+
+
+def _prepare(problem: Problem, step: Step) -> Any:
+    """Bring the layers of a step into the form that its kernel reads, on the device."""
+    backend, merged = problem.backend, problem.merged
+    network, first, last = merged.network, step.first, step.last
+    if step.kernel.operation == OPERATION:
+        return backend.prepare(network.sparse_layers(first, last), merged.copies[first:last])
+    if step.kernel.operation == DENSE_OPERATION:
+        return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
+    return backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
+
+
+def _dense(layer: Any) -> Linear:
+    """Return a layer with its zeros stored."""
+    if isinstance(layer, Linear):
+        return layer
+    assert isinstance(layer, SparseLinear)
+    return Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)

@@ -1,0 +1,143 @@
+"""NumPy's files: `.npy`, one array, and `.npz`, an archive of several, as which SciPy saves sparse matrices, too.
+
+Nothing is unpickled. An array's size is known to be in the file, or in what the archive says that its member inflates
+to, and to fit into memory, before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from sparsenn.errors import FileFormatError, InputError, MatrixError
+from sparsenn.formats import CSR, Array
+from sparsenn.io.bounded import reading
+from sparsenn.memory import check_memory
+
+__all__ = ["read_npy", "read_npz", "sparse_rows"]
+
+_BLOCK = 1 << 24
+"""Bytes read at a time."""
+
+_NUMBERS = "fiub"
+"""Kinds of NumPy types that are real numbers."""
+
+_SPARSE = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+}
+"""SciPy's formats that are read, and the arrays that each consists of."""
+
+
+def read_npy(path: str | os.PathLike[str]) -> Array:
+    """Read an array of real numbers, in the machine's byte order.
+
+    Raises
+    ------
+    FileFormatError
+        The file is no `.npy`, is truncated, or holds something else than real numbers.
+    InputError, ResourceError
+        The file is not there, cannot be read, or is larger than memory.
+    """
+    with reading(path), Path(path).open("rb") as file:
+        return _array(path, "the array", file, os.fstat(file.fileno()).st_size)
+
+
+def read_npz(path: str | os.PathLike[str], known: Collection[str] = ()) -> dict[str, Array]:
+    """Read the arrays of an archive, by name; those of a sparse matrix, too.
+
+    Parameters
+    ----------
+    path : the file.
+    known : names that are read where the archive holds more than one array; the others are left alone.
+
+    Raises
+    ------
+    FileFormatError
+        The file is no zip archive, is damaged, or holds something else than arrays of real numbers.
+    InputError, ResourceError
+        The file is not there, cannot be read, or takes more than memory.
+    """
+    found = {}
+    try:
+        with reading(path), zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+            for member in members:
+                name = member.filename.removesuffix(".npy")
+                if len(members) == 1 or name in known or name in {"shape", "format", *_SPARSE["csr"], *_SPARSE["coo"]}:
+                    with archive.open(member) as file:
+                        found[name] = _array(path, name, file, member.file_size, "SU" if name == "format" else "")
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise FileFormatError(path, f"not an .npz archive, or damaged ({error}); fetch or make it again") from error
+    return found
+
+
+def sparse_rows(path: str | os.PathLike[str], arrays: dict[str, Array]) -> CSR | None:
+    """Return the rows of what `scipy.sparse.save_npz` saved; None if the arrays are none of it.
+
+    Raises
+    ------
+    FileFormatError
+        The matrix is in a format that is not read, or is not sound.
+    """
+    if "format" not in arrays:
+        return None
+    kind = arrays["format"].item()
+    name = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    if name not in _SPARSE:
+        raise FileFormatError(path, f"holds a sparse matrix in the format {name!r}; known: {', '.join(_SPARSE)}")
+    missing = [part for part in ("shape", *_SPARSE[name]) if part not in arrays]
+    if missing:
+        raise FileFormatError(path, f"holds a sparse matrix without {missing[0]!r}")
+    try:
+        return CSR.from_scipy(_scipy_matrix(name, arrays))
+    except (ValueError, TypeError, OverflowError, MatrixError, InputError) as error:
+        raise FileFormatError(path, f"the sparse matrix is not sound: {error}") from error
+
+
+def _scipy_matrix(name: str, arrays: dict[str, Array]) -> Any:
+    import scipy.sparse
+
+    rows, columns = arrays["shape"].tolist()
+    check_memory(8 * max(rows, columns), "a sparse matrix's offsets")
+    data, first, second = (arrays[part] for part in _SPARSE[name])
+    if name == "coo":
+        return scipy.sparse.coo_array((data, (first, second)), shape=(rows, columns))
+    matrix = getattr(scipy.sparse, f"{name}_array")((data, first, second), shape=(rows, columns))
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str = "") -> Array:
+    """Read an array of real numbers, or of the given kinds, from a stream of `size` bytes."""
+    try:
+        version = npy_format.read_magic(file)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, by_columns, dtype = read(file)
+    except ValueError as error:
+        raise FileFormatError(path, f"{name}: not NumPy's, or damaged ({error}); fetch or make it again") from error
+    if dtype.kind not in (kinds or _NUMBERS):
+        raise FileFormatError(path, f"{name} holds {dtype}; it must hold real numbers")
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > size - file.tell():
+        raise FileFormatError(path, f"{name} declares {needed:,} bytes, which are not in the file: truncated?")
+    check_memory(needed, f"{os.fspath(path)}: {name}, an array of shape {shape}")
+    data = np.empty(needed, np.uint8)
+    done = 0
+    while done < needed:
+        piece = file.read(min(_BLOCK, needed - done))
+        if not piece:
+            raise FileFormatError(path, f"{name} ends after {done:,} bytes of {needed:,}: truncated?")
+        data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+        done += len(piece)
+    array = data.view(dtype).reshape(shape, order="F" if by_columns else "C")
+    return array.astype(dtype.newbyteorder("="), copy=False)

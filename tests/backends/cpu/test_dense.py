@@ -1,0 +1,95 @@
+"""Stacks of dense layers: blocks of rows, threads, buffers that are kept, and estimates."""
+
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import linear_layers, seeds
+
+from sparsenn.backends.cpu import dense
+from sparsenn.backends.cpu.dense import blas_seconds, launch_blas, prepare
+from sparsenn.backends.cpu.panel import panel_seconds
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.oracle.dense import forward
+from sparsenn.errors import ShapeError
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import Linear, ReLU, SparseLinear
+
+
+@st.composite
+def stacks(draw):
+    """Up to five layers and rows for them."""
+    widths = draw(st.lists(st.integers(1, 30), min_size=2, max_size=6))
+    layers = [draw(linear_layers(*pair)) for pair in pairwise(widths)]
+    rng = np.random.default_rng(draw(seeds))
+    return layers, rng.normal(size=(draw(st.integers(0, 50)), widths[0])).astype(np.float32)
+
+
+@given(problem=stacks(), block=st.sampled_from([1, 7, 1000]), shared=st.booleans())
+def test_blocks_and_threads_give_what_float64_gives(problem, block, shared):
+    layers, rows = problem
+    stack = prepare(layers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "BLOCK_BYTES", 4 * stack.widest * block)
+        if shared:
+            patch.setattr(dense, "PIECE", 8)
+        found = launch_blas(stack, rows)
+    assert (found.dtype, found.shape) == (np.float32, (rows.shape[0], layers[-1].outputs))
+    expected, size = forward(layers, rows), 1.0
+    for layer in layers:
+        size = size * np.abs(layer.weights).sum(axis=0).max(initial=1.0) + 1
+    assert np.abs(found - expected).max(initial=0.0) <= 1e-5 * size * max(1.0, np.abs(rows).max(initial=0.0))
+
+
+def test_outputs_are_new_and_inputs_stay(rng):
+    layers = [Linear(rng.normal(size=(6, 6)), 0.5, ReLU())] * 3
+    stack, rows = prepare(layers), rng.normal(size=(9, 6)).astype(np.float32)
+    given_rows = rows.copy()
+    first = launch_blas(stack, rows)
+    kept = first.copy()
+    launch_blas(stack, -rows)
+    assert np.array_equal(first, kept)
+    assert np.array_equal(rows, given_rows)
+
+
+def test_one_stack_in_many_threads(rng):
+    stack = prepare([Linear(rng.normal(size=(40, 40)) / 6, 0.1, ReLU()) for _ in range(6)])
+    rows = [rng.normal(size=(200, 40)).astype(np.float32) for _ in range(4)]
+    expected, found = [launch_blas(stack, part) for part in rows], {}
+
+    def run(number):
+        found[number] = [launch_blas(stack, rows[number]) for _ in range(30)]
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, parts in found.items():
+        for part in parts:
+            np.testing.assert_allclose(part, expected[number], rtol=1e-5, atol=1e-5)
+
+
+def test_layers_and_rows_that_do_not_fit_are_refused():
+    with pytest.raises(ShapeError, match="layer 2"):
+        prepare([Linear(np.ones((3, 4))), Linear(np.ones((3, 4)))])
+    with pytest.raises(ShapeError, match="at least one layer"):
+        prepare([])
+    for shape in ((2, 4), (3,)):
+        with pytest.raises(ShapeError, match="rows of 3 inputs"):
+            launch_blas(prepare([Linear(np.ones((3, 4)))]), np.ones(shape, np.float32))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize(("density", "dense_is_faster"), [(0.02, False), (0.1, False), (0.6, True), (1.0, True)])
+def test_estimates_choose_by_density(threads, density, dense_is_faster):
+    machine, rng = Machine("here", "cpu", threads), np.random.default_rng(0)
+    for width in (128, 512):
+        weights = rng.random((width, width)) + 1
+        weights[rng.random((width, width)) >= density] = 0
+        sparse = [SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), None, ReLU())] * 4
+        faster = blas_seconds(machine, [Linear(weights)] * 4, 10_000) < panel_seconds(machine, sparse, 10_000)
+        assert faster == dense_is_faster

@@ -1,0 +1,92 @@
+"""Rows by themselves through all layers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import networks_with_inputs
+
+from sparsenn.backends import StepInput, backend_for
+from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.cpu import row_by_row
+from sparsenn.backends.cpu.panel import PANEL
+from sparsenn.backends.cpu.row_by_row import ROWS, rows_seconds
+from sparsenn.backends.machine import Machine
+from sparsenn.errors import ShapeError
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import ReLU, SparseLinear
+
+
+def prepared(network, copies=1):
+    layers = tuple(network)
+    return layers, backend_for("cpu").prepare(layers, [np.full(layer.outputs, copies, np.int64) for layer in layers])
+
+
+@given(problem=networks_with_inputs(), copies=st.integers(1, 3), drop=st.booleans(), shared=st.booleans())
+def test_launches_count_and_drop_as_panels_do(problem, copies, drop, shared):
+    network, inputs = problem
+    layers, stack = prepared(network, copies)
+    count = inputs.shape[0]
+    dense = inputs.to_scipy().toarray()
+    with pytest.MonkeyPatch.context() as patch:
+        if shared:
+            patch.setattr(row_by_row, "SHARED_EDGES", 1)
+        for features in (inputs, dense):
+            step = StepInput(stack, 0, len(layers), features, np.arange(1, count + 1), 0 if drop else len(layers))
+            found, expected = ROWS.launch(step), PANEL.launch(step)
+            order = np.argsort(expected.kept)
+            assert np.array_equal(found.kept, expected.kept[order])
+            np.testing.assert_allclose(found.features, expected.features[order], rtol=1e-5, atol=1e-6)
+            for mine, panel in zip(found.counts, expected.counts, strict=True):
+                assert mine.kernel == "rows"
+                assert (mine.rows, mine.active_inputs, mine.nonzeros) == (
+                    panel.rows,
+                    panel.active_inputs,
+                    panel.nonzeros,
+                )
+                assert mine.performed_edges <= panel.performed_edges
+
+
+@given(problem=networks_with_inputs(), counting=st.booleans())
+def test_chains_give_every_row_and_can_run_again(problem, counting):
+    network, inputs = problem
+    layers, stack = prepared(network)
+    chain = ROWS.prepare(stack, SparseProblem(max(1, inputs.shape[0]), "csr", len(layers), True))
+    dense = inputs.to_scipy().toarray()
+    first = chain.run(dense, counting)
+    assert first.owner is None
+    assert len(chain.counts()) == (len(layers) if counting else 0)
+    kept = first.features.copy()
+    assert np.array_equal(chain.run(inputs, counting).features, kept)
+    half = inputs.shape[0] // 2
+    assert np.array_equal(chain.run(dense[:half], False).features, kept[:half])
+
+
+def test_dead_rows_are_zeros_and_cost_nothing_further():
+    weights = CSC.from_scipy(from_dense(np.eye(3)).to_scipy())
+    _, stack = prepared([SparseLinear(weights, -1.0, ReLU())] * 4)
+    chain = ROWS.prepare(stack, SparseProblem(2, "dense", 1, False))
+    left = chain.run(np.array([[9, 9, 9], [1, 1, 1]], np.float32), True)
+    assert left.features.tolist() == [[5, 5, 5], [0, 0, 0]]
+    assert [counts.rows for counts in chain.counts()] == [2, 2, 1, 1]
+    assert [counts.performed_edges for counts in chain.counts()] == [6, 3, 3, 3]
+
+
+def test_more_or_other_rows_than_the_chain_was_made_for_are_refused():
+    weights = CSC.from_scipy(from_dense(np.eye(3)).to_scipy())
+    _, stack = prepared([SparseLinear(weights, None, ReLU())])
+    chain = ROWS.prepare(stack, SparseProblem(2, "dense", 1, False))
+    for shape in ((3, 3), (2, 4)):
+        with pytest.raises(ShapeError, match="up to 2 rows of 3"):
+            chain.run(np.ones(shape, np.float32), False)
+
+
+def test_estimates_prefer_rows_for_one_and_panels_for_many():
+    rng = np.random.default_rng(0)
+    for width, density in ((100, 0.05), (1000, 0.03)):
+        dense = rng.normal(size=(width, width)) * (rng.random((width, width)) < density)
+        layers = [SparseLinear(CSC.from_scipy(from_dense(dense).to_scipy()), None, ReLU())] * 6
+        for threads in (1, 2, 8):
+            machine = Machine("here", "cpu", threads)
+            assert rows_seconds(machine, layers, 1) < PANEL.seconds(machine, layers, 1)
+            assert rows_seconds(machine, layers, 5000) > PANEL.seconds(machine, layers, 5000)

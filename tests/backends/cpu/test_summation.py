@@ -1,0 +1,127 @@
+"""One order of summation: bits do not depend on the kernel, the rows at a time, lanes, chunks, form or density."""
+
+import fractions
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from fused import bits, fused_multiply_add, in_order
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import csc_matrices, seeds
+
+from sparsenn.backends import StepInput, backend_for
+from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.cpu.panel import PANEL, launch_panel
+from sparsenn.backends.cpu.row_by_row import ROWS
+from sparsenn.backends.stepwise import Stepwise
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import Identity, ReLU, SparseLinear
+
+
+def prepared(layers):
+    return backend_for("cpu").prepare(layers, [np.ones(layer.outputs, np.int64) for layer in layers])
+
+
+def rows_of(output, count):
+    """Return a launch's rows in the order of its inputs; none may be missing."""
+    assert sorted(output.kept) == list(range(count))
+    return output.features[output.owners(count)]
+
+
+@st.composite
+def problems(draw):
+    """Up to three layers with any real weights and biases, also -0.0, and rows for them, of any density."""
+    widths = draw(st.lists(st.integers(1, 40), min_size=2, max_size=4))
+    rng = np.random.default_rng(draw(seeds))
+    layers = []
+    for inputs, outputs in pairwise(widths):
+        bias = draw(st.sampled_from([None, -0.0, 0.3, "vector"]))
+        vector = rng.normal(size=outputs).astype(np.float32) if bias == "vector" else bias
+        kind = draw(st.sampled_from([ReLU(), ReLU(clip=1.0), Identity()]))
+        layers.append(SparseLinear(draw(csc_matrices((inputs, outputs))), vector, kind))
+    count, density = draw(st.integers(1, 40)), draw(st.sampled_from([0.02, 0.3, 1.0]))
+    rows = rng.normal(size=(count, widths[0])) * (rng.random((count, widths[0])) < density)
+    return layers, rows.astype(np.float32)
+
+
+@given(problem=problems(), lanes=st.sampled_from([8, 16, 64]), chunk_rows=st.sampled_from([8, 4096]))
+def test_all_kernels_give_the_bits_of_sums_in_order(problem, lanes, chunk_rows):
+    layers, rows = problem
+    stack, count = prepared(layers), rows.shape[0]
+    expected = bits(in_order(layers, rows))
+    for features in (rows, from_dense(rows)):
+        for scatter in (False, True):
+            step = StepInput(stack, 0, len(layers), features, np.ones(count, np.int64), len(layers), scatter)
+            assert np.array_equal(bits(rows_of(launch_panel(step, lanes, chunk_rows), count) + 0.0), expected)
+        assert np.array_equal(bits(rows_of(ROWS.launch(step), count) + 0.0), expected)
+
+
+@pytest.mark.parametrize("degree", [*range(20), 31, 32, 33])
+@pytest.mark.parametrize("iso", [False, True])
+def test_every_number_of_weights_an_output(degree, iso, rng):
+    """Sums are taken one, two and eight terms at a time, whatever the number."""
+    weights = np.zeros((64, 9), np.float32)
+    for column in weights.T:
+        chosen = rng.choice(64, degree, replace=False)
+        column[chosen] = 0.3 if iso else rng.normal(size=degree)
+    layers = [SparseLinear(CSC.from_scipy(_csc(weights)), -0.1, Identity())]
+    rows = rng.normal(size=(70, 64)).astype(np.float32)
+    output = launch_panel(StepInput(prepared(layers), 0, 1, rows, np.ones(70, np.int64), 1))
+    assert np.array_equal(bits(rows_of(output, 70)), bits(in_order(layers, rows)))
+
+
+def _csc(dense):
+    from scipy.sparse import csc_array
+
+    return csc_array(dense)
+
+
+def test_bits_do_not_depend_on_the_rows_at_a_time(rng):
+    layers = [SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(50, 50)))), 0.1, ReLU()) for _ in range(3)]
+    rows, stack = rng.normal(size=(333, 50)).astype(np.float32), prepared(layers)
+
+    def run(kernel, first, last):
+        problem = SparseProblem(last - first, "dense", 3, False)
+        chain = kernel.prepare(stack, problem) if kernel.prepare else Stepwise(backend, kernel, stack, layers, problem)
+        left = chain.run(rows[first:last], False)
+        return (left.features if left.owner is None else left.features[left.owner]).copy()
+
+    backend = backend_for("cpu")
+    whole = run(PANEL, 0, 333)
+    for size in (1, 7, 100):
+        for kernel in (PANEL, ROWS):
+            parts = [run(kernel, first, min(first + size, 333)) for first in range(0, 333, size)]
+            assert np.array_equal(bits(np.concatenate(parts)), bits(whole)), (kernel.name, size)
+
+
+def test_a_tiny_addend_survives_or_not_in_every_kernel_alike():
+    """-1 + 2^-25 + 1 is 0 or not, by the order: a row dies or is a category."""
+    weights = np.full((40, 200), -1, np.float32)
+    weights[:, 0] = 0
+    weights[0, 0], weights[1, 0] = 1, 2.0**-25
+    layers = [SparseLinear(CSC.from_scipy(_csc(weights)), -1.0, ReLU())]
+    rows = np.zeros((64, 40), np.float32)
+    rows[0, :2], rows[1:, 2:] = 1, 1
+    stack = prepared(layers)
+    found = []
+    for count in (1, 64):
+        for features in (rows[:count], from_dense(rows[:count])):
+            for launch, scatter in ((launch_panel, False), (launch_panel, True), (ROWS.launch, False)):
+                output = launch(StepInput(stack, 0, 1, features, np.ones(count, np.int64), 1, scatter))
+                found.append(float(output.features[output.owners(count)[0], 0]))
+    assert set(found) == {0.0}
+
+
+@given(seed=seeds)
+def test_the_emulated_operation_rounds_once(seed):
+    """Against fractions, which are exact, and float's rounding of them, which is right."""
+    rng = np.random.default_rng(seed)
+    numbers = (rng.normal(size=(3, 30)) * 2.0 ** rng.integers(-20, 20, (3, 30))).astype(np.float32)
+    found = fused_multiply_add(*numbers)
+    for weight, value, added, result in zip(*numbers.tolist(), found.tolist(), strict=True):
+        exact = fractions.Fraction(weight) * fractions.Fraction(value) + fractions.Fraction(added)
+        near = [np.float32(result), np.nextafter(np.float32(result), np.float32(np.inf))]
+        near.append(np.nextafter(np.float32(result), np.float32(-np.inf)))
+        gaps = [abs(fractions.Fraction(float(number)) - exact) for number in near]
+        assert gaps[0] == min(gaps)

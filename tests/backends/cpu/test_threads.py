@@ -1,0 +1,39 @@
+"""One stack, several threads: what launches keep between them is each thread's own."""
+
+import threading
+
+import numpy as np
+
+from sparsenn.backends import backend_for
+from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.cpu.panel import PANEL
+from sparsenn.backends.cpu.row_by_row import ROWS
+from sparsenn.backends.stepwise import Stepwise
+from sparsenn.formats import CSC, from_dense
+from sparsenn.layers import ReLU, SparseLinear
+
+
+def test_chains_of_one_stack_in_many_threads(rng):
+    backend = backend_for("cpu")
+    weights = CSC.from_scipy(from_dense(rng.normal(size=(60, 60)) / 8).to_scipy())
+    layers = [SparseLinear(weights, 0.1, ReLU())] * 8
+    stack = backend.prepare(layers, [np.ones(60, np.int64)] * 8)
+    problem, wrong = SparseProblem(300, "dense", 8, True), []
+
+    def run(seed):
+        rows = np.random.default_rng(seed).normal(size=(300, 60)).astype(np.float32)
+        expected = ROWS.prepare(stack, problem).run(rows, False).features
+        chains = Stepwise(backend, PANEL, stack, layers, problem), ROWS.prepare(stack, problem)
+        for _ in range(20):
+            for chain in chains:
+                left = chain.run(rows, True)
+                found = left.features if left.owner is None else left.features[left.owner]
+                if not np.array_equal(found, expected):
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,235 @@
+"""cuBLAS's products with bias and activation: estimates; the kernel after a product, emulated; and all on a GPU."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from emulation import emulated
+
+from sparsenn.backends.cuda.dense import cublas, cublas_lt, estimates
+from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FP16, CUBLAS_TF32, KERNELS, seconds
+from sparsenn.backends.cuda.dense.stack import upload_dense
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.machine import A100, H200
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+
+ALLOWED = {"float32": 5e-6, "tf32": 5e-3, "fp16": 5e-3}
+"""In parts of the largest output."""
+
+ACTIVATIONS = (ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity())
+
+kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+
+
+def layers_of(rng, widths, activation=None):
+    made = []
+    for number, shape in enumerate(pairwise(widths), start=2):
+        weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
+        made.append(Linear(weights, bias, Identity() if number == len(widths) else activation or ReLU()))
+    return tuple(made)
+
+
+def exact(layers, features):
+    values = features.astype(np.float64)
+    for layer in layers:
+        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
+    return values
+
+
+# ---- Without a GPU -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("precision", "widths", "rows", "taken"),
+    [
+        ("float32", (784, 128), 10_000, 65e-6),
+        ("tf32", (784, 128), 10_000, 16e-6),
+        ("float32", (784, 300, 100, 10), 10_000, 161e-6),
+        ("tf32", (784, 300, 100, 10), 10_000, 46e-6),
+        ("tf32", (1024,) * 25, 60_000, 8.5e-3),
+        ("fp16", (1024,) * 25, 60_000, 4.5e-3),
+        ("tf32", (4096,) * 13, 20_000, 23.7e-3),
+        ("fp16", (16384,) * 7, 10_000, 45.7e-3),
+    ],
+)
+def test_estimates_are_near_what_an_h200_took(precision, widths, rows, taken):
+    layers = [Linear(np.ones(shape, np.float32)) for shape in pairwise(widths)]
+    found = estimates.library_seconds(estimates.CUBLAS[precision], precision, H200, widths, rows)
+    assert found == pytest.approx(taken, rel=0.3)
+    assert seconds(precision, A100, layers, rows) > seconds(precision, H200, layers, rows)
+
+
+@pytest.mark.parametrize(
+    ("precision", "widths", "rows", "taken"),
+    [
+        ("float32", (72, 64, 64, 4), 1, 43e-6),
+        ("tf32", (784, *[128] * 19, 10), 10_000, 272e-6),
+        ("fp16", (784, *[128] * 19, 10), 10_000, 302e-6),
+        ("float32", (784, 300, 100, 10), 10_000, 178e-6),
+        ("tf32", (784, *[256] * 8), 10_000, 153e-6),
+        ("tf32", (1024,) * 25, 60_000, 9.7e-3),
+    ],
+)
+def test_estimates_are_of_all_that_is_waited_for(precision, widths, rows, taken):
+    layers = [Linear(np.ones(shape, np.float32)) for shape in pairwise(widths)]
+    assert seconds(precision, H200, layers, rows) == pytest.approx(taken, rel=0.25)
+
+
+def test_a_launch_more_is_queued_while_the_device_is_busy():
+    assert estimates.awaited(1e-3, 1, 1e-5) == pytest.approx(1.01e-3)
+    assert estimates.awaited(1e-3, 10, 1e-5) == pytest.approx(1.01e-3)
+    assert estimates.awaited(1e-5, 10, 1e-5) == pytest.approx(1e-4 + 1e-6)
+
+
+def test_estimates_never_fall_when_there_are_more_rows():
+    layers = [Linear(np.ones((1024, 1024), np.float32))]
+    for precision in ("float32", "tf32", "fp16"):
+        taken = [seconds(precision, H200, layers, rows) for rows in (1, 16, 128, 1000, 10_000, 60_000)]
+        assert all(later >= 0.8 * earlier for earlier, later in pairwise(taken))
+        assert taken[0] > 4 * 2**20 / 2 / H200.copy_bandwidth
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float", "half"])
+@pytest.mark.parametrize(("outputs", "vector"), [(12, 1), (12, 0), (7, 0)])
+@pytest.mark.parametrize("activation", [(0, np.inf), (0, 0.5), (3, np.inf)], ids=["relu", "clipped", "identity"])
+def test_bias_and_activation_in_emulation(half, outputs, vector, activation, rng):
+    defines = {"THREADS": 64, "VECTOR": vector, "RESULT": "half_bits" if half else "float"}
+    kernel = emulated("mlp/epilogue.cu", defines)
+    sums = rng.normal(size=(37, outputs)).astype(np.float32)
+    sums[5, 3] = np.nan
+    bias = rng.normal(size=outputs).astype(np.float32)
+    code, clip = activation
+    right = sums + bias if code else np.clip(sums + bias, 0, clip)
+    results = np.zeros(sums.shape, np.float16) if half else sums
+    units, width = sums.size // (4 if vector else 1), outputs // (4 if vector else 1)
+    given = np.int64(units), np.int32(width), sums, results, bias, np.int32(code), np.float32(clip)
+    kernel.launch(3, 64, *given)
+    np.testing.assert_array_equal(results, right.astype(results.dtype))
+
+
+# ---- On a GPU ----------------------------------------------------------------------------------------------------
+
+
+def launched(kernel, layers, features):
+    found = kernel.launch(upload_dense(0, layers), cupy().asarray(features))
+    assert found.dtype == features.dtype
+    assert found.flags.c_contiguous
+    return cupy().asnumpy(found)
+
+
+def assert_near(found, expected, precision):
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
+
+
+@pytest.fixture(params=["cuBLASLt", "cuBLAS"])
+def through(request, monkeypatch):
+    """Run a test with cuBLASLt, and as if there were none."""
+    if request.param == "cuBLAS":
+        monkeypatch.setattr(cublas, "library", lambda: None)
+    elif cublas_lt.library() is None:
+        pytest.skip("there is no cuBLASLt here")
+    return request.param
+
+
+@pytest.mark.gpu
+@kernels
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_any_widths_activations_and_rows(kernel, activation, through, rng):
+    for widths in ((1, 1), (7, 8, 9), (72, 300, 4), (784, 512, 36, 10)):
+        layers = layers_of(rng, widths, activation)
+        for rows in (0, 1, 17, 1000):
+            features = rng.normal(size=(rows, widths[0])).astype(np.float32)
+            assert_near(launched(kernel, layers, features), exact(layers, features), kernel.precision)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(64, 256, 10), (33, 57, 7)], ids=str)
+def test_half_rows(widths, through, rng):
+    layers = layers_of(rng, widths)
+    features = rng.normal(size=(100, widths[0])).astype(np.float16)
+    assert_near(launched(CUBLAS_FP16, layers, features), exact(layers, features), "fp16")
+
+
+@pytest.mark.gpu
+@kernels
+def test_nan_stays_nan(kernel, through, rng):
+    layers = layers_of(rng, (20, 30, 5))
+    features = rng.normal(size=(10, 20)).astype(np.float32)
+    features[3, 7] = np.nan
+    found = launched(kernel, layers, features)
+    assert np.isnan(found[3]).all()
+    assert not np.isnan(np.delete(found, 3, axis=0)).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [CUBLAS, CUBLAS_TF32], ids=lambda kernel: kernel.name)
+def test_what_is_rounded_is_what_was_asked_for(kernel, rng):
+    layers = (Linear(np.full((512, 64), 1 + 2.0**-14, np.float32), None, Identity()),)
+    found = launched(kernel, layers, np.ones((128, 512), np.float32))
+    right = 512 * (1 + 2.0**-14)
+    assert (np.abs(found / right - 1) < 2.0**-20).all() == (kernel is CUBLAS)
+
+
+@pytest.mark.gpu
+@kernels
+def test_unaligned_rows(kernel, through, rng):
+    cp = cupy()
+    layers = layers_of(rng, (72, 64, 4))
+    flat = cp.asarray(rng.normal(size=1 + 100 * 72).astype(np.float32))
+    features = flat[1:].reshape(100, 72)
+    found = cp.asnumpy(kernel.launch(upload_dense(0, layers), features))
+    assert_near(found, exact(layers, cp.asnumpy(features)), kernel.precision)
+
+
+@pytest.mark.gpu
+@kernels
+def test_bad_features_are_refused(kernel, rng):
+    layers = layers_of(rng, (4, 3))
+    with pytest.raises(ShapeError, match="takes"):
+        launched(kernel, layers, np.zeros((2, 5), np.float32))
+    with pytest.raises(UsageError, match="float64"):
+        launched(kernel, layers, np.zeros((2, 4)))
+    with pytest.raises(UsageError, match="row order"):
+        kernel.launch(upload_dense(0, layers), cupy().zeros((4, 2), np.float32).T)
+
+
+@pytest.mark.gpu
+def test_weights_beyond_half_precision_are_refused():
+    with pytest.raises(UsageError, match="layer 1 has a weight of 70000"):
+        launched(CUBLAS_FP16, (Linear(np.float32([[7e4]])),), np.ones((1, 1), np.float32))
+
+
+@pytest.mark.gpu
+@kernels
+def test_a_launch_can_be_captured(kernel, rng):
+    if cublas_lt.library() is None:
+        pytest.skip("CuPy does not let graphs capture cuBLAS")
+    cp = cupy()
+    layers = layers_of(rng, (784, 300, 10), Tanh())
+    stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(300, 784)).astype(np.float32))
+    first = kernel.launch(stack, features)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
+    with stream:
+        stream.begin_capture()
+        captured = kernel.launch(stack, features)
+        graph = stream.end_capture()
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((captured == first).all())
+
+
+@pytest.mark.gpu
+def test_a_stack_forgets_numbers_of_rows_and_the_memory_goes_with_it(rng):
+    cp = cupy()
+    layers = layers_of(rng, (64, 300, 10))
+    stack, pool = upload_dense(0, layers), cp.get_default_memory_pool()
+    for rows in (1000, 1):
+        CUBLAS.launch(stack, cp.zeros((rows, 64), np.float32))
+    used = pool.used_bytes()
+    for rows in range(1, 700):
+        CUBLAS.launch(stack, cp.zeros((rows, 64), np.float32))
+    assert len(stack.ready) <= 256
+    assert pool.used_bytes() <= used

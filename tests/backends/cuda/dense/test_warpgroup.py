@@ -1,0 +1,421 @@
+"""Chains of dense layers by whole warpgroups: emulated on the host; plans and images; and on a GPU."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from emulation import EmulationError, emulated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparsenn.backends.cuda.activation import activation_code
+from sparsenn.backends.cuda.dense import warpgroup
+from sparsenn.backends.cuda.dense.stack import DenseLayer, shape_of, upload_dense
+from sparsenn.backends.cuda.dense.warpgroup import KERNELS, SOURCES, WARPGROUP_FLOAT32, WARPGROUP_HALF, defines, fits
+from sparsenn.backends.cuda.dense.warpgroup_plan import (
+    MOST_ROWS,
+    NEURONS,
+    Tile,
+    arranged,
+    clocks,
+    is_curved,
+    plan,
+    slabs_of,
+    tiles,
+)
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
+from sparsenn.backends.machine import A100, H200, RTX_4090
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+
+KINDS = (FLOAT32, TF32, HALF)
+ALLOWED = {"float32": 2e-6, "tf32": 3e-3, "fp16": 3e-3}
+"""In parts of the largest output."""
+
+WIDTHS = ((1, 1), (7, 8, 9), (72, 64, 64, 4), (9, 129, 3), (784, 7, 256, 64), (130, 192, 10), (1000, 128, 128, 128, 10))
+ROWS = (0, 1, 15, 16, 17, 33, 1000)
+
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+
+
+def layers_of(rng, widths, activations=None, integers=False):
+    activations = activations or [ReLU()] * (len(widths) - 2) + [Identity()]
+    made = []
+    for shape, activation in zip(pairwise(widths), activations, strict=True):
+        if integers:
+            weights, bias = rng.integers(-1, 2, shape), rng.integers(-4, 5, shape[1])
+        else:
+            weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
+        made.append(Linear(weights, bias, activation))
+    return tuple(made)
+
+
+def exact(layers, features):
+    values = features.astype(np.float64)
+    for layer in layers:
+        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
+    return values
+
+
+def assert_near(found, expected, precision):
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
+
+
+def on_host(layers):
+    return tuple(
+        DenseLayer(layer.weights, layer.bias_vector(), *activation_code(layer, number))
+        for number, layer in enumerate(layers, start=1)
+    )
+
+
+def aligned(array):
+    """Copy an array to a multiple of 16 bytes."""
+    room = np.zeros(array.nbytes + 16, np.uint8)
+    start = -room.ctypes.data % 16
+    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+def by_emulation(tile, layers, features, seed=1, stages=3, **planted):
+    """The outputs as the kernel computes them; what it does not write stays NaN."""
+    held = on_host(layers)
+    widths = (layers[0].inputs, *(layer.outputs for layer in layers))
+    vector = widths[0] * features.itemsize % 16 == 0
+    made = defines(tile, H200, features.dtype == np.float16, vector, is_curved(shape_of(layers).activations))
+    kernel = emulated(SOURCES[tile.kind], {**made, "STAGES": stages}, **planted)
+    outputs = np.full((features.shape[0], widths[-1]), np.nan, features.dtype)
+    plain = np.concatenate([layer.weights.ravel() for layer in held])
+    arrays = aligned(features), outputs, aligned(arranged(np, tile, held)), plain
+    numbers = (
+        np.int64(features.shape[0]),
+        np.int32(widths[0]),
+        np.int32(len(layers)),
+        np.int32(sum(slabs_of(tile, widths))),
+    )
+    blocks = -(-features.shape[0] // tile.rows)
+    kernel.launch(blocks, tile.threads, *arrays, *numbers, seed=seed)
+    return outputs
+
+
+# ---- The kernel, emulated ----------------------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("widths", "rows", "groups", "steps"),
+    [
+        ((5, 3), 16, 1, 4),
+        ((40, 20, 7), 16, 1, 2),
+        ((130, 100, 3), 32, 2, 4),
+        ((33, 65, 70, 9), 48, 2, 2),
+        ((200, 20, 129, 1), 16, 3, 4),
+    ],
+    ids=str,
+)
+def test_integers_are_exact_in_emulation(kind, widths, rows, groups, steps, rng):
+    layers = layers_of(rng, widths, integers=True)
+    features = rng.integers(-2, 3, (rows + 5, widths[0])).astype(np.float32)
+    tile = Tile(kind, rows, groups, steps)
+    for seed, stages in ((1, 2), (2, 4)):
+        assert np.array_equal(by_emulation(tile, layers, features, seed, stages), exact(layers, features))
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    widths=st.lists(st.integers(1, 100), min_size=2, max_size=5),
+    count=st.integers(1, 40),
+    seed=st.integers(0, 1 << 30),
+)
+def test_any_chain_is_near_in_emulation(kind, widths, count, seed):
+    random = np.random.default_rng(seed)
+    layers = layers_of(random, widths)
+    features = random.normal(size=(count, widths[0])).astype(np.float32)
+    found = by_emulation(Tile(kind, 32, 2, 4), layers, features, seed)
+    scale = sum(np.abs(exact(layers[:number], features)).max() for number in range(1, len(layers) + 1))
+    assert np.abs(found - exact(layers, features)).max() <= 4 * ALLOWED[kind.name] * scale + 1e-6
+
+
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
+def test_any_activation_in_emulation(activation, rng):
+    layers = layers_of(rng, (20, 70, 5), [activation] * 2)
+    features = rng.normal(size=(20, 20)).astype(np.float32)
+    assert_near(by_emulation(Tile(FLOAT32, 32, 2, 4), layers, features), exact(layers, features), "float32")
+
+
+@pytest.mark.parametrize("widths", [(24, 65, 9), (21, 40, 40, 3)], ids=str)
+def test_half_rows_in_emulation(widths, rng):
+    layers = layers_of(rng, widths, integers=True)
+    features = rng.integers(-1, 2, (20, widths[0])).astype(np.float16)
+    found = by_emulation(Tile(HALF, 16, 2, 4), layers, features)
+    assert np.array_equal(found, exact(layers, features).astype(np.float16))
+
+
+def test_strange_rows_are_computed_again_in_emulation(rng):
+    layers = layers_of(rng, (40, 70, 6), [ReLU(6.0), Identity()])
+    features = rng.normal(size=(20, 40)).astype(np.float32)
+    tile = Tile(FLOAT32, 16, 2, 4)
+    plain = by_emulation(tile, layers, features)
+    strange = features.copy()
+    strange[3, 5], strange[17, 0], strange[9, 9] = np.inf, np.nan, np.finfo(np.float32).max
+    found = by_emulation(tile, layers, strange)
+    others = np.setdiff1d(np.arange(20), [3, 9, 17])
+    assert np.array_equal(found[others], plain[others])
+    with np.errstate(all="ignore"):
+        right = exact(layers, strange)
+    assert np.array_equal(np.isnan(found), np.isnan(right))
+    here = ~np.isnan(right)
+    np.testing.assert_allclose(found[here], right[here], rtol=1e-5, atol=1e-4)
+
+
+FIRST = "    }\n\n    __device__ __forceinline__ void first_layer"
+PLANTED = {
+    "panels": (f"        meeting.wait();\n{FIRST}", FIRST),
+    "inputs": ("            worker.meeting.wait();  // all have multiplied what lies there\n", ""),
+    "places": ("if (threadIdx.x < WARP) barrier_wait(memory.empty", "if (false) barrier_wait(memory.empty"),
+    "products": ("            await_products<1>();\n", ""),
+    "padding": ("there[i / 2 % 2] ? sums[i] + bias[i / 2 % 2] : 0.0f", "sums[i] + 1.0f"),
+}
+"""Faults, each a text and what it is replaced by: waiting that is left out, and outputs that are none."""
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_a_fault_is_noticed(planted, rng):
+    layers = layers_of(rng, (300, 100, 100, 90, 20), integers=True)
+    features = rng.integers(-1, 2, (32, 300)).astype(np.float32)
+    expected, wrong = exact(layers, features), False
+    for seed in range(6):
+        try:
+            found = by_emulation(Tile(TF32, 32, 2, 4), layers, features, seed, 2, planted=planted)
+            wrong |= not np.array_equal(found, expected)
+        except EmulationError:
+            wrong = True
+    assert wrong
+
+
+# ---- Plans and images --------------------------------------------------------------------------------------------
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    first=st.integers(1, 4000),
+    widths=st.lists(st.integers(1, 256), min_size=1, max_size=30),
+    rows=st.integers(1, 1 << 22),
+)
+def test_a_plan_stays_within_the_device(kind, first, widths, rows):
+    tile, seconds = plan(kind, (first, *widths), rows, 4, H200)
+    assert tile.warpgroups * NEURONS >= max(widths)
+    assert tile.stages(H200) >= 2
+    assert tile.shared_bytes(H200) <= H200.block_bytes
+    assert tile.rows <= MOST_ROWS[kind, tile.steps][tile.warpgroups]
+    assert seconds > 0
+
+
+def test_as_many_rows_as_keep_all_multiprocessors_busy():
+    for kind in KINDS:
+        tile, _ = plan(kind, (784, *[128] * 19, 10), 10_000, 4, H200)
+        assert tile.rows == 80  # 125 blocks
+        assert plan(kind, (784, *[128] * 19, 10), 1, 4, H200)[0].rows == 16
+
+
+@pytest.mark.parametrize(
+    ("widths", "rows", "taken"),
+    [
+        ((784, *[128] * 19, 10), 10_000, (129e-6, 67e-6, 54e-6)),
+        ((72, 64, 64, 4), 1, (21e-6, 19e-6, 18e-6)),
+        ((784, *[256] * 8), 10_000, (266e-6, 73e-6, 72e-6)),
+    ],
+    ids=str,
+)
+def test_estimates_are_near_what_an_h200_took(widths, rows, taken):
+    layers = [Linear(np.ones(shape, np.float32)) for shape in pairwise(widths)]
+    assert [kernel.seconds(H200, layers, rows) for kernel in KERNELS] == pytest.approx(taken, rel=0.2)
+
+
+def test_few_slabs_in_shared_memory_are_waited_for():
+    """Two places for slabs of 64 KiB took 1.2 times what five of 32 KiB did."""
+    deep, shallow = (clocks(Tile(FLOAT32, 32, 4, steps), (256,) * 9, 4, H200) for steps in (4, 2))
+    assert 1.1 * shallow < deep < 1.6 * shallow
+
+
+def test_estimates_grow_with_what_there_is_to_do():
+    for kind in KINDS:
+        for tile in tiles(kind, 128, H200):
+            shallow, deep = (clocks(tile, (784, *[128] * depth), 4, H200) for depth in (2, 20))
+            assert shallow < deep < 20 * shallow
+        few, many = (
+            warpgroup.seconds(kind, H200, layers_of(np.random.default_rng(1), (9, 9)), rows) for rows in (1, 10**6)
+        )
+        assert 2e-6 < few < many
+
+
+@kinds
+def test_every_weight_lies_where_the_kernel_looks(kind, rng):
+    layers = layers_of(rng, (50, 70, 3))
+    tile = Tile(kind, 16, 2, 4)
+    made, at = arranged(np, tile, on_host(layers)), 0
+
+    def take(number, *shape):
+        nonlocal at
+        size = int(np.prod(shape)) * np.dtype(number).itemsize
+        at += size
+        return made[at - size : at].view(number).reshape(shape)
+
+    told, biases = take(np.int32, 2, 4), take(np.float32, 2, 128)
+    assert told[:, 0].tolist() == slabs_of(tile, (50, 70, 3))
+    assert told[:, 1:3].tolist() == [[70, 0], [3, 3]]
+    assert np.isinf(told[:, 3].view(np.float32)).all()
+    assert np.array_equal(biases[0, :70], layers[0].bias_vector())
+    number, terms = (np.float16, 8) if kind is HALF else (np.float32, 4)
+    for layer, slabs in zip(layers, told[:, 0], strict=True):
+        held = take(number, slabs, 2, tile.pieces, 8, 64, terms)
+        whole = held.transpose(2, 0, 3, 5, 1, 4).reshape(tile.pieces, slabs * tile.depth, 128)
+        high, low = split_tf32(np, layer.weights)
+        right = {"float32": (high, low), "tf32": (high,), "fp16": (layer.weights.astype(np.float16),)}[kind.name]
+        assert np.array_equal(whole[:, : layer.inputs, : layer.outputs], right)
+        assert np.count_nonzero(whole) == sum(map(np.count_nonzero, right))
+    assert at == made.size
+
+
+def test_what_they_cannot_run(rng):
+    shape = shape_of(layers_of(rng, (5000, 256, 3)))
+    assert fits(H200, shape) is None
+    for machine in (A100, RTX_4090):
+        assert "compute capability" in fits(machine, shape)
+    assert "257" in fits(H200, shape_of(layers_of(rng, (4, 257))))
+
+
+# ---- On a GPU ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu_kernel(kernel):
+    if reason := fits(current_machine(), shape_of([Linear(np.ones((1, 1), np.float32))])):
+        pytest.skip(reason)
+    return kernel
+
+
+def launched(kernel, layers, features):
+    found = kernel.launch(upload_dense(0, layers), cupy().asarray(features))
+    assert found.dtype == features.dtype
+    assert found.flags.c_contiguous
+    return cupy().asnumpy(found)
+
+
+@pytest.mark.gpu
+@kernels
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_any_widths_and_rows(gpu_kernel, widths, rng):
+    layers = layers_of(rng, widths)
+    for rows in ROWS:
+        features = rng.normal(size=(rows, widths[0])).astype(np.float32)
+        assert_near(launched(gpu_kernel, layers, features), exact(layers, features), gpu_kernel.precision)
+
+
+@pytest.mark.gpu
+@kernels
+def test_deep_chains(gpu_kernel, rng):
+    widths = (784, *[128] * 60, 10)
+    layers = layers_of(rng, widths)
+    features = rng.random((10_000, 784)).astype(np.float32)
+    allowed = {"float32": 2e-5, "tf32": 3e-2, "fp16": 3e-2}[gpu_kernel.precision]
+    right = exact(layers, features)
+    assert np.abs(launched(gpu_kernel, layers, features) - right).max() <= allowed * np.abs(right).max()
+
+
+@pytest.mark.gpu
+@kernels
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
+def test_any_activation(gpu_kernel, activation, rng):
+    layers = layers_of(rng, (72, 130, 5), [activation] * 2)
+    features = rng.normal(size=(100, 72)).astype(np.float32)
+    assert_near(launched(gpu_kernel, layers, features), exact(layers, features), gpu_kernel.precision)
+
+
+@pytest.mark.gpu
+@kernels
+@pytest.mark.parametrize("groups", [1, 2, 3, 4])
+def test_every_tile_gives_the_same_integers(gpu_kernel, groups, rng):
+    widths = (300, 64 * groups, 64 * groups - 9, 20)
+    layers = layers_of(rng, widths, [Identity()] * 3, integers=True)
+    layers = (layers[0], *(Linear(np.eye(*layer.weights.shape), layer.bias, ReLU()) for layer in layers[1:]))
+    for rows in (3, 2_000, 5_000, 9_000, 13_000, 60_000):
+        features = rng.integers(-1, 2, (rows, 300)).astype(np.float32)
+        assert np.array_equal(launched(gpu_kernel, layers, features), exact(layers, features))
+
+
+@pytest.mark.gpu
+def test_half_rows_are_taken_as_they_are(rng):
+    if reason := fits(current_machine(), shape_of([Linear(np.ones((1, 1), np.float32))])):
+        pytest.skip(reason)
+    layers = layers_of(rng, (100, 129, 7))
+    features = rng.normal(size=(333, 100)).astype(np.float16)
+    assert_near(launched(WARPGROUP_HALF, layers, features), exact(layers, features), "fp16")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [WARPGROUP_FLOAT32], ids=lambda kernel: kernel.name)
+def test_strange_rows_give_what_float32_gives(gpu_kernel, rng):
+    layers = layers_of(rng, (200, 140, 3), [ReLU(6.0), Identity()])
+    features = rng.normal(size=(100, 200)).astype(np.float32)
+    plain = launched(gpu_kernel, layers, features)
+    strange = features.copy()
+    strange[3, 5], strange[40, 0], strange[77, 9] = np.inf, np.nan, -np.inf
+    strange[51, 7] = np.finfo(np.float32).max
+    found = launched(gpu_kernel, layers, strange)
+    others = np.setdiff1d(np.arange(100), [3, 40, 51, 77])
+    assert np.array_equal(found[others], plain[others])
+    with np.errstate(all="ignore"):
+        right = exact(layers, strange)
+    assert np.array_equal(np.isnan(found), np.isnan(right))
+    here = ~np.isnan(right)
+    np.testing.assert_allclose(found[here], right[here], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+@kernels
+def test_unaligned_rows_and_the_same_bits_each_time(gpu_kernel, rng):
+    cp = cupy()
+    layers = layers_of(rng, (72, 64, 4))
+    stack, flat = upload_dense(0, layers), cp.asarray(rng.normal(size=1 + 100 * 72).astype(np.float32))
+    features = flat[1:].reshape(100, 72)
+    first = gpu_kernel.launch(stack, features)
+    assert_near(cp.asnumpy(first), exact(layers, cp.asnumpy(features)), gpu_kernel.precision)
+    assert all(bool((gpu_kernel.launch(stack, features.copy()) == first).all()) for _ in range(10))
+
+
+@pytest.mark.gpu
+@kernels
+def test_bad_features_are_refused(gpu_kernel, rng):
+    layers = layers_of(rng, (4, 3))
+    with pytest.raises(ShapeError, match="takes"):
+        launched(gpu_kernel, layers, np.zeros((2, 5), np.float32))
+    with pytest.raises(UsageError, match="float64"):
+        launched(gpu_kernel, layers, np.zeros((2, 4)))
+    with pytest.raises(UsageError, match="row order"):
+        gpu_kernel.launch(upload_dense(0, layers), cupy().zeros((4, 2), np.float32).T)
+    with pytest.raises(UsageError, match="257"):
+        launched(gpu_kernel, layers_of(rng, (4, 257)), np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.gpu
+@kernels
+def test_a_launch_can_be_captured(gpu_kernel, rng):
+    cp = cupy()
+    layers = layers_of(rng, (784, 128, 10))
+    stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(300, 784)).astype(np.float32))
+    first = gpu_kernel.launch(stack, features)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
+    with stream:
+        stream.begin_capture()
+        captured = gpu_kernel.launch(stack, features)
+        graph = stream.end_capture()
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((captured == first).all())

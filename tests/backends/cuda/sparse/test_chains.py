@@ -1,0 +1,181 @@
+"""Chains of layers, ready to run: on an emulated device, and where there is a GPU."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from device_emulation import emulated_device
+from oracle import expected
+
+from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.cuda.sparse import chunks, resident
+from sparsenn.backends.cuda.sparse.rows import active_rows, spread
+from sparsenn.backends.cuda.sparse.stack import upload
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import Identity, ReLU, SparseLinear
+from sparsenn.network import Network
+
+WIDTHS = (100, 127, 60, 60, 90, 60, 40, 33)
+MODULES = {"resident": resident, "chunks": chunks}
+
+
+def layers_of(rng, widths, activation=None, bias=-0.2):
+    made = []
+    for inputs, outputs in pairwise(widths):
+        matrix = (rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < 0.1)).astype(np.float32)
+        given = np.where(rng.random(outputs) < 0.1, -0.0, bias).astype(np.float32)
+        made.append(SparseLinear.from_scipy(from_dense(matrix).to_scipy(), given, activation or ReLU()))
+    return made
+
+
+def rows_of(rng, form, rows, width):
+    mask = rng.random((rows, width)) < 0.2
+    mask[::5] = False
+    if rows > 8:
+        mask[7] = mask[3]
+    values = np.float32(0.75) if form == "iso" else rng.normal(size=mask.shape).astype(np.float32)
+    dense = np.where(mask, values, np.float32(0)).astype(np.float32)
+    return dense, dense if form == "dense" else from_dense(dense)
+
+
+def placed(library, rows):
+    if not isinstance(rows, CSR):
+        return library.asarray(rows)
+    return CSR(rows.shape, *(library.asarray(array) for array in (rows.indptr, rows.indices, rows.values)))
+
+
+def ready(library, kernel, layers, rows, form, *, droppable_from=0, deduplicate=True):
+    stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], library.asarray)
+    return MODULES[kernel].prepare(stack, SparseProblem(rows, form, droppable_from, deduplicate))
+
+
+def check(chain, library, rng, layers, form, rows, counting=False):
+    """Run new rows; returns the outputs, once they are found to be right."""
+    dense, features = rows_of(rng, form, rows, layers[0].inputs)
+    left = chain.run(placed(library, features), counting)
+    found = library.asnumpy(spread(left, None, rows))
+    right, error = expected(Network(tuple(layers)), from_dense(dense))
+    assert found.shape == right.shape
+    assert np.all(np.abs(found - right) <= error)
+    assert np.array_equal(library.asnumpy(active_rows(left, rows)), found.any(axis=1))
+    assert np.array_equal(
+        library.asnumpy(spread(left, library.asarray(np.int32([5, 0, 5])), rows)), found[:, [5, 0, 5]]
+    )
+    return found
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    with emulated_device(monkeypatch) as device:
+        yield device
+
+
+@pytest.mark.parametrize("kernel", MODULES)
+@pytest.mark.parametrize("form", ["dense", "csr", "iso"])
+@pytest.mark.parametrize(("capacity", "multiprocessors"), [(3, 24), (40, 2)], ids=["all at once", "many"])
+def test_a_chain_takes_any_rows_up_to_so_many(kernel, form, capacity, multiprocessors, rng, emulated):
+    import cupy
+
+    emulated.machine = replace(emulated.machine, multiprocessors=multiprocessors)
+    layers = layers_of(rng, WIDTHS)
+    chain = ready(cupy, kernel, layers, capacity, form)
+    for rows in (capacity, 1, 0, capacity - 1):
+        check(chain, cupy, rng, layers, form, rows)
+    assert chain.nbytes > 0
+
+
+def test_kernels_and_grouping_change_no_bit(rng, emulated):
+    import cupy
+
+    layers = layers_of(rng, WIDTHS[:4], Identity())
+    answers = set()
+    for kernel, form, droppable_from, deduplicate in (
+        ("resident", "iso", 0, True),
+        ("resident", "csr", 99, False),
+        ("resident", "dense", 0, False),
+        ("chunks", "iso", 99, False),
+        ("chunks", "dense", 99, False),
+    ):
+        chain = ready(cupy, kernel, layers, 40, form, droppable_from=droppable_from, deduplicate=deduplicate)
+        same = np.random.default_rng(5)
+        _, features = rows_of(same, "iso", 40, WIDTHS[0])
+        given = features.to_scipy().toarray() if form == "dense" else features
+        left = chain.run(placed(cupy, given), False)
+        answers.add(cupy.asnumpy(spread(left, None, 40)).tobytes())
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("kernel", MODULES)
+def test_what_was_counted(kernel, rng, emulated):
+    import cupy
+
+    layers = layers_of(rng, WIDTHS)
+    chain = ready(cupy, kernel, layers, 40, "iso")
+    check(chain, cupy, rng, layers, "iso", 40)
+    found = check(chain, cupy, rng, layers, "iso", 30, counting=True)
+    counts = chain.counts()
+    assert len(counts) == len(layers)
+    assert counts[0].rows == 30
+    assert (counts[-1].active_inputs, counts[-1].nonzeros) == (found.any(axis=1).sum(), np.count_nonzero(found))
+
+
+def test_a_run_on_another_stream_waits_for_the_one_before(rng, emulated):
+    import cupy
+
+    layers = layers_of(rng, WIDTHS[:3])
+    chain = ready(cupy, "chunks", layers, 5, "dense")
+    first, second = cupy.cuda.Stream(), cupy.cuda.Stream()
+    for stream in (first, first, second, first):
+        with stream:
+            check(chain, cupy, rng, layers, "dense", 5)
+    assert emulated.waits == [(second.ptr, first.ptr), (first.ptr, second.ptr)]
+
+
+def test_a_replay_launches_what_was_captured(rng, emulated):
+    import cupy
+
+    chain = ready(cupy, "chunks", layers_of(rng, WIDTHS[:3]), 5, "dense")
+    emulated.launches.clear()
+    chain.run(cupy.asarray(np.ones((5, WIDTHS[0]), np.float32)), False)
+    assert emulated.launches == ["rows_to_tiles", "begin_run", "gather_chunks", "gather_chunks", "tiles_to_rows"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", MODULES)
+@pytest.mark.parametrize("form", ["dense", "csr", "iso"])
+@pytest.mark.parametrize("widths", [(100, 127, 60, 33), (1500, 1100, 130, 1025, 300, 1024, 7)], ids=str)
+@pytest.mark.parametrize("capacity", [1, 40, 3000])
+def test_chains_on_a_gpu(kernel, form, widths, capacity, rng):
+    import cupy
+
+    layers = layers_of(rng, widths)
+    chain = ready(cupy, kernel, layers, capacity, form)
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    for number, rows in enumerate((capacity, 1, capacity - 1, 0, capacity)):
+        with streams[number % 2]:
+            check(chain, cupy, rng, layers, form, rows, counting=number == 2)
+            if number == 2:
+                assert len(chain.counts()) == len(layers)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(100, 127, 60, 33), (1500, 1100, 130, 1025, 300, 1024, 7)], ids=str)
+@pytest.mark.parametrize("one", [1.0, 0.3])
+def test_no_kernel_changes_a_bit(widths, one, rng):
+    import cupy
+
+    layers = layers_of(rng, widths)
+    mask = rng.random((2000, widths[0])) < 0.2
+    given = from_dense((mask * np.float32(one)).astype(np.float32))
+    answers = set()
+    for kernel in MODULES:
+        for form in ("iso", "csr", "dense"):
+            for capacity in (2000, 100):
+                rows = given.to_scipy().toarray() if form == "dense" else given
+                rows = rows[:100] if form == "dense" and capacity == 100 else rows
+                rows = given.slice_groups(0, 100) if form != "dense" and capacity == 100 else rows
+                chain = ready(cupy, kernel, layers, capacity, form)
+                found = cupy.asnumpy(spread(chain.run(placed(cupy, rows), False), None, capacity))
+                answers.add(found[:100].tobytes())
+    assert len(answers) == 1

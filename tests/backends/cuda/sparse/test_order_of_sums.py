@@ -1,0 +1,231 @@
+"""The kernels of resident, emulated: each sums an output's products by increasing input, and adds the bias at last."""
+
+import ctypes
+import ctypes.util
+from dataclasses import dataclass
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sparse_emulation import CALL, address, emulated_kernel
+from strategies import seeds
+
+from sparsenn.backends.cuda.sparse.counted import _COUNTED, pack_counted
+from sparsenn.backends.cuda.sparse.packed import _LAYER
+from sparsenn.backends.cuda.sparse.resident import _STAGE
+from sparsenn.formats import CSC, from_dense
+
+_libm = ctypes.CDLL(ctypes.util.find_library("m"))
+_libm.fmaf.restype, _libm.fmaf.argtypes = ctypes.c_float, [ctypes.c_float] * 3
+fma = np.frompyfunc(_libm.fmaf, 3, 1)
+
+NETWORK = np.dtype([(name, "u8") for name in ("layers", "columns", "edges", "bias", "copies")])
+
+
+@dataclass
+class Network:
+    """Layers as `resident.cuh` has them, and as the matrices that they are."""
+
+    matrices: list
+    biases: list
+    arrays: tuple
+    record: np.ndarray
+
+
+def packed(matrices, biases):
+    layers = np.zeros(len(matrices), _LAYER)
+    columns, edges, start, outputs = [], [], 0, 0
+    for number, (layer, matrix) in enumerate(zip(layers, matrices, strict=True)):
+        layer["inputs"], layer["outputs"] = matrix.shape
+        layer["column"], layer["output"], layer["clip"] = outputs + number, outputs, np.inf
+        offsets = [start]
+        for column in matrix.T:
+            found = np.flatnonzero(column)
+            pairs = np.zeros((found.size + found.size % 2, 2), np.int32)
+            pairs[:, 0] = matrix.shape[0]
+            pairs[: found.size, 0], pairs[: found.size, 1] = found, column[found].view(np.int32)
+            edges.append(pairs)
+            offsets.append(offsets[-1] + len(pairs))
+        layer["edges"] = offsets[-1] - start
+        start, outputs = offsets[-1], outputs + matrix.shape[1]
+        columns.append(offsets)
+    padded = np.concatenate([*edges, np.zeros((2, 2), np.int32)])
+    aligned = np.zeros(len(padded) * 8 + 16, np.uint8)  # two edges are read at once, at a multiple of 16 bytes
+    begin = -address(aligned) % 16
+    aligned[begin : begin + padded.nbytes] = padded.view(np.uint8).ravel()
+    arrays = (
+        layers,
+        np.concatenate(columns).astype(np.int32),
+        aligned[begin:],
+        np.concatenate(biases).astype(np.float32),
+        np.ones(outputs, np.int32),
+    )
+    record = np.zeros(1, NETWORK)
+    for name, array in zip(NETWORK.names, arrays, strict=True):
+        record[name] = address(array)
+    return Network(matrices, biases, arrays, record)
+
+
+def in_order(network, rows):
+    """What layers make of rows, to the bit: ReLU of the sums, each product added to what comes before it."""
+    for matrix, bias in zip(network.matrices, network.biases, strict=True):
+        sums = np.zeros((rows.shape[0], matrix.shape[1]), np.float32)
+        for place, column in enumerate(matrix.T):
+            for edge in np.flatnonzero(column):
+                sums[:, place] = fma(column[edge], rows[:, edge], sums[:, place]).astype(np.float32)
+        rows = np.maximum(sums + bias.astype(np.float32), np.float32(0))
+    return rows
+
+
+def random_network(rng, widths, *, weights=None):
+    shapes = list(pairwise(widths))
+    draw = (lambda shape: rng.choice(np.float32(weights), shape)) if weights else (lambda shape: rng.normal(size=shape))
+    density = [rng.choice([0.0, 0.1, 0.5, 1.0], shape[1]) for shape in shapes]
+    matrices = [
+        (draw(shape) * (rng.random(shape) < share)).astype(np.float32)
+        for shape, share in zip(shapes, density, strict=True)
+    ]
+    return packed(matrices, [rng.normal(size=shape[1]).astype(np.float32) for shape in shapes])
+
+
+class Stage:
+    """One stage of all layers, and memory for what it leaves; nothing is dropped."""
+
+    def __init__(self, network, rows, first=None):
+        width = network.matrices[-1].shape[1]
+        self.values = np.full((max(1, rows), width), np.nan, np.float32)
+        self.next = np.full(max(1, rows), -7, np.int32)
+        self.list = np.full(max(1, rows), -7, np.int32)
+        self.hashes, self.weights = np.zeros(max(1, rows), np.uint64), np.zeros(max(1, rows), np.int32)
+        self.left = np.zeros(2, np.int32)
+        self.counters = np.zeros((len(network.matrices), 4), np.uint64)
+        self.count = np.int32([rows])
+        self.first = first
+        self.record = np.zeros(1, _STAGE)
+        self.record["last"], self.record["droppable_from"] = len(network.matrices), 1 << 20
+        for name, array in (
+            *(("count_in", self.count), ("rows_out", self.values), ("hashes_out", self.hashes), ("next", self.next)),
+            *(("weights_out", self.weights), ("count_out", self.left), ("counters", self.counters)),
+        ):
+            self.record[name] = address(array)
+        if first is not None:
+            self.record["rows_in"] = address(first)
+
+    def list_rows(self):
+        self.record["list"], self.record["list_count"] = address(self.list), address(self.left[1:])
+
+    def outputs(self):
+        """The outputs of each row of the input."""
+        rows = int(self.count[0])
+        if self.record["list"][0]:
+            assert sorted(self.list[:rows]) == list(range(rows))
+            return self.values[self.list[self.next[:rows]]]
+        assert sorted(self.next[:rows]) == list(range(rows))
+        return self.values[self.next[:rows]]
+
+
+def given_rows(rng, rows, width, one):
+    """CSR rows of one value and the record of the run, with all arrays that it names; and the rows dense."""
+    mask = rng.random((rows, width)) < rng.choice([0.1, 0.5])
+    indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64)
+    indices, value = np.nonzero(mask)[1].astype(np.uint16), np.float32([one])
+    call = np.zeros(1, CALL)
+    call["rows"], call["indptr"], call["indices"] = rows, address(indptr), address(indices)
+    call["one"] = address(value)
+    return call, (indptr, indices, value), np.where(mask, np.float32(one), np.float32(0)).astype(np.float32)
+
+
+def assert_bits(found, expected):
+    assert np.array_equal(found.view(np.int32), expected.view(np.int32))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.lists(st.integers(1, 70), min_size=2, max_size=4), st.integers(1, 40))
+def test_tiles_sum_in_order(seed, widths, rows):
+    rng = np.random.default_rng(seed)
+    network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
+    stage = Stage(network, rows, features)
+    kernel = emulated_kernel("sparse/tile_layers.cu", "tile_rows", THREADS=256, INDEX="index16")
+    half = 33 * (max(widths) + 1)
+    kernel.launch(2, 256, network.record, stage.record, np.int32(0), np.int32(5), np.int32(half), seed=seed % 1000)
+    assert_bits(stage.outputs(), in_order(network, features))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.lists(st.integers(1, 600), min_size=2, max_size=4), st.integers(1, 5))
+def test_rows_of_a_block_each_sum_in_order(seed, widths, rows):
+    rng = np.random.default_rng(seed)
+    network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
+    stage = Stage(network, rows, features)
+    kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=256, GROUP=4, CLUSTER=1)
+    kernel.launch(2, 256, network.record, stage.record, np.int32(264), np.int32(max(widths) + 1), seed=seed % 1000)
+    assert_bits(stage.outputs(), in_order(network, features))
+
+
+@settings(max_examples=10, deadline=None)
+@given(seeds, st.lists(st.integers(1, 70), min_size=2, max_size=3), st.integers(1, 40), st.sampled_from([1.0, 0.3]))
+def test_bits_sum_in_order(seed, widths, rows, one):
+    rng = np.random.default_rng(seed)
+    network = random_network(rng, widths)
+    call, arrays, features = given_rows(rng, rows, widths[0], one)
+    stage = Stage(network, rows)
+    kernel = emulated_kernel("sparse/tile_layers.cu", "tile_inputs", THREADS=256, INDEX="index16")
+    sizes = np.int32(5), np.int32(33 * (max(widths[1:]) + 1))
+    kernel.launch(2, 256, network.record, stage.record, *sizes, call, reads=arrays, seed=seed % 1000)
+    assert_bits(stage.outputs(), in_order(network, features))
+
+
+def counted_record(network):
+    weights = CSC.from_scipy(from_dense(network.matrices[0]).to_scipy())
+    counted = pack_counted(SimpleNamespace(weights=weights))
+    arrays = tuple(
+        np.ascontiguousarray(item) for item in (counted.slices, counted.run_counts, counted.runs, counted.quads)
+    )
+    record = np.zeros(1, _COUNTED)
+    record["arrays"], record["units"], record["exponent"] = (
+        [address(item) for item in arrays],
+        counted.units,
+        counted.exponent,
+    )
+    return record, arrays
+
+
+@pytest.mark.parametrize(
+    ("weights", "one"),
+    [
+        ([0.0625], 1.0),
+        ([0.5, -0.75, 2.25], 3.0),
+        ([0.1, 0.7, -0.3], 1.0),  # sums are rounded
+        ([0.5, -0.25], 0.1),
+        ([1.0], 2.0**-130),  # below the normal numbers
+        ([2.0**100], 2.0**20),
+        (None, 1.0),
+        ([1.0, 2.0**-24], 1.0),  # the smaller ones are lost, one by one
+    ],
+)
+@pytest.mark.parametrize("tile_rows", [8, 16, 32])
+def test_counting_gives_the_bits_of_the_order(rng, weights, one, tile_rows):
+    network = random_network(rng, (150, 70), weights=weights)
+    call, arrays, features = given_rows(rng, 45, 150, one)
+    stage = Stage(network, 45)
+    stage.list_rows()
+    record, counted = counted_record(network)
+    kernel = emulated_kernel("sparse/count_inputs.cu", "count_inputs", ROWS=tile_rows, INDEX="index16", EDGE="index16")
+    kernel.launch(2, 128, network.record, stage.record, record, call, reads=(*arrays, *counted))
+    assert_bits(stage.outputs(), in_order(network, features))
+    assert stage.counters[0].tolist()[0] == 45
+
+
+def test_a_run_without_entries_has_no_value_to_read(rng):
+    network = random_network(rng, (40, 30), weights=[0.3])
+    call, arrays, features = given_rows(rng, 9, 40, 0.0)
+    arrays[0][:], call["one"] = 0, 0
+    stage = Stage(network, 9)
+    stage.list_rows()
+    record, counted = counted_record(network)
+    kernel = emulated_kernel("sparse/count_inputs.cu", "count_inputs", ROWS=32, INDEX="index16", EDGE="index16")
+    kernel.launch(1, 128, network.record, stage.record, record, call, reads=(*arrays, *counted))
+    assert_bits(stage.outputs(), in_order(network, np.zeros_like(features)))

@@ -1,0 +1,99 @@
+"""What becomes of the rows that layers leave, and where inputs have gone: the kernels emulated."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sparse_emulation import CALL, address, emulated_kernel
+from strategies import seeds
+
+from sparsenn.backends.cuda.sparse.replay import CALL_BYTES
+from sparsenn.backends.cuda.sparse.resident import _STAGE
+
+
+def aligned(count):
+    """An array of floats at a multiple of 16 bytes, and 4 more behind it, none of which is a number."""
+    memory = np.full(count + 8, np.nan, np.float32)
+    begin = -address(memory) % 16 // 4
+    return memory[begin : begin + count + 4]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.integers(1, 50), st.integers(1, 40), st.integers(1, 90), st.booleans(), st.booleans())
+def test_every_element_is_written_once(seed, rows, width, outputs, owned, expanded):
+    rng = np.random.default_rng(seed)
+    outputs = outputs if expanded else width
+    left = rng.normal(size=(rows if not owned else rng.integers(1, 9), width)).astype(np.float32)
+    owner = rng.integers(-1, len(left), rows).astype(np.int32)
+    columns = rng.integers(0, width, outputs).astype(np.int32)
+    target = aligned(rows * outputs)
+    arguments = left, np.int32(width), owner if owned else None, columns if expanded else None
+    kernel = emulated_kernel("rows/spread.cu", "spread")
+    kernel.launch(2, 64, *arguments, np.int64(rows), np.int64(outputs), target, seed=seed % 1000)
+    right = np.where(owner[:, None] < 0, np.float32(0), left[owner]) if owned else left[:rows]
+    right = right[:, columns] if expanded else right
+    assert np.array_equal(target[: right.size].reshape(right.shape), right)
+    assert np.isnan(target[right.size :]).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.integers(1, 50), st.integers(1, 300), st.booleans())
+def test_a_row_is_active_where_it_has_a_number_that_is_not_zero(seed, rows, width, owned):
+    rng = np.random.default_rng(seed)
+    left = np.zeros((rows, width), np.float32)
+    some = rng.random(rows) < 0.5
+    left[some, rng.integers(0, width, rows)[some]] = rng.choice(np.float32([1e-30, -2.0, np.nan]), some.sum())
+    left[~some] *= -1  # negative zeros
+    owner = rng.integers(-1, rows, rows).astype(np.int32)
+    active = np.full(rows, 7, np.uint8)
+    kernel = emulated_kernel("rows/spread.cu", "active_rows")
+    kernel.launch(2, 64, left, np.int32(width), owner if owned else None, np.int32(rows), active, seed=seed % 1000)
+    assert np.array_equal(active, np.where(owner < 0, False, some[owner]) if owned else some)
+
+
+def test_a_run_is_told_what_it_is_given():
+    assert CALL.itemsize == CALL_BYTES
+    call, stages, arrays = np.zeros(1, CALL), np.zeros(1, _STAGE), [np.zeros(3, np.int64) for _ in range(5)]
+    kernel = emulated_kernel("sparse/begin_run.cu", "begin_run")
+    kernel.launch(1, 32, call, stages, np.int32(11), *arrays)
+    assert call[0].tolist() == (11, 0, *map(address, arrays[:3]))
+    assert (stages["rows_in"][0], stages["weights_in"][0]) == tuple(map(address, arrays[3:]))
+    kernel.launch(1, 32, call, None, np.int32(12), None, None, None, None, None)
+    assert call[0].tolist() == (12, 0, 0, 0, 0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(1, 60), st.integers(1, 4), st.booleans())
+def test_inputs_are_followed_to_the_row_that_holds_them(seed, rows, count, listed):
+    """A stage leaves some of its rows, in any order; some stages find equal ones; the last may only list them."""
+    rng = np.random.default_rng(seed)
+    stages, keep, expected, before = np.zeros(count, _STAGE), [], np.arange(rows), rows
+    for number in range(count):
+        places = rng.permutation(before)
+        following = np.where(rng.random(before) < 0.2, -1, places).astype(np.int32)
+        distinct = rng.random() < 0.5
+        expected = np.where(expected < 0, -1, following[expected])
+        stages[number]["next"] = address(following)
+        keep.append(following)
+        if distinct:
+            members = rng.permutation(before)[: rng.integers(1, before + 1)].astype(np.int32)
+            kept, index = rng.choice(members, before), np.full(before, -9, np.int32)
+            kept[members] = members
+            index[members] = np.arange(members.size)
+            stages[number]["kept"], stages[number]["index"] = address(kept), address(index)
+            stages[number]["list"] = address(members)
+            expected = np.where(expected < 0, -1, kept[expected])
+            keep += [kept, index, members]
+            if number + 1 < count:
+                expected = np.where(expected < 0, -1, index[expected])
+            before = members.size
+        elif listed and number + 1 == count:
+            members = rng.permutation(before).astype(np.int32)
+            stages[number]["list"] = address(members)
+            expected = np.where(expected < 0, -1, members[expected])
+            keep.append(members)
+    call, owner = np.zeros(1, CALL), np.full(rows + 3, -5, np.int32)
+    call["rows"] = rows
+    kernel = emulated_kernel("sparse/equal_rows.cu", "follow_rows")
+    kernel.launch(1, 64, stages, np.int32(count), call, owner)
+    assert owner[:rows].tolist() == expected.tolist()
+    assert (owner[rows:] == -5).all()

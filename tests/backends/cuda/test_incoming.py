@@ -1,0 +1,328 @@
+"""Rows of other libraries on a GPU: taken as they are, and checked by a kernel that runs emulated."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from emulation import emulated
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda import incoming
+from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
+from sparsenn.formats import CSR, from_dense
+
+THREADS, PIECE = 64, 128
+
+OFFSETS = (np.int32, np.int64, np.uint32)
+INDICES = (np.uint16, np.int32, np.int64, np.int16, np.uint64)
+VALUES = (np.float32, np.float64, np.float16, np.int8, np.bool_)
+
+
+class Numpy(SimpleNamespace):
+    """NumPy in the place of CuPy."""
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+class Checked:
+    """The kernel, compiled for the host."""
+
+    def kernel(self, name, **defines):
+        assert name == "check_rows"
+        return emulated("incoming/check_rows.cu", {**defines, "PIECE": PIECE, "THREADS": THREADS})
+
+
+def launch(name, kernel, grid, block, *arguments, shared_bytes):
+    assert shared_bytes == THREADS // 32 * 16
+    passed = (np.uintp(0) if np.size(argument) == 0 else argument for argument in arguments)
+    kernel.launch(*grid, *block, *passed, seed=int(arguments[2]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_the_host():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incoming, "cupy", lambda: Numpy(asnumpy=np.array, ndarray=OnDevice))
+        patch.setattr(incoming, "_CHECK", Checked())
+        patch.setattr(incoming, "launch", launch)
+        for name, value in {"THREADS": THREADS, "PIECE": PIECE, "ROWS_PER_BLOCK": 128, "MOST_BLOCKS": 3}.items():
+            patch.setattr(incoming, name, value)
+        patch.setattr(incoming, "SHARED_BYTES", THREADS // 32 * 16)
+        yield
+
+
+class OnDevice:
+    """A CuPy array on a device."""
+
+    def __init__(self, number):
+        self.data = SimpleNamespace(device_id=number)
+
+
+# ---- Sparse rows, checked ---------------------------------------------------------------------------------------
+
+
+def matrix_of(seed, rows, width, ones):
+    rng = np.random.default_rng(seed)
+    dense = (rng.random((rows, width)) < rng.random()) * (1.0 if ones else rng.integers(1, 100, (rows, width)))
+    dense[rng.random(rows) < 0.3] = 0
+    return from_dense(dense.astype(np.float32))
+
+
+matrices = st.builds(
+    matrix_of, st.integers(0, 1 << 30), st.integers(0, 300), st.sampled_from([1, 2, 9, 70]), st.booleans()
+)
+
+
+@settings(deadline=None)
+@given(
+    matrices,
+    st.sampled_from(OFFSETS),
+    st.sampled_from(INDICES),
+    st.sampled_from(VALUES),
+    st.integers(0, 1000),
+)
+def test_rows_of_any_types_become_the_same_csr(matrix, offset_type, index_type, value_type, base):
+    values = matrix.expanded_values().astype(value_type)
+    indptr, indices = (matrix.indptr + base).astype(offset_type), matrix.indices.astype(index_type)
+    found = incoming.check_rows(SparseRows(matrix.shape, indptr, indices, values))
+    assert np.array_equal(found.indptr, matrix.indptr)
+    assert np.array_equal(found.indices, matrix.indices)
+    assert np.array_equal(found.expanded_values(), values.astype(np.float32))
+    assert found.iso == (np.unique(values).size == 1)
+    found.validate()
+
+
+def test_arrays_of_the_right_types_are_not_copied():
+    matrix = from_dense(np.arange(1, 101).reshape(10, 10))
+    found = incoming.check_rows(SparseRows(matrix.shape, matrix.indptr, matrix.indices, matrix.values))
+    for name in ("indptr", "indices", "values"):
+        assert np.shares_memory(getattr(found, name), getattr(matrix, name))
+
+
+def test_a_value_for_all_is_taken_and_looked_at():
+    ones = from_dense(np.ones((5, 5)))
+    found = incoming.check_rows(SparseRows(ones.shape, ones.indptr, ones.indices, np.float32([3.0])))
+    assert np.array_equal(found.values, [3.0])
+    with pytest.raises(MatrixError, match="entry 0: the value nan is not finite"):
+        incoming.check_rows(SparseRows(ones.shape, ones.indptr, ones.indices, np.float32([np.nan])))
+
+
+def test_minus_zero_is_another_value_than_zero():
+    found = incoming.check_rows(SparseRows((1, 2), np.int64([0, 2]), np.uint16([0, 1]), np.float32([0.0, -0.0])))
+    assert not found.iso
+
+
+def test_wide_rows_have_wide_indices():
+    rows = SparseRows((1, 70_000), np.int64([0, 2]), np.uint16([0, 65_535]), np.ones(2, np.float32))
+    found = incoming.check_rows(rows)
+    assert found.indices.dtype == np.int32
+    assert np.array_equal(found.indices, [0, 65_535])
+
+
+@settings(deadline=None)
+@given(matrices.filter(lambda matrix: matrix.nnz > 0), st.data())
+def test_a_fault_is_told_as_on_the_host(matrix, data):
+    indptr, indices = matrix.indptr.copy(), matrix.indices.astype(np.int32)
+    values = matrix.expanded_values().copy()
+    for kind in data.draw(st.lists(st.sampled_from(["index", "value", "offset"]), min_size=1, max_size=3)):
+        at = data.draw(st.integers(0, matrix.nnz - 1))
+        if kind == "index":
+            indices[at] = data.draw(st.integers(0, matrix.width - 1))
+        elif kind == "value":
+            values[at] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf, 2.0]))
+        else:
+            indptr[data.draw(st.integers(1, indptr.size - 1))] += data.draw(st.sampled_from([-1, 1]))
+    rows = SparseRows(matrix.shape, indptr, indices, values)
+    told = fault_told(CSR(matrix.shape, indptr, indices.astype(np.uint16), values))
+    if told is None:
+        incoming.check_rows(rows)
+        return
+    with pytest.raises(MatrixError) as found:
+        incoming.check_rows(rows)
+    assert str(found.value) == told
+    mends = told.startswith("row") and bool(np.isfinite(values).all())
+    assert isinstance(found.value, UnsortedError) == mends
+
+
+def fault_told(matrix):
+    """Return what the host says of a matrix."""
+    try:
+        matrix.validate()
+    except MatrixError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("at", [0, 1, 6, 7])
+@pytest.mark.parametrize("index", [-1, 4, 1 << 30])
+def test_indices_out_of_range_are_found(kind, at, index):
+    indices = np.array([0, 1, 2, 3] * 2, kind)
+    indices[at] = index
+    with pytest.raises(MatrixError, match=f"row {at // 4}, entry {at}: index {index} is outside 0..3") as found:
+        incoming.check_rows(SparseRows((2, 4), np.int32([0, 4, 8]), indices, np.ones(8, np.float32)))
+    assert not isinstance(found.value, UnsortedError)
+
+
+def test_an_index_that_a_narrow_type_would_wrap_is_found():
+    with pytest.raises(MatrixError, match="index 4294967296 is outside"):
+        incoming.check_rows(SparseRows((1, 4), np.int64([0, 1]), np.int64([1 << 32]), np.ones(1)))
+
+
+def test_a_value_beyond_float32_is_not_finite():
+    with np.errstate(over="ignore"), pytest.raises(MatrixError, match="entry 1: the value inf is not finite"):
+        incoming.check_rows(SparseRows((1, 4), np.int64([0, 2]), np.int64([0, 1]), np.array([1.0, 1e60])))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-5, 200), min_size=1, max_size=300),
+    st.integers(0, 200),
+)
+@example([(1 << 63) - 1, -(1 << 63)], 2)
+def test_offsets_may_hold_anything(offsets, entries):
+    """What is outside of the arrays is never read: the emulation would stop."""
+    indptr = np.array(offsets, np.int64)
+    rows = SparseRows((indptr.size - 1, 500), indptr, np.arange(entries, dtype=np.int32), np.ones(entries, np.float32))
+    starts = [offset - offsets[0] for offset in offsets]
+    if starts == sorted(starts) and starts[-1] == entries:
+        incoming.check_rows(rows)
+        return
+    with pytest.raises(MatrixError):
+        incoming.check_rows(rows)
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "values", "told"),
+    [
+        (np.zeros(2), np.zeros(0, int), np.zeros(0), "indptr must be a vector of integers"),
+        (np.zeros(2, int), np.zeros((1, 1), int), np.zeros(1), "indices must be a vector of integers"),
+        (np.zeros(3, int), np.zeros(0, int), np.zeros(0), "indptr has 3 numbers; 1 rows take 2"),
+        (np.zeros(2, int), np.zeros(0, int), np.zeros(0, complex), "values must be a vector of real numbers"),
+        (np.zeros(2, int), np.zeros(3, int), np.zeros(2), "2 values for 3 entries"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(indptr, indices, values, told):
+    with pytest.raises(MatrixError, match=told):
+        incoming.check_rows(SparseRows((1, 4), indptr, indices, values))
+
+
+# ---- Rows of other libraries ------------------------------------------------------------------------------------
+
+
+class Tensor:
+    """An array of another library."""
+
+    def __init__(self, kind, number=0, refuses=False):
+        self.kind, self.number, self.refuses = kind, number, refuses
+
+    def __dlpack_device__(self):
+        return self.kind, self.number
+
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("must not be asked: it needs a gradient")
+
+
+def from_dlpack(tensor):
+    if tensor.refuses:
+        raise BufferError("it needs a gradient; call detach()")
+    return OnDevice(tensor.number)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    fake = SimpleNamespace(ndarray=OnDevice, from_dlpack=from_dlpack, asarray=lambda rows: OnDevice(rows.number))
+    monkeypatch.setattr(incoming, "cupy", lambda: fake)
+
+
+@pytest.mark.usefixtures("cupy")
+def test_rows_on_the_device_are_taken_as_they_are():
+    given_rows = OnDevice(1)
+    assert incoming.device_rows(given_rows, 1) is given_rows
+    for kind in (2, 13):  # device memory, managed memory
+        assert incoming.device_rows(Tensor(kind, 1), 1).data.device_id == 1
+    by_interface = SimpleNamespace(__cuda_array_interface__={}, number=1)
+    assert incoming.device_rows(by_interface, 1).data.device_id == 1
+
+
+@pytest.mark.usefixtures("cupy")
+def test_rows_on_the_host_are_none():
+    ones = from_dense(np.ones((2, 2)))
+    for rows in (np.ones((2, 2)), ones, ones.to_scipy(), [[1.0]], Tensor(1), Tensor(3)):
+        assert incoming.device_rows(rows, 0) is None
+
+
+def sparse_on(device):
+    """A matrix of CuPy's, in another format."""
+    csr = SimpleNamespace(shape=(3, 4), indptr=OnDevice(device), indices=OnDevice(device), data=OnDevice(device))
+
+    class CscMatrix:
+        format = "csc"
+
+        def tocsr(self):
+            return csr
+
+    CscMatrix.__module__ = "cupyx.scipy.sparse._csc"
+    return CscMatrix(), csr
+
+
+@pytest.mark.usefixtures("cupy")
+def test_sparse_matrices_of_cupy_become_sparse_rows():
+    matrix, csr = sparse_on(0)
+    rows = incoming.device_rows(matrix, 0)
+    assert rows.shape == (3, 4)
+    assert (rows.indptr, rows.indices, rows.values) == (csr.indptr, csr.indices, csr.data)
+
+
+@pytest.mark.usefixtures("cupy")
+def test_rows_on_another_gpu_are_refused():
+    by_interface = SimpleNamespace(__cuda_array_interface__={}, number=2)
+    for rows in (OnDevice(2), Tensor(2, 2), sparse_on(2)[0], by_interface):
+        with pytest.raises(UsageError, match="the rows are on cuda:2, the network on cuda:0"):
+            incoming.device_rows(rows, 0)
+
+
+@pytest.mark.usefixtures("cupy")
+def test_rows_that_their_library_keeps_are_refused_in_its_words():
+    with pytest.raises(InputError, match="the rows, a Tensor, cannot be read on the GPU: it needs a gradient"):
+        incoming.device_rows(Tensor(2, refuses=True), 0)
+
+
+# ---- Matrices, and outputs as sparse rows -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep_half", [True, False])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.uint8])
+def test_a_matrix_is_of_a_type_that_kernels_take(kind, keep_half):
+    rows = np.arange(12).reshape(3, 4).astype(kind)
+    found = incoming.matrix(rows, keep_half)
+    assert found.dtype == (np.float16 if keep_half and kind == np.float16 else np.float32)
+    assert np.array_equal(found, rows)
+    assert (found is rows) == (found.dtype == kind)
+    assert incoming.matrix(rows.T, keep_half).flags.c_contiguous
+
+
+@given(matrices)
+def test_dense_rows_become_the_csr_that_they_become_on_the_host(matrix):
+    dense = matrix.to_scipy().toarray()
+    found, expected = incoming.to_csr(dense), from_dense(dense)
+    assert found.shape == expected.shape
+    for name in ("indptr", "indices", "values"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+        assert getattr(found, name).dtype == getattr(expected, name).dtype
+
+
+def test_dense_rows_become_cupys_csr(monkeypatch):
+    import scipy.sparse
+
+    monkeypatch.setattr(incoming, "import_module", lambda name: {"cupyx.scipy.sparse": scipy.sparse}[name])
+    for dense in (np.eye(4), np.arange(12).reshape(3, 4), np.zeros((2, 3))):
+        found = incoming.to_cupy_csr(dense.astype(np.float32))
+        assert isinstance(found, scipy.sparse.csr_matrix)
+        assert (found.indptr.dtype, found.indices.dtype) == (np.int32, np.int32)
+        assert np.array_equal(found.toarray(), dense)

@@ -1,0 +1,170 @@
+"""Rows that come to a GPU and go from it: through pinned memory, from CuPy's matrices, and checked there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda import images, incoming
+from sparsenn.backends.cuda.transfer import PIECE_BYTES, SMALL_BYTES, Transfer
+from sparsenn.errors import MatrixError, UnsortedError, UsageError
+from sparsenn.formats import CSR, from_dense
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (0, 1, SMALL_BYTES // 4, SMALL_BYTES // 4 + 1, PIECE_BYTES // 4 + 3, 5 * PIECE_BYTES)
+"""Numbers of a matrix, around those at which the way of a copy changes."""
+
+
+def sparse_rows(dense, kind=np.int32):
+    rows = from_dense(dense)
+    return SparseRows(rows.shape, rows.indptr.astype(kind), rows.indices.astype(kind), rows.expanded_values())
+
+
+def on_the_host(matrix):
+    return CSR(matrix.shape, matrix.indptr.get(), matrix.indices.get(), matrix.values.get())
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.uint8, np.bool_, np.int64])
+@pytest.mark.parametrize("count", SIZES)
+def test_rows_arrive(count, kind, rng):
+    transfer, rows = Transfer(), (3 * rng.random((count, 1))).astype(kind)
+    for given in (rows, rows[::2], rows.reshape(1, count)):
+        placed = transfer.place_dense(given)
+        assert placed.dtype == np.float32
+        assert np.array_equal(placed.get(), given.astype(np.float32))
+    if kind == np.float16:
+        assert np.array_equal(transfer.place_dense(rows, keep_half=True).get(), rows)
+    transfer.release()
+    assert (transfer.pinned_bytes, transfer.device_bytes) == (0, 0)
+
+
+def test_rows_in_flight_are_not_written_over():
+    import cupy
+
+    transfer, found = Transfer(), []
+    rows = np.empty((3000, 1024), np.float32)
+    for number in range(30):
+        rows[...] = number
+        placed = transfer.place_dense(rows)
+        for _ in range(20):
+            placed = cupy.sqrt(placed * placed)  # work that takes longer than the copy
+        found.append((placed.min(), placed.max()))
+        del placed
+    assert [(float(least), float(most)) for least, most in found] == [(number, number) for number in range(30)]
+    assert transfer.pinned_bytes <= 128 << 20
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_rows_come_back(count, rng):
+    import cupy
+
+    transfer, numbers = Transfer(), rng.random((count, 1), np.float32)
+    for target in (np.zeros((count, 1), np.float32), np.zeros((count, 2))[:, :1]):
+        rows = cupy.asarray(numbers)
+        finish = transfer.fetch_later(rows, target)
+        del rows
+        cupy.zeros((count, 1), np.float32)
+        finish()
+        assert np.array_equal(target, numbers)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16])
+@pytest.mark.parametrize("ones", [True, False])
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (3, 4000), (4000, 3), (3000, 1024)], ids=str)
+def test_sparse_rows_are_checked(shape, ones, kind, rng):
+    import cupy
+
+    dense = ((rng.random(shape) < 0.2) * (1 if ones else 1 + rng.random(shape))).astype(np.float32)
+    rows, expected = sparse_rows(dense, np.int64), from_dense(dense)
+    given = SparseRows(rows.shape, rows.indptr + 7, rows.indices.astype(kind), rows.values)
+    for here in (Transfer().place_sparse(given), SparseRows(given.shape, *map(cupy.asarray, parts(given)))):
+        found = on_the_host(incoming.check_rows(here))
+        for left, right in zip(parts(found), parts(expected), strict=True):
+            assert left.dtype == right.dtype
+            assert np.array_equal(left, right)
+
+
+def parts(rows):
+    return rows.indptr, rows.indices, rows.values
+
+
+def test_faults_of_sparse_rows_are_found(rng):
+    transfer = Transfer()
+    good = sparse_rows((rng.random((2000, 500)) < 0.1).astype(np.float32))
+    for name, at, number, told in (
+        ("indptr", 700, 1 << 30, "indptr must rise"),
+        ("indices", 5000, 500, "index 500 is outside 0..499"),
+        ("indices", 5000, -1, "index -1 is outside 0..499"),
+        ("values", 999, np.nan, "entry 999: the value nan is not finite"),
+    ):
+        arrays = {"indptr": good.indptr, "indices": good.indices, "values": good.values}
+        arrays[name] = arrays[name].copy()
+        arrays[name][at] = number
+        with pytest.raises(MatrixError, match=told) as found:
+            incoming.check_rows(transfer.place_sparse(SparseRows(good.shape, **arrays)))
+        assert not isinstance(found.value, UnsortedError)
+    indices = good.indices.copy()
+    at = int(good.indptr[1])
+    indices[:at] = indices[:at][::-1]
+    with pytest.raises(UnsortedError, match="row 0, entry 1: index"):
+        incoming.check_rows(transfer.place_sparse(SparseRows(good.shape, good.indptr, indices, good.values)))
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix", "coo_matrix"])
+def test_sparse_matrices_of_cupy_are_taken(kind, rng):
+    import cupy
+    from cupyx.scipy import sparse
+
+    dense = ((rng.random((300, 200)) < 0.1) * rng.random((300, 200))).astype(np.float32)
+    matrix = getattr(sparse, kind)(cupy.asarray(dense))
+    if kind == "csr_matrix":
+        matrix.sort_indices()
+    rows = incoming.device_rows(matrix, 0)
+    found, expected = on_the_host(incoming.check_rows(rows)), from_dense(dense)
+    for left, right in zip(parts(found), parts(expected), strict=True):
+        assert np.array_equal(left, right)
+
+
+def test_arrays_on_the_device_are_not_copied():
+    import cupy
+
+    rows = cupy.ones((3, 4), np.float32)
+    assert incoming.device_rows(rows, 0) is rows
+    assert incoming.matrix(rows, keep_half=False).data.ptr == rows.data.ptr
+
+    class Exported:
+        """Another library's array."""
+
+        def __dlpack__(self, **options):
+            return rows.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return rows.__dlpack_device__()
+
+    assert incoming.device_rows(Exported(), 0).data.ptr == rows.data.ptr
+    with pytest.raises(UsageError, match="the rows are on cuda:0, the network on cuda:1"):
+        incoming.device_rows(rows, 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (4, 5), (300, 70_000)], ids=str)
+def test_dense_rows_become_sparse_ones(shape, rng):
+    import cupy
+
+    for dense in (np.zeros(shape), (rng.random(shape) < 0.1) * 1.0, (rng.random(shape) < 0.1) * rng.random(shape)):
+        rows = cupy.asarray(dense, dtype=np.float32)
+        found, expected = on_the_host(incoming.to_csr(rows)), from_dense(dense.astype(np.float32))
+        for left, right in zip(parts(found), parts(expected), strict=True):
+            assert left.dtype == right.dtype
+            assert np.array_equal(left, right)
+        assert np.array_equal(incoming.to_cupy_csr(rows).get().toarray(), dense.astype(np.float32))
+
+
+def test_numbers_are_looked_at_batch_by_batch(rng):
+    import cupy
+
+    check, numbers = images.NumberCheck(), rng.normal(size=(5, 100_000)).astype(np.float32)
+    for batch in numbers:
+        check.look(cupy.asarray(batch))
+    assert check.result() == (float(np.abs(numbers).max()), True)

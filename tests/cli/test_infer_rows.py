@@ -1,0 +1,264 @@
+"""`sparsenn infer` of a model on rows without targets, in every form of file, and the files that it writes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from result_files import result_in
+from scipy.sparse import coo_array, csc_array, csr_array, save_npz
+from typer.testing import Result
+
+from sparsenn.io import Model, write_idx, write_model
+from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.network import Network
+
+Run = Callable[..., Result]
+ROWS, INPUTS, OUTPUTS = 40, 6, 3
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    """Of numbers that text of few digits holds exactly; half of them zeros."""
+    rng = np.random.default_rng(5)
+    return (rng.integers(-8, 9, (ROWS, INPUTS)) * rng.integers(0, 2, (ROWS, INPUTS)) / 4).astype(np.float32)
+
+
+@pytest.fixture
+def weights() -> list[np.ndarray]:
+    rng = np.random.default_rng(6)
+    return [rng.normal(size=(INPUTS, 5)), rng.normal(size=(5, OUTPUTS))]
+
+
+@pytest.fixture
+def expected(rows: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+    """The outputs in float64."""
+    return np.maximum(rows @ weights[0] + 0.25, 0) @ weights[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, weights: list[np.ndarray]) -> Path:
+    """A classifier, the same with sparse layers, and the same for regression."""
+    dense = Network((Linear(weights[0], 0.25, ReLU()), Linear(weights[1], None, Identity())))
+    sparse = [SparseLinear.from_scipy(csc_array(weights[0]), 0.25, ReLU())]
+    sparse.append(SparseLinear.from_scipy(csc_array(weights[1]), None, Identity()))
+    write_model(tmp_path / "classes.h5", Model(dense, "cross_entropy", True))
+    write_model(tmp_path / "sparse.h5", Model(Network(tuple(sparse)), "cross_entropy", True))
+    write_model(tmp_path / "numbers.h5", Model(dense, "mse", False))
+    return tmp_path
+
+
+def write_rows(path: Path, rows: np.ndarray) -> None:
+    """Write rows in the form that the name says."""
+    suffix = path.name.partition(".")[2]
+    if suffix in ("csv", "tsv", "csv.gz"):
+        between = "\t" if suffix == "tsv" else ","
+        text = "".join(between.join(map(repr, row)) + "\n" for row in rows.tolist())
+        path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    elif suffix == "npy":
+        np.save(path, rows)
+    elif suffix == "f64.npy":
+        np.save(path, np.asfortranarray(rows.astype(">f8")))
+    elif suffix == "npz":
+        np.savez(path, rows)
+    elif suffix == "named.npz":
+        np.savez_compressed(path, inputs=rows, other=np.zeros(3))
+    elif suffix in ("csr.npz", "csc.npz", "coo.npz"):
+        kind = {"csr.npz": csr_array, "csc.npz": csc_array, "coo.npz": coo_array}[suffix]
+        save_npz(path, kind(rows))
+    elif suffix == "h5":
+        with h5py.File(path, "w") as file:
+            file["inputs"] = rows
+    else:
+        write_idx(path, rows)
+
+
+def record(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+KINDS = ("csv", "tsv", "csv.gz", "npy", "f64.npy", "npz", "named.npz", "csr.npz", "csc.npz", "coo.npz", "h5", "idx")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("model", ["classes.h5", "sparse.h5"])
+def test_every_kind_of_rows(
+    run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, kind: str, model: str
+) -> None:
+    path = folder / f"rows.{kind}"
+    write_rows(path, rows)
+    out = folder / "out.npz"
+    done = run("infer", folder / model, "--inputs", path, "--device", "cpu", "--json", "-", "--output", out)
+    found = record(done)
+    assert (found["rows"], found["loss"], found["value"], found["accuracy"]) == (ROWS, None, None, None)
+    assert found["predicted"] == expected.argmax(axis=1).tolist()
+    assert "no targets to compare with" in done.stderr
+    with np.load(out) as arrays:
+        assert sorted(arrays) == ["classes", "outputs"]
+        np.testing.assert_allclose(arrays["outputs"], expected, rtol=1e-4, atol=1e-5)
+        assert arrays["classes"].tolist() == found["predicted"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_wider_table_ends_in_targets(
+    run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, kind: str
+) -> None:
+    labels = expected.argmax(axis=1)
+    labels[::4] = (labels[::4] + 1) % OUTPUTS
+    path = folder / f"rows.{kind}"
+    write_rows(path, np.c_[rows, labels].astype(np.float32))
+    found = record(run("infer", folder / "classes.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    assert found["accuracy"] == 0.75
+    write_rows(path, np.c_[rows, expected].astype(np.float32))
+    found = record(run("infer", folder / "numbers.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    assert 0 <= found["value"] < 1e-8
+    write_rows(path, np.c_[rows, np.eye(OUTPUTS)[labels]].astype(np.float32))
+    how = ("--targets", OUTPUTS, "--json", "-", "--device", "cpu")
+    assert record(run("infer", folder / "classes.h5", "--inputs", path, *how))["accuracy"] == 0.75
+
+
+def test_labels_and_targets_in_npz(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    labels = expected.argmax(axis=1)
+    path = folder / "rows.npz"
+    np.savez(path, inputs=rows, labels=labels)
+    found = record(run("infer", folder / "classes.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    assert found["accuracy"] == 1
+    np.savez(path, inputs=rows, targets=expected)
+    found = record(run("infer", folder / "numbers.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    assert 0 <= found["value"] < 1e-8
+
+
+def test_first_rows_only(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    for kind in ("npy", "csr.npz"):
+        write_rows(folder / f"rows.{kind}", rows)
+        how = ("--device", "cpu", "--json", "-", "--limit-inputs")
+        for limit in (7, 10**9):
+            found = record(run("infer", folder / "sparse.h5", "--inputs", folder / f"rows.{kind}", *how, limit))
+            assert found["predicted"] == expected.argmax(axis=1)[:limit].tolist()
+
+
+@pytest.mark.parametrize("model", ["classes.h5", "numbers.h5"])
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npy", ".npz", ".h5"])
+def test_every_kind_of_output(
+    run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, model: str, suffix: str
+) -> None:
+    write_rows(folder / "rows.npy", rows)
+    path, classes = folder / f"out{suffix}", expected.argmax(axis=1)
+    done = run("infer", folder / model, "--inputs", folder / "rows.npy", "--device", "cpu", "--output", path)
+    assert (done.exit_code, done.stderr) == (0, "")
+    told = classes if model == "classes.h5" else expected
+    if suffix in (".tsv", ".csv"):
+        found = np.loadtxt(path, delimiter="\t" if suffix == ".tsv" else ",", ndmin=told.ndim)
+        np.testing.assert_allclose(found, told, rtol=1e-4, atol=1e-5)
+    elif suffix == ".npy":
+        np.testing.assert_allclose(np.load(path), told, rtol=1e-4, atol=1e-5)
+        assert np.load(path).dtype == (np.int64 if told is classes else np.float32)
+    elif suffix == ".npz":
+        with np.load(path) as arrays:
+            assert ("classes" in arrays) == (told is classes)
+            np.testing.assert_allclose(arrays["outputs"], expected, rtol=1e-4, atol=1e-5)
+    else:
+        outputs, _, notes = result_in(path)
+        np.testing.assert_allclose(outputs.to_scipy().toarray(), expected, rtol=1e-4, atol=1e-5)
+        assert notes["model"] == model
+        with h5py.File(path) as file:
+            assert ("classes" in file) == (told is classes)
+            assert told is not classes or np.array_equal(file["classes"], classes)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy", ".npz", ".h5"])
+def test_a_full_disk_leaves_the_old_file(
+    run: Run, folder: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_rows(folder / "rows.npy", rows)
+    path = folder / f"out{suffix}"
+    path.write_text("old")
+    before = sorted(folder.iterdir())
+    monkeypatch.setattr("os.fsync", full)
+    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--device", "cpu", "--output", path)
+    assert done.exit_code == 2
+    assert "the disk is full" in done.stderr
+    assert path.read_text() == "old"
+    assert sorted(folder.iterdir()) == before
+
+
+def write_bad(folder: Path, rows: np.ndarray) -> None:
+    """Files that do not fit, one for each way."""
+    write_rows(folder / "narrow.npy", rows[:, 1:])
+    write_rows(folder / "narrow.csv", rows[:, 1:])
+    write_rows(folder / "single.csv", rows[:, :1])
+    write_rows(folder / "narrow.csr.npz", rows[:, 1:])
+    write_rows(folder / "nan.npy", np.where(rows == rows[3, 3], np.nan, rows))
+    broken = rows.copy()
+    broken[3, 2] = np.inf
+    write_rows(folder / "nan.csr.npz", broken)
+    write_rows(folder / "none.npy", rows[:0])
+    write_rows(folder / "good.npy", rows)
+    (folder / "cut.npy").write_bytes((folder / "good.npy").read_bytes()[:-9])
+    (folder / "text.npy").write_text("1,2,3\n")
+    (folder / "text.npz").write_text("1,2,3\n")
+    np.save(folder / "words.npy", np.array([["a"] * INPUTS]))
+    np.save(folder / "objects.npy", np.array([[{}] * INPUTS]), allow_pickle=True)
+    np.savez(folder / "two.npz", a=rows, b=rows)
+    np.savez(folder / "both.npz", inputs=rows, labels=np.zeros(ROWS, int), targets=np.zeros((ROWS, 3)))
+    np.savez(folder / "high.npz", inputs=rows, labels=np.full(ROWS, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("narrow.npy", "narrow.npy does not fit"),
+        ("narrow.npy", "the rows hold 5 numbers; the model takes rows of 6"),
+        ("narrow.csv", "the rows hold 5 numbers; the model takes rows of 6, or of 7 with a class"),
+        ("single.csv", "the rows hold 1 numbers; the model takes rows of 6, or of 7 with a class"),
+        ("narrow.csr.npz", "the rows hold 5 numbers; the model takes rows of 6"),
+        ("nan.csr.npz", "row 4 of the inputs holds a number that is not finite"),
+        ("nan.npy", "of the inputs holds a number that is not finite"),
+        ("none.npy", "the inputs have shape (0, 6)"),
+        ("cut.npy", "are not in the file: truncated?"),
+        ("text.npy", "not NumPy's, or damaged"),
+        ("text.npz", "not an .npz archive, or damaged"),
+        ("words.npy", "it must hold real numbers"),
+        ("objects.npy", "it must hold real numbers"),
+        ("two.npz", "name the rows 'inputs'"),
+        ("both.npz", "holds targets and labels; it must hold either"),
+        ("high.npz", "labels are whole numbers from 0 to 2"),
+        ("absent.npy", "no such file"),
+        ("absent.npz", "no such file"),
+        ("good.txt", "the name does not say what kind of data this is"),
+    ],
+)
+def test_what_is_refused(
+    run: Run, folder: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    write_bad(folder, rows)
+    monkeypatch.chdir(folder)
+    done = run("infer", "classes.h5", "--inputs", name, "--device", "cpu", "--output", "out.npy")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr
+    assert not (folder / "out.npy").exists()
+
+
+def test_targets_go_with_tables(run: Run, folder: Path, rows: np.ndarray) -> None:
+    write_rows(folder / "rows.npy", rows)
+    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--targets", 1)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--targets goes with CSV or TSV data" in done.stderr
+
+
+def test_help_tells_the_rule(run: Run) -> None:
+    text = " ".join(run("infer", "--help").stdout.replace("│", " ").split())
+    assert "A table as wide as the model's inputs holds no targets" in text

@@ -1,0 +1,231 @@
+"""A device that is emulated: what of CuPy the chains of sparse layers use, over NumPy, with kernels run on the host.
+
+What is queued is done at once; a graph is what was queued while it was captured. Kernels whose blocks or grids have two
+dimensions are written in NumPy here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sparse_emulation import emulated_kernel
+
+from sparsenn.backends.cuda import device
+from sparsenn.backends.cuda.loader import Program
+from sparsenn.backends.machine import H200
+
+__all__ = ["EmulatedDevice", "OnDevice", "emulated_device"]
+
+MULTIPROCESSORS = 2
+
+
+class OnDevice(np.ndarray):
+    """An array whose `data` says where it is, as CuPy's does."""
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    def get(self):
+        return np.array(self)
+
+
+def _placed(found):
+    return found.view(OnDevice) if isinstance(found, np.ndarray) else found
+
+
+class Library:
+    """NumPy's functions, whose arrays are on the device; `empty` holds what is no number."""
+
+    ndarray = OnDevice
+
+    def __init__(self, cuda) -> None:
+        self.cuda = cuda
+
+    def __getattr__(self, name):
+        found = getattr(np, name)
+        if isinstance(found, type) or not callable(found):
+            return found
+        return lambda *arguments, **named: _placed(found(*arguments, **named))
+
+    def empty(self, shape, dtype):
+        made = np.zeros(shape, dtype)
+        made.reshape(-1).view(np.uint8)[:] = 0xFF
+        return made.view(OnDevice)
+
+    @staticmethod
+    def asnumpy(array):
+        return np.array(array).view(np.ndarray)
+
+
+class Stream:
+    """Where work is queued; what is queued during a capture is kept instead."""
+
+    def __init__(self, owner, ptr) -> None:
+        self._owner, self.ptr, self.taken = owner, ptr, None
+
+    def __enter__(self):
+        self._owner.streams.append(self)
+
+    def __exit__(self, *error):
+        self._owner.streams.pop()
+
+    def synchronize(self):
+        assert self.taken is None
+
+    def wait_event(self, event):
+        self._owner.waits.append((self.ptr, event.stream))
+
+    def record(self):
+        return SimpleNamespace(done=True)
+
+    def begin_capture(self):
+        self.taken = []
+
+    def end_capture(self):
+        taken, self.taken = self.taken, None
+        return SimpleNamespace(launch=lambda stream: [work() for work in taken])
+
+
+class Event:
+    def __init__(self, disable_timing) -> None:
+        self.stream = None
+
+    def record(self, stream):
+        self.stream = stream.ptr
+
+
+class EmulatedDevice:
+    """The device; `waits` lists (stream, stream that it waits for), and `launches` the kernels that ran."""
+
+    def __init__(self) -> None:
+        self.streams, self.waits, self.launches = [Stream(self, 0)], [], []
+        self.machine = replace(H200, multiprocessors=MULTIPROCESSORS)
+        self._made = 0
+
+    def stream(self, non_blocking=True):
+        self._made += 16
+        return Stream(self, self._made)
+
+    def queue(self, work: Callable[[], None]) -> None:
+        taken = self.streams[-1].taken
+        work() if taken is None else taken.append(work)
+
+    def memset(self, pointer, value, size, stream):
+        assert stream == self.streams[-1].ptr
+        self.queue(lambda: _bytes_at(pointer, size).__setitem__(slice(None), value))
+
+    def kernel(self, program: Program, name: str, **defines):
+        given = {define: values[0] for define, values in program.choices.items()} | defines
+        for define, value in defines.items():
+            assert value in program.choices[define]
+
+        def call(grid, block, arguments, shared_mem=0):
+            assert all(size > 0 for size in (*grid, *block))
+            assert shared_mem <= self.machine.block_bytes
+            self.queue(lambda: self._run(program.source, name, given, grid, block, arguments))
+
+        return call
+
+    def _run(self, source, name, defines, grid, block, arguments):
+        self.launches.append(name)
+        if name in _IN_NUMPY:
+            _IN_NUMPY[name](*arguments)
+            return
+        if "CLUSTER" in defines:
+            assert defines["CLUSTER"] == 1, "clusters are not emulated"
+        if "VECTOR" in defines:
+            defines = defines | {"__CUDA_ARCH__": 900}
+        passed = [None if isinstance(given, np.uintp) else given for given in arguments]
+        given = [array.view(np.ndarray) for array in passed if isinstance(array, np.ndarray)]
+        threads = -(-block[0] // 32) * 32
+        emulated_kernel(source, name, **defines).launch(grid[0], threads, *passed, reads=given, everywhere=True)
+
+
+def _bytes_at(pointer, size):
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointer))
+
+
+def _rows_to_tiles(matrix, tiles, rows, width):
+    tiles = tiles[: -(-rows // tiles.shape[-1])]
+    side = tiles.shape[-1]
+    padded = np.zeros((tiles.shape[0] * side, width), np.float32)
+    padded[:rows] = matrix
+    tiles[...] = padded.reshape(tiles.shape[0], side, width).transpose(0, 2, 1)
+
+
+def _tiles_to_rows(tiles, matrix, count, most_rows, width):
+    rows = most_rows if isinstance(count, np.uintp) else min(most_rows, count.view(np.int32)[0])
+    whole = tiles.transpose(0, 2, 1).reshape(-1, width)
+    matrix[:rows] = whole[:rows]
+
+
+def _to_dense(rows, width, indptr, indices, values, iso, dense):
+    for row in range(rows):
+        entries = slice(indptr[row], indptr[row + 1])
+        dense[row, indices[entries]] = values[0] if iso else values[entries]
+
+
+def _histogram(size, keys, counts):
+    np.add.at(counts, keys[:size], 1)
+
+
+def _count_tiles(tiles, rows, width, side, lines, copies, degrees, multiplicity, alive, counters):
+    there = tiles.transpose(0, 2, 1).reshape(-1, width)[:rows] != 0
+    counters[0, 0] += multiplicity[alive[:rows] != 0].sum()
+    counters[0, 1] += multiplicity @ (there @ copies)
+    if not isinstance(degrees, np.uintp):
+        counters[1, 2] += (there @ degrees).sum()
+
+
+_IN_NUMPY = {
+    "rows_to_tiles": _rows_to_tiles,
+    "tiles_to_rows": _tiles_to_rows,
+    "to_dense": _to_dense,
+    "histogram": _histogram,
+    "count_tiles": _count_tiles,
+}
+
+
+@contextmanager
+def emulated_device(monkeypatch: pytest.MonkeyPatch):
+    """Yield an emulated device that is used as if it were one."""
+    made = EmulatedDevice()
+    runtime = SimpleNamespace(
+        memsetAsync=made.memset, getDevice=lambda: 0, deviceSynchronize=lambda: made.waits.append("all")
+    )
+    cuda = SimpleNamespace(
+        Device=lambda number: _Entered(),
+        Stream=made.stream,
+        Event=Event,
+        runtime=runtime,
+        get_current_stream=lambda: made.streams[-1],
+        memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+    )
+    runtime.CUDARuntimeError = MemoryError
+    library = Library(cuda)
+    monkeypatch.setitem(sys.modules, "cupy", library)
+    monkeypatch.setattr(device, "_imported", library)
+    monkeypatch.setattr(Program, "kernel", _kernel_of(made))
+    for module in ("resident", "chunks", "chunk_stages"):
+        monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
+    yield made
+
+
+def _kernel_of(made):
+    return lambda program, name, **defines: made.kernel(program, name, **defines)
+
+
+class _Entered:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None

@@ -1,0 +1,440 @@
+"""Session: ready once, called as often as wanted, from as many threads as wanted, and closed or pickled."""
+
+import copy
+import pickle
+import sys
+import threading
+import time
+import tracemalloc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sessions import same
+
+import sparsenn
+from sparsenn import Linear, Network, Session, SparseLinear
+from sparsenn.engine import Options, Result
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import Identity, ReLU, Sigmoid
+
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+def scattered(rng, rows, width, density=0.3):
+    return sp.random(rows, width, density, format="csr", random_state=rng, dtype=np.float32)
+
+
+@pytest.fixture
+def deep(rng):
+    """Sparse layers, narrow and wide in turn, of which rows die and become equal."""
+    widths = [128] + [64, 256] * 6
+    weights = [scattered(rng, *pair, 0.2) * np.float32(0.3) for pair in pairwise(widths)]
+    return Network.from_scipy(weights, -0.01, ReLU(clip=32))
+
+
+@pytest.fixture
+def dense(rng):
+    return Network(
+        (
+            Linear(rng.normal(size=(6, 9)), rng.normal(size=9), ReLU()),
+            Linear(rng.normal(size=(9, 4)), 0.5, Sigmoid()),
+            Linear(rng.normal(size=(4, 3)), None, Identity()),
+        )
+    )
+
+
+# ---- What is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["batch_size", "memory_limit", "weight_memory"])
+@pytest.mark.parametrize("value", [0, -3, 1.5, "3", "1G", True, np.True_, np.nan, [4]], ids=repr)
+def test_sizes_that_are_none_are_refused_in_one_line(network, name, value):
+    message = f"the {name.replace('_', ' ')} is .*; give an integer of at least 1"
+    with pytest.raises(UsageError, match=message) as caught:
+        Session(network, **{name: value})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("kernel", ["panel", "auto"])
+def test_sizes_are_integers_of_any_type_and_do_not_wrap_around(rng, kind, kernel):
+    weights = scattered(rng, 60, 60, 0.5)
+    network, rows = Network.from_scipy([weights, weights]), rng.random((90, 60)).astype(np.float32)
+    session = Session(network, device="cpu", kernel=kernel, batch_size=kind(40))
+    assert type(session.options.batch_size) is int
+    assert session.plan(rows).batches == ((0, 40), (40, 80), (80, 90))
+    right = np.maximum(np.maximum(rows @ weights.toarray(), 0) @ weights.toarray(), 0)
+    np.testing.assert_allclose(session(rows), right, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(session.run(rows).dense, right, rtol=1e-4, atol=1e-4)
+
+
+def test_options_that_do_not_exist_are_named(network):
+    with pytest.raises(UsageError, match="there is no option 'bach_size'; known: batch_size, compaction, "):
+        Session(network, bach_size=3)
+
+
+@pytest.mark.parametrize("name", ["device", "kernel", "precision"])
+@pytest.mark.parametrize("value", [None, 5, "no such thing"])
+def test_names_that_do_not_exist_are_refused(network, name, value):
+    with pytest.raises(sparsenn.SparseNNError) as caught:
+        Session(network, **{name: value})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_what_is_no_network_is_refused(dense):
+    for given_network in (list(dense), None, np.eye(3)):
+        with pytest.raises(UsageError, match=r"the network is a \w+; what is run is a sparsenn\.Network"):
+            Session(given_network, device="cpu")
+
+
+def test_a_session_says_what_it_is(dense, deep):
+    assert str(Session(dense, device="cpu")).startswith("6 - 9 - 4 - 3 on cpu")
+    session = Session(deep, device="reference", batch_size=3)
+    assert repr(session).startswith("128 - 64 - 256 - … - 64 - 256 on reference")
+    assert session.network is deep
+    assert session.options == Options(device="reference", batch_size=3)
+    assert session.backend.device == "reference"
+
+
+# ---- Closing, pickling, copying -------------------------------------------------------------------------------------
+
+
+@DEVICES
+def test_a_closed_session_is_used_no_more(network, inputs, device):
+    with Session(network, device=device) as session:
+        outputs, result = session(inputs), session.run(inputs)
+    for use in (session, session.run, session.plan):
+        with pytest.raises(UsageError, match="the session is closed"):
+            use(inputs)
+    session.close()
+    assert same(result.outputs, outputs)
+
+
+def test_a_session_is_closed_where_its_block_fails(network, inputs):
+    with pytest.raises(ZeroDivisionError), Session(network, device="cpu") as session:
+        raise ZeroDivisionError
+    with pytest.raises(UsageError, match="closed"):
+        session(inputs)
+
+
+@DEVICES
+@pytest.mark.parametrize("again", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])
+def test_a_session_is_pickled_as_its_network_and_options(deep, rng, device, again):
+    rows = scattered(rng, 50, 128)
+    session = Session(deep, device=device, batch_size=20, weight_memory=1 << 20, deduplication=False)
+    first = session(rows, form="dense")
+    other = again(session)
+    assert other is not session
+    assert other.options == session.options
+    assert np.array_equal(other(rows, form="dense"), first)
+    session.close()
+    assert np.array_equal(other(rows, form="dense"), first)
+
+
+@DEVICES
+@pytest.mark.parametrize("again", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])
+def test_a_result_is_pickled(deep, rng, device, again):
+    result = Session(deep, device=device, batch_size=20).run(scattered(rng, 50, 128))
+    other = again(result)
+    assert isinstance(other, Result)
+    assert same(other.outputs, result.outputs)
+    assert np.array_equal(other.dense, result.dense)
+    assert np.array_equal(other.categories, result.categories)
+    assert (other.statistics, other.seconds, other.notes) == (result.statistics, result.seconds, result.notes)
+    assert str(other.plan) == str(result.plan)
+
+
+# ---- Names of before ------------------------------------------------------------------------------------------------
+
+
+def test_names_of_before_warn_and_work(network, inputs):
+    expected = Session(network, device="cpu")(inputs)
+    with pytest.warns(DeprecationWarning, match=r"Predictor is deprecated: use sparsenn\.Session"):
+        predictor = sparsenn.Predictor(network, device="cpu")
+    assert same(predictor(inputs), expected)
+    chosen = sparsenn.plan(network, inputs, device="cpu")
+    seen = []
+    with pytest.warns(DeprecationWarning, match=r"execute is deprecated: use sparsenn\.Session and its run") as told:
+        result = sparsenn.execute(chosen, inputs, lambda *state: seen.append(state))
+    assert told[0].filename == __file__
+    assert same(result.outputs, expected)
+    assert seen[-1] == ("layers", 12, 12)
+    with (
+        pytest.warns(DeprecationWarning, match="execute"),
+        pytest.raises(ShapeError, match=r"the plan is for inputs of shape \(100, 20\), not \(7, 20\)"),
+    ):
+        sparsenn.execute(chosen, inputs.slice_groups(0, 7))
+    with pytest.raises(UsageError, match=r"the plan is a Network; what is executed is what sparsenn\.plan returns"):
+        sparsenn.execute(network, inputs)
+
+
+def test_plan_and_infer_are_sessions_for_one_call(network, inputs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = sparsenn.plan(network, inputs, device="cpu", batch_size=30)
+        result = sparsenn.infer(network, inputs, device="cpu", batch_size=30, statistics=False)
+    assert str(result.plan) == str(chosen)
+    assert result.statistics == ()
+    assert same(result.outputs, Session(network, device="cpu", batch_size=30)(inputs))
+
+
+# ---- Bits -----------------------------------------------------------------------------------------------------------
+
+WAYS = (
+    {},
+    {"batch_size": 1},
+    {"batch_size": 7},
+    {"batch_size": np.uint8(200)},
+    {"memory_limit": 40_000},
+    {"weight_memory": 1},
+    {"weight_memory": 30_000, "batch_size": 50},
+    {"compaction": False},
+    {"deduplication": False},
+    {"compaction": False, "deduplication": False, "batch_size": 33},
+)
+KERNELS = [("cpu", name) for name in ("panel", "scatter", "rows")]
+GPU_KERNELS = [pytest.param("cuda", name, marks=pytest.mark.gpu) for name in ("auto", "resident", "chunks")]
+
+
+@pytest.fixture(scope="module")
+def thin():
+    """Sparse layers so thin that none is multiplied as a dense one, and rows of which some are equal and some dead."""
+    rng = np.random.default_rng(5)
+    widths = [300, 512, 256, 512, 400, 512]
+    weights = [scattered(rng, *pair, 0.012) for pair in pairwise(widths)]
+    rows = scattered(rng, 150, 300, 0.1).toarray()
+    rows[::7] = 0
+    rows[3::5] = rows[3]
+    network = Network.from_scipy(weights, -0.01, ReLU(clip=32))
+    session = Session(network, device="cpu", kernel="panel", compaction=False, deduplication=False)
+    return network, rows, session.run(rows, statistics=False).dense
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize(("device", "kernel"), KERNELS + GPU_KERNELS)
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_bits_of_sparse_kernels_do_not_depend_on_how_rows_are_run(thin, device, kernel, options, form):
+    network, rows, expected = thin
+    session = Session(network, device=device, kernel=kernel, **options)
+    given_rows = rows if form == "dense" else from_dense(rows)
+    assert expected.any()
+    assert np.array_equal(session(given_rows, form="dense"), expected)
+    assert np.array_equal(session.run(given_rows).dense, expected)
+    assert np.array_equal(session.run(given_rows).categories, np.flatnonzero(expected.any(axis=1)))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(WAYS), st.sampled_from(["panel", "rows"]))
+def test_bits_are_the_same_for_any_sparse_layers(seed, rows, options, kernel):
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(1, 60, 4)
+    weights = [scattered(rng, *pair, rng.random()) for pair in pairwise(widths)]
+    network = Network.from_scipy(weights, rng.choice([-0.1, 0.0, 0.1]), ReLU())
+    inputs = scattered(rng, rows, widths[0], rng.random()).toarray()
+    options = options | ({"memory_limit": 3 * 4 * max(widths) + 64} if "memory_limit" in options else {})
+    plain = Session(network, device="cpu", kernel="scatter", merging=False, compaction=False)(inputs)
+    assert np.array_equal(Session(network, device="cpu", kernel=kernel, **options, merging=False)(inputs), plain)
+
+
+def test_a_batch_that_holds_other_rows_does_not_change_an_output():
+    """One sum that depends on the order of its terms, and a bias that cancels it."""
+    weights = np.full((40, 200), -1, np.float32)
+    weights[:, 0], weights[0, 0], weights[1, 0] = 0, 1, 2.0**-25
+    network = Network.from_scipy([sp.csc_array(weights)], bias=-1.0)
+    rows = np.zeros((64, 40), np.float32)
+    rows[0, :2], rows[1:, 2:] = 1, 1
+    for kernel in ("panel", "scatter", "rows"):
+        found = {
+            Session(network, device="cpu", kernel=kernel, merging=False, **options).run(given_rows).dense.tobytes()
+            for options in ({}, {"batch_size": 1}, {"memory_limit": 3 * 4 * 200 + 64})
+            for given_rows in (rows, from_dense(rows))
+        }
+        assert len(found) == 1, kernel
+
+
+@DEVICES
+@pytest.mark.parametrize("options", [{}, {"weight_memory": 1}, {"batch_size": 1000}], ids=str)
+def test_one_session_in_six_threads_gives_the_same_bits(deep, rng, device, options):
+    rows = [scattered(rng, count, 128, density) for count, density in ((900, 0.3), (1200, 0.5), (31, 0.1))]
+    rows.append(rows[0].toarray())
+    session = Session(deep, device=device, **options)
+    expected = [session(one, form="dense") for one in rows]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+
+            def right(number):
+                one = rows[number % 4]
+                found = session(one, form="dense") if number % 2 else session.run(one).dense
+                return np.array_equal(found, expected[number % 4])
+
+            assert all(threads.map(right, range(40)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@DEVICES
+def test_several_sessions_at_once_give_the_same_bits(deep, rng, device):
+    rows = [scattered(rng, 900, 128, density) for density in (0.3, 0.5, 0.1)]
+    expected = [Session(deep, device=device)(one, form="dense") for one in rows]
+    start = threading.Barrier(3)
+
+    def right(number):
+        session = Session(deep, device=device)
+        start.wait(timeout=60)
+        return all(np.array_equal(session(rows[number], form="dense"), expected[number]) for _ in range(8))
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(right, range(3)))
+
+
+def test_a_call_waits_while_another_runs(network, inputs):
+    session = Session(network, device="cpu", kernel="panel")
+    begun, order = threading.Event(), []
+
+    def slow(*state):
+        begun.set()
+        time.sleep(0.05)
+        order.append("progress")
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(session.run, inputs, progress=slow)
+        assert begun.wait(timeout=60)
+        session(inputs)
+        order.append("call")
+        running.result()
+    assert order[-1] == "call"
+
+
+# ---- Many calls -----------------------------------------------------------------------------------------------------
+
+
+def counts_of_rows(calls):
+    return [(37 * call * call + 5 * call) % 200 for call in range(calls)]
+
+
+def call_often(session, rows, expected, calls):
+    for count in counts_of_rows(calls):
+        found = session(rows[:count])
+        assert found.shape == (count, expected.shape[1])
+        assert np.array_equal(found, expected[:count])
+
+
+def test_a_thousand_calls_give_the_same_bits_and_take_no_more_memory(thin):
+    network, rows, expected = thin
+    rows, expected = np.concatenate([rows, rows]), np.concatenate([expected, expected])
+    session = Session(network, device="cpu", kernel="panel")
+    call_often(session, rows, expected, 250)
+    tracemalloc.start()
+    try:
+        call_often(session, rows, expected, 250)
+        before, _ = tracemalloc.get_traced_memory()
+        call_often(session, rows, expected, 500)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100_000
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_a_thousand_calls_on_a_gpu_take_no_more_memory(thin, where):
+    import cupy
+
+    network, rows, expected = thin
+    rows, expected = np.concatenate([rows, rows]), np.concatenate([expected, expected])
+    if where == "device":
+        rows, expected = cupy.asarray(rows), cupy.asarray(expected)
+    library = np if where == "host" else cupy
+    session = Session(network, device="cuda")
+
+    def calls(number):
+        for count in counts_of_rows(number):
+            assert library.array_equal(session(rows[:count]), expected[:count])
+
+    pool, pinned = cupy.get_default_memory_pool(), cupy.get_default_pinned_memory_pool()
+    calls(300)
+    used, total, blocks = pool.used_bytes(), pool.total_bytes(), pinned.n_free_blocks()
+    calls(700)
+    cupy.cuda.Device().synchronize()
+    assert pool.used_bytes() <= used
+    assert pool.total_bytes() <= total * 1.1
+    assert pinned.n_free_blocks() <= blocks + 2
+
+
+def test_what_is_kept_ready_is_bounded(thin):
+    network, rows, _ = thin
+    session = Session(network, device="cpu", kernel="panel")
+    session(rows)
+    once = session.nbytes
+    for count in range(1, 150):
+        session(rows[:count])
+        session(from_dense(rows[:count]))
+    assert session.nbytes < 30 * once
+
+
+# ---- Results --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["auto", "panel", "rows"])
+def test_statistics_carry_the_plans_estimate(deep, rng, kernel):
+    result = Session(deep, device="cpu", kernel=kernel).run(scattered(rng, 128, 128))
+    estimate = result.plan.estimate
+    assert estimate is not None
+    assert estimate > 0
+    assert sum(layer.estimate for layer in result.statistics) == pytest.approx(estimate)
+    assert "estimated to take" in str(result.plan)
+
+
+def test_what_nothing_estimates_has_no_estimate(deep, rng):
+    result = Session(deep, device="cpu", kernel="scipy").run(scattered(rng, 20, 128))
+    assert {layer.estimate for layer in result.statistics} == {None}
+    assert result.plan.estimate is None
+    assert "estimated" not in str(result.plan)
+
+
+def test_outputs_belong_to_the_caller(dense, rng):
+    session = Session(dense, device="cpu")
+    first = session(rng.normal(size=(5, 6)))
+    kept = first.copy()
+    session(rng.normal(size=(5, 6)))
+    assert np.array_equal(first, kept)
+    first[:] = 0
+
+
+def test_rows_are_not_written_to(deep, dense, rng):
+    for network, width in ((deep, 128), (dense, 6)):
+        rows = rng.random((60, width)).astype(np.float32)
+        before = rows.copy()
+        session = Session(network, device="cpu")
+        session(rows)
+        session.run(rows)
+        assert np.array_equal(rows, before)
+
+
+def test_rows_that_are_returned_as_they_came_are_a_copy(rng):
+    """A network that changes nothing, by kernels that may have nothing to do."""
+    network = Network((sparsenn.Flatten(),), image=(1, 2, 3))
+    rows = rng.random((4, 6)).astype(np.float32)
+    outputs = Session(network, device="cpu")(rows)
+    assert np.array_equal(outputs, rows)
+    assert not np.shares_memory(outputs, rows)
+
+
+def test_a_session_of_sparse_and_dense_layers(rng):
+    weights = scattered(rng, 30, 20, 0.2)
+    network = Network((SparseLinear.from_scipy(weights, 0.1), Linear(rng.normal(size=(20, 4)), 0.5, Identity())))
+    rows = rng.random((40, 30)).astype(np.float32)
+    hidden = np.maximum(rows.astype(np.float64) @ weights.toarray() + np.float32(0.1), 0)
+    expected = hidden @ network[1].weights.astype(np.float64) + 0.5
+    for options in ({}, {"kernel": "panel"}, {"batch_size": 7, "weight_memory": 1}):
+        session = Session(network, device="cpu", **options)
+        np.testing.assert_allclose(session(rows), expected, rtol=1e-5, atol=1e-5)
+        assert isinstance(session(from_dense(rows)), CSR)

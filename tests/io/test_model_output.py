@@ -1,0 +1,66 @@
+"""What a model gives, in every form of file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from result_files import result_in
+
+from sparsenn.errors import ResourceError, UsageError
+from sparsenn.io.model_output import MODEL_OUTPUT_SUFFIXES, write_model_output
+
+NUMBERS = st.floats(-(2.0**100), 2.0**100, width=32)
+OUTPUTS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=NUMBERS)
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """What a file holds, by the names that archives have for it."""
+    suffix = path.suffix
+    if suffix in (".tsv", ".csv"):
+        lines = path.read_text().splitlines()
+        return {"told": np.array([line.split("\t" if suffix == ".tsv" else ",") for line in lines], np.float32)}
+    if suffix == ".npy":
+        return {"told": np.load(path)}
+    if suffix == ".npz":
+        with np.load(path) as found:
+            return dict(found)
+    with h5py.File(path) as file:
+        classes = {"classes": file["classes"][()]} if "classes" in file else {}
+    return {"outputs": result_in(path)[0].to_scipy().toarray(), **classes}
+
+
+@pytest.mark.parametrize("suffix", MODEL_OUTPUT_SUFFIXES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@given(outputs=OUTPUTS, known=st.booleans())
+def test_any_outputs_come_back(tmp_path: Path, suffix: str, outputs: np.ndarray, known: bool) -> None:
+    path, predicted = tmp_path / f"out{suffix}", outputs.argmax(axis=1).astype(np.int64)
+    write_model_output(path, outputs, predicted if known else None, {"model": "m"})
+    found = read(path)
+    told = found.get("told")
+    if told is not None:
+        np.testing.assert_array_equal(told.reshape(predicted.shape) if known else told, predicted if known else outputs)
+    else:
+        np.testing.assert_array_equal(found["outputs"], outputs)
+        assert ("classes" in found) == known
+        assert not known or np.array_equal(found["classes"], predicted)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    path.unlink()
+
+
+def test_the_suffix_counts_in_any_case(tmp_path: Path) -> None:
+    write_model_output(tmp_path / "OUT.NPY", np.ones((2, 3), np.float32), None, {})
+    assert np.load(tmp_path / "OUT.NPY").shape == (2, 3)
+
+
+def test_what_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"out\.txt: the name must end in \.tsv"):
+        write_model_output(tmp_path / "out.txt", np.ones((1, 1), np.float32), None, {})
+    with pytest.raises(ResourceError, match="its folder does not exist"):
+        write_model_output(tmp_path / "none" / "out.csv", np.ones((1, 1), np.float32), None, {})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,59 @@
+"""Sessions whose backend or kernels are others than a user gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends import Backend, Kernel
+from sparsenn.engine import Plan, Session
+from sparsenn.engine.kernels import Kernels
+from sparsenn.formats import CSR
+from sparsenn.network import Network
+
+__all__ = ["altered", "parts", "same", "steps_of", "unchanged"]
+
+
+def unchanged(kernel: Any) -> Any:
+    """Return the kernel."""
+    return kernel
+
+
+def altered(
+    network: Network, *, backend: Backend | None = None, change: Callable[[Any], Any] = unchanged, **options: Any
+) -> Session:
+    """Return a session on another backend, or with other kernels.
+
+    Parameters
+    ----------
+    backend : in place of the one that the options name.
+    change : returns what runs in place of a kernel that may run layers.
+    options : of the session.
+    """
+    problem = Session(network, **options).plan(np.zeros((0, network.inputs), np.float32)).problem
+
+    def changed(kernels: tuple[Kernel, ...]) -> tuple[Any, ...]:
+        return tuple(change(kernel) for kernel in kernels)
+
+    found = problem.kernels
+    kernels = Kernels(changed(found.sparse), changed(found.dense), changed(found.convolutions), found.converts)
+    problem = replace(problem, backend=backend or problem.backend, kernels=kernels)
+    return Session.of_plan(problem.plan(0, None, "dense"))
+
+
+def parts(rows: CSR) -> list[bytes]:
+    """Return the bytes of CSR, entry by entry."""
+    return [array.tobytes() for array in (rows.indptr, rows.indices, rows.expanded_values())]
+
+
+def same(one: CSR, other: CSR) -> bool:
+    """Whether two results have the same bits."""
+    return parts(one) == parts(other)
+
+
+def steps_of(plan: Plan) -> tuple[tuple[int, int], ...]:
+    """Return the layers of a plan's steps, counted from 0, ends excluded."""
+    return tuple((step.first, step.last) for step in plan.steps)

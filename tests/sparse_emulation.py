@@ -1,0 +1,113 @@
+"""Running a kernel of sparse layers on the host: one of several in its source, with records that hold addresses.
+
+Beside `emulation`, what a block shares becomes static, dynamic shared memory begins where all shared memory does, and
+barriers are at its end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled import compiled
+from emulation import EmulationError, _compiled_library, _compiler, _with_stand_ins
+
+from sparsenn.backends.cuda.loader import source_text
+
+__all__ = ["CALL", "SparseKernelOnHost", "address", "emulated_kernel"]
+
+CALL = np.dtype([("rows", "i4"), ("unused", "i4"), ("indptr", "u8"), ("indices", "u8"), ("one", "u8")])
+"""`Call` of `sparse/resident.cuh`."""
+
+_BOUNDS = r"(?: __launch_bounds__\((?:[^()]|\([^()]*\))*\))?"
+_SIGNATURE = r'extern "C" __global__ void(?: BLOCKS_OF_A_ROW)?' + _BOUNDS + r"\s*{name}\(([^{{]*)\) \{{"
+_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) memory\[\];")
+_BARRIERS = re.compile(r"__shared__ uint64 full\[MOST_STAGES\], empty\[MOST_STAGES\];")
+_STATIC = re.compile(r"^( +)__shared__ ", re.MULTILINE)
+
+
+def address(array: np.ndarray) -> int:
+    """Return where an array begins."""
+    return int(array.ctypes.data)
+
+
+class SparseKernelOnHost:
+    """A kernel that can be launched with NumPy arrays, addresses, and scalars of the very types that it takes."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.launch.restype = ctypes.c_char_p
+
+    def launch(
+        self,
+        blocks: int,
+        threads: int,
+        *arguments: np.ndarray | np.generic | None,
+        reads: Iterable[np.ndarray] = (),
+        everywhere: bool = False,
+        seed: int = 1,
+    ) -> None:
+        """Run all blocks, in an order of chance.
+
+        Parameters
+        ----------
+        arguments : arrays must be contiguous; None is a null pointer.
+        reads : further arrays whose addresses are in the arguments.
+        everywhere : whether all of the memory may be read.
+        """
+        self._library.clear_regions()
+        passed: list[object] = []
+        for argument in arguments:
+            if argument is None:
+                passed.append(ctypes.c_void_p(0))
+            elif isinstance(argument, np.ndarray):
+                self._add(argument)
+                passed.append(ctypes.c_void_p(argument.ctypes.data))
+            else:
+                passed.append(np.ctypeslib.as_ctypes_type(argument.dtype)(argument.item()))
+        for array in reads:
+            self._add(array)
+        if everywhere:
+            self._library.add_region(ctypes.c_void_p(1), ctypes.c_int64((1 << 62) - 1))
+        fault = self._library.launch(blocks, threads, ctypes.c_uint(seed), *passed)
+        if fault:
+            raise EmulationError(fault.decode())
+
+    def _add(self, array: np.ndarray) -> None:
+        assert array.flags.c_contiguous
+        self._library.add_region(ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(array.nbytes))
+
+
+@cache
+def emulated_kernel(source: str, name: str, **defines: int | str) -> SparseKernelOnHost:
+    """Compile a kernel for the host; the calling test is skipped where there is no g++."""
+    if shutil.which("g++") is None:
+        pytest.skip("emulating a kernel takes g++")
+    text = '#include "emulation_warps.h"\n' + _with_stand_ins(source_text(source))
+    assert "asm" not in text
+    text = _DYNAMIC.sub(r"\1* memory = reinterpret_cast<\1*>(shared);", text)
+    text = _BARRIERS.sub(
+        "uint64 *full = reinterpret_cast<uint64*>(shared + emulated::SHARED) - 32, *empty = full + 16;", text
+    )
+    text = _STATIC.sub(r"\1static ", text)
+    found = re.search(_SIGNATURE.format(name=name), text)
+    assert found is not None, f"{source} has no kernel {name}"
+    parameters = " ".join(found[1].replace("__restrict__", "").split())
+    names = [re.split(r"[\s*]+", parameter.strip())[-1] for parameter in parameters.split(",")]
+    text += (
+        f'\nextern "C" const char* launch(int blocks, int threads, unsigned seed, {parameters}) {{\n'
+        f"    return run_blocks(blocks, threads, seed, [&] {{ {name}({', '.join(names)}); }});\n}}\n"
+    )
+    values = [f"-D{define}={value}" for define, value in sorted(defines.items())]
+    library = compiled((*_compiler(), text, *values), lambda: _compiled_library(text, values))
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "kernel.so"
+        made.write_bytes(library)
+        return SparseKernelOnHost(ctypes.CDLL(str(made)))
