@@ -48,6 +48,8 @@ found = {
     for value in vars(module).values()
     if isinstance(value, Dispatcher)
 }
+# Threaded functions stand behind others; what stands in for them in forked processes is compiled there.
+found |= {id(function): function for function in compiled_functions() if not name(function).endswith("_alone")}
 # Numba compiles what compiled functions call together with them; from its cache it loads them as one.
 covered = {id(function) for function in found.values() if function.signatures}
 while True:

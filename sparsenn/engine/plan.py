@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sparsenn.backends import Backend, Kernel, machine_named
+from sparsenn.backends import Backend, Kernel, SparseKernel, machine_named
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import Rows, choose_steps
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import DENSE_OPERATION, Step
 from sparsenn.engine.wording import describe
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Array
@@ -106,9 +106,8 @@ class Plan:
 
     @property
     def groups_rows(self) -> bool:
-        """Whether rows that meet in one batch may be computed once, or leave."""
-        sparse = any(step.kernel.operation == OPERATION for step in self.steps)
-        return sparse and (self.options.compaction or self.options.deduplication)
+        """Whether a kernel gains from many rows that meet: equal ones are computed once, and dead ones leave."""
+        return any(isinstance(step.kernel, SparseKernel) and step.kernel.groups_rows for step in self.steps)
 
     @cached_property
     def keeps_half(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 from sparsenn.backends import Features
@@ -14,7 +15,7 @@ from sparsenn.engine.inputs import Given, canonical
 from sparsenn.engine.plan import Plan, Problem, bucket
 from sparsenn.engine.ready import Ready
 from sparsenn.engine.weights import Weights
-from sparsenn.errors import UnsortedError
+from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
 
 __all__ = ["Shelf", "form_of_features"]
@@ -106,7 +107,8 @@ class Shelf:
             rows = Rows(count, form)
             kernel = grouping_kernel(self._problem, rows)
             if form not in self._alive and kernel is not None:
-                self._alive[form] = shares_computed(self._problem, kernel, features, rows, self.weights)
+                with suppress(OutOfMemoryError, MemoryError):  # it stays unknown; rows then go in smaller batches
+                    self._alive[form] = shares_computed(self._problem, kernel, features, rows, self.weights)
                 self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
         self._alive.setdefault(guess, self._alive.setdefault(form, None))
         return form

@@ -27,12 +27,14 @@ def test_launches_count_and_drop_as_panels_do(problem, copies, drop, shared):
     network, inputs = problem
     layers, stack = prepared(network, copies)
     count = inputs.shape[0]
+    reviving = [number for number, layer in enumerate(layers) if not layer.keeps_zero_rows]
+    droppable_from = max(reviving, default=0) if drop else len(layers)
     dense = inputs.to_scipy().toarray()
     with pytest.MonkeyPatch.context() as patch:
         if shared:
             patch.setattr(row_by_row, "SHARED_EDGES", 1)
         for features in (inputs, dense):
-            step = StepInput(stack, 0, len(layers), features, np.arange(1, count + 1), 0 if drop else len(layers))
+            step = StepInput(stack, 0, len(layers), features, np.arange(1, count + 1), droppable_from)
             found, expected = ROWS.launch(step), PANEL.launch(step)
             order = np.argsort(expected.kept)
             assert np.array_equal(found.kept, expected.kept[order])
