@@ -101,7 +101,8 @@ class Shelf:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
         guess, count = _form_of(given), min(given.count, LOOKED_AT_MOST)
         form = guess
-        if grouping_kernel(self._problem, Rows(count)) is not None:
+        likely = Rows(count, "iso" if given.sparse else "dense")
+        if grouping_kernel(self._problem, likely) is not None:
             features = self.place(given.part(0, count))
             form = form_of_features(features)
             rows = Rows(count, form)

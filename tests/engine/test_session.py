@@ -19,7 +19,7 @@ from sessions import same
 
 import sparsenn
 from sparsenn import Linear, Network, Session, SparseLinear
-from sparsenn.engine import Options, Result
+from sparsenn.engine import Options, Result, shelf
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
@@ -438,3 +438,15 @@ def test_a_session_of_sparse_and_dense_layers(rng):
         session = Session(network, device="cpu", **options)
         np.testing.assert_allclose(session(rows), expected, rtol=1e-5, atol=1e-5)
         assert isinstance(session(from_dense(rows)), CSR)
+
+
+@pytest.mark.parametrize(("form", "asked"), [("csr", "iso"), ("dense", "dense")])
+def test_it_is_looked_for_kernels_that_group_rows_in_the_form_that_rows_may_have(network, monkeypatch, form, asked):
+    """Sparse rows may turn out to be ones, which kernels take that have no room for as many dense numbers."""
+    seen = []
+
+    monkeypatch.setattr(shelf, "grouping_kernel", lambda problem, rows: seen.append(rows))
+    ones = np.ones((shelf.LOOKED_AT, network.inputs), np.float32)
+    session = Session(network, device="cpu")
+    session.run(sp.csr_array(ones) if form == "csr" else ones)
+    assert [(rows.count, rows.form) for rows in seen] == [(shelf.LOOKED_AT, asked)]

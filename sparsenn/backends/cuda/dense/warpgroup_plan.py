@@ -90,7 +90,7 @@ class Tile:
     @property
     def _fixed_bytes(self) -> int:
         units = max(self.warpgroups * NEURONS * self.kind.factor_bytes, PANELS * self.steps * STEP) // UNIT
-        return self.pieces * units * UNIT * (self.rows + 1) + 4 * self.rows
+        return self.pieces * units * UNIT * (self.rows + 1) + 8 + 4 * self.rows
 
     def stages(self, machine: Machine) -> int:
         """Return how many slabs shared memory has room for, beside the rows."""

@@ -175,8 +175,8 @@ def test_strange_rows_are_computed_again_in_emulation(rng):
 
 FIRST = "    }\n\n    __device__ __forceinline__ void first_layer"
 PLANTED = {
-    "panels": (f"        meet();\n{FIRST}", FIRST),
-    "inputs": ("            meet();  // all have multiplied what lies there\n", ""),
+    "panels": (f"        meeting.wait();\n{FIRST}", FIRST),
+    "inputs": ("            __syncthreads();  // all have multiplied what lies there\n", ""),
     "places": ("if (threadIdx.x < WARP) barrier_wait(memory.empty", "if (false) barrier_wait(memory.empty"),
     "products": ("            await_products<1>();\n", ""),
     "padding": ("there[i / 2 % 2] ? sums[i] + bias[i / 2 % 2] : 0.0f", "sums[i] + 1.0f"),

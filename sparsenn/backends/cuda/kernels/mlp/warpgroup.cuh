@@ -64,22 +64,30 @@ __device__ __forceinline__ const float* biases_of(const unsigned char* image, in
 
 // Where a block's things lie in shared memory; `strange` has a word for each row.
 struct Memory {
-    unsigned stages, rows, full, empty, strange;
+    unsigned stages, rows, full, empty, together, strange;
 
     __device__ __forceinline__ Memory(unsigned char* shared) {
         stages = computed_once(shared_address(shared));
         rows = stages + STAGES * STAGE_BYTES;
         full = rows + SPLITS * ROW_BYTES;
         empty = full + 8 * STAGES;
-        strange = empty + 8 * STAGES;
+        together = empty + 8 * STAGES;
+        strange = together + 8;
     }
 };
 
 // All warps that multiply wait for each other; what they have written is seen, by the instructions, too.
-__device__ __forceinline__ void meet() {
-    show_to_engines();
-    __syncthreads();
-}
+struct Meeting {
+    unsigned barrier, parity;
+
+    __device__ __forceinline__ void wait() {
+        show_to_engines();
+        __syncwarp();
+        barrier_arrive_if(barrier, threadIdx.x % WARP == 0);
+        barrier_wait(barrier, parity);
+        parity ^= 1;
+    }
+};
 
 // ---- Rows of the first layer --------------------------------------------------------------------------------------
 
@@ -209,6 +217,7 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[SUMS], unsigned lef
 struct Worker {
     const Memory& memory;
     unsigned left, right;  // its weights in the first stage, and the rows, as instructions are told of them
+    Meeting meeting;
     const unsigned char* coming;  // the slab that is to be asked for next
     int asked;                    // how many of them there still are
     Turn turn{0, 0}, vacant{STAGES - 1, 1};  // of the slab that is next, and of the one before
@@ -300,7 +309,7 @@ struct Worker {
             share.store(memory, (number + 1) % PANELS);
             share.load(features, first, rows, inputs, number + 3);
         });
-        meet();
+        meeting.wait();
     }
 
     __device__ __forceinline__ void first_layer(int slabs, bool busy, const INPUT* __restrict__ features, int64 first,
@@ -310,7 +319,7 @@ struct Worker {
         odd.load(features, first, rows, inputs, 1);
         even.store(memory, 0);
         even.load(features, first, rows, inputs, 2);
-        meet();
+        meeting.wait();
         begin();
         int number = 0;
 #pragma unroll 1
@@ -424,7 +433,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS, 1)
     const Memory memory(shared);
     if (threadIdx.x == 0) {
         uint64* barriers = reinterpret_cast<uint64*>(shared + (memory.full - memory.stages));
-        for (int i = 0; i < 2 * STAGES; ++i) barrier_init(barriers + i, i < STAGES ? 1 : WARPS);
+        for (int i = 0; i < 2 * STAGES + 1; ++i) barrier_init(barriers + i, i < STAGES ? 1 : WARPS);
         show_to_engines();
     }
     if (KIND == TENSOR_FLOAT32)
@@ -434,6 +443,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS, 1)
     const int neuron = warp * 16 + threadIdx.x % WARP / 4;  // the thread's first; the other is 8 further
     const int64 first = static_cast<int64>(blockIdx.x) * ROWS;
     Worker worker{memory, matrix_at(memory.stages + group * GROUP_BYTES, UNIT * NEURONS), matrix_at(memory.rows, ACROSS),
+                  Meeting{memory.together, 0},
                   reinterpret_cast<const unsigned char*>(biases_of(image, layers, layers)), slabs};
 #pragma unroll 1
     for (int stage = 0; stage < STAGES - 1; ++stage) worker.bring(stage);
@@ -455,13 +465,13 @@ extern "C" __global__ void __launch_bounds__(WORKERS, 1)
         if (last) {
             if (busy) put_out(worker.sums, outputs, first, rows, layer.outputs, neuron);
         } else {
-            meet();  // all have multiplied what lies there
+            __syncthreads();  // all have multiplied what lies there
             if (busy) keep(worker.sums, shared, memory, neuron);
-            meet();
+            worker.meeting.wait();
         }
     }
     if constexpr (KIND == TENSOR_FLOAT32) {
-        meet();
+        __syncthreads();
         float* own = reinterpret_cast<float*>(shared + (memory.rows - memory.stages)) + warp * 2 * NEURONS * WARPGROUPS;
         const int width = next.outputs;
 #pragma unroll 1
