@@ -430,13 +430,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("record_session: no case was recorded", file=sys.stderr)
         return 1
     rows = list(recorder.rows.values())
+    print(_write(recorder, options))
+    slow = [row for row in rows if row["limit_milliseconds"] and row["milliseconds"] > row["limit_milliseconds"]]
+    for row in slow:
+        print(f"{row['key']}: {row['milliseconds']:.3f} ms, limit {row['limit_milliseconds']:.3f}", file=sys.stderr)
+    return 1 if failed or slow else 0
+
+
+def _write(recorder: Recorder, options: argparse.Namespace) -> Path:
+    """Write what has been recorded so far; return where."""
     path = results_path("session" if options.device == "cuda" else "session-cpu", folder=options.machine)
     write_results(
         path,
         table="session",
         title=f"Warm calls of a session on {'a GPU' if options.device == 'cuda' else 'a CPU'}, the answer awaited",
         columns=COLUMNS,
-        rows=rows,
+        rows=list(recorder.rows.values()),
         configuration={
             "runs": options.runs,
             "copy_bytes_per_second": recorder.top.copied,
@@ -446,11 +455,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         notes=[*_notes(options), *dict.fromkeys(recorder.notes)],
     )
-    print(path)
-    slow = [row for row in rows if row["limit_milliseconds"] and row["milliseconds"] > row["limit_milliseconds"]]
-    for row in slow:
-        print(f"{row['key']}: {row['milliseconds']:.3f} ms, limit {row['limit_milliseconds']:.3f}", file=sys.stderr)
-    return 1 if failed or slow else 0
+    return path
 
 
 def _notes(options: argparse.Namespace) -> list[str]:
@@ -482,6 +487,7 @@ def _record_all(recorder: Recorder, options: argparse.Namespace) -> bool:
         try:
             row = recorder.record(case)
             print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
+            _write(recorder, options)
         except OSError as error:
             recorder.notes.append(f"{case.call}: left out: {error}.")
         except (SparseNNError, WrongAnswerError) as error:
