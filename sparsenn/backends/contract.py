@@ -61,11 +61,13 @@ class Backend(Protocol):
     Attributes
     ----------
     device : `reference`, `cpu` or `cuda`.
+    in_host_memory : whether it computes where rows from the host are.
     prepares_ahead : whether it pays to prepare weights in another thread while a launch computes. `prepare` may then
         be called there, by one thread at a time.
     """
 
     device: str
+    in_host_memory: bool
     prepares_ahead: bool
 
     @property

@@ -47,6 +47,8 @@ class HostNumberCheck:
 class HostMemory:
     """The part of a backend that moves rows, for those that compute in host memory."""
 
+    in_host_memory = True
+
     def wait(self) -> None:
         """Do nothing: what was asked for is done."""
 

@@ -44,7 +44,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     ----------
     path : a model's file.
     rows : what to run it on.
-    how : the options of `sparsenn.plan`.
+    how : the options of `sparsenn.Session`.
     files : where results go, besides the summary.
     progress : whether to report it on stderr; None only on a terminal.
 

@@ -177,7 +177,7 @@ def choices(
 
     Parameters
     ----------
-    device, kernel, precision, machine : as `plan` takes them.
+    device, kernel, precision, machine : as `Options` has them.
     operation : `spmspm`, `mlp` or `conv2d`.
 
     Raises

@@ -148,11 +148,11 @@ def _tightened(rows: RowsLeft) -> RowsLeft:
     return rows if used == features.shape[0] else RowsLeft(features[:used], rows.owner)
 
 
-def _multiplicity(rows: RowsLeft) -> Array | None:
+def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
     """Return for each row how many inputs have it, on the host; None for one each."""
     if rows.owner is None:
         return None
-    owner = np.asarray(rows.owner.get() if hasattr(rows.owner, "get") else rows.owner)
+    owner = np.asarray(backend.fetch(rows.owner))
     return np.bincount(owner[owner >= 0], minlength=int(rows.features.shape[0])).astype(np.int64)
 
 
@@ -200,7 +200,7 @@ class _SparseStep:
         """Take rows through the layers of the step."""
         counting = going.tally is not None
         start = going.clock.now()
-        multiplicity = _multiplicity(rows) if counting else None
+        multiplicity = _multiplicity(self._backend, rows) if counting else None
         if isinstance(self._chain, Stepwise):
             first = self._step.first
             left = self._chain.run(rows.features, counting, multiplicity, lambda done: going.report(first + done))
@@ -299,7 +299,7 @@ def _count(
     assert going.tally is not None
     features: Any = outputs.features
     nonzeros = backend.count_nonzeros(features)
-    multiplicity = _multiplicity(outputs)
+    multiplicity = _multiplicity(backend, outputs)
     weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
     rows = nonzeros.size
     hidden = [LayerCounts(step.kernel.name, rows, None, None, done) for done in edges[:-1]]

@@ -294,7 +294,7 @@ class Session:
         target: Array | None = None
         parts: list[Any] = []
         waiting: list[Callable[[], None]] = []
-        moves = given.on_host and backend.device == "cuda"
+        moves = given.on_host and not backend.in_host_memory
         size = min(plan.batch_size, self._piece(plan, given))
         attempts = Attempts(given.count, size, self._shelf.make_room)
         for first, last in attempts:
@@ -339,7 +339,7 @@ class Session:
 
     def _piece(self, plan: Plan, given: Given) -> int:
         """Return how many rows are copied to the device at a time: all, unless copies and computing can overlap."""
-        if not given.on_host or given.sparse or self.backend.device != "cuda" or plan.groups_rows or plan.streams:
+        if not given.on_host or given.sparse or self.backend.in_host_memory or plan.groups_rows or plan.streams:
             return max(1, given.count)
         pieces = -(-given.count * given.row_bytes // PIECE_BYTES)
         return max(1, -(-given.count // max(1, pieces)))
@@ -359,7 +359,7 @@ class Session:
                 used = int(living.max()) + 1 if living.size else 0
                 active = alive if self.options.compaction else backend.active(left, count)
             kept = backend.keep(left.features, used)
-            return BatchOutput(kept, owner, backend.fetch if backend.device == "cuda" else None), active
+            return BatchOutput(kept, owner, None if backend.in_host_memory else backend.fetch), active
 
     def _through(self, given: Given, first: int, last: int, size: int, going: Pass) -> RowsLeft:
         """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""
@@ -371,7 +371,7 @@ class Session:
         self._used = ready.plan
         if going.check is not None:
             going.check.look(features)
-            if self.backend.device != "cuda":  # where it is known at once
+            if self.backend.in_host_memory:  # where it is known at once
                 self._refuse_infinite(given, going.check)
         if given.on_host and self._watches(ready.plan):
             going.watch = self._shelf.half_range.watch()

@@ -37,7 +37,7 @@ def evaluate(
     loss : "mse" or "cross_entropy".
     device : where to compute: auto, cpu, cuda, cuda:i or reference.
     classes : whether the targets are classes; by the loss unless given.
-    kernel, precision : as `sparsenn.plan` takes them.
+    kernel, precision : as `sparsenn.Session` takes them.
 
     Raises
     ------

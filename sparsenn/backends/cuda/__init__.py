@@ -46,6 +46,7 @@ class CUDABackend:
     """
 
     device = "cuda"
+    in_host_memory = False
     prepares_ahead = True
 
     def __init__(self, index: int = 0) -> None:

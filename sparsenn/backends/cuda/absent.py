@@ -25,6 +25,7 @@ class AbsentCUDABackend:
     """
 
     device = "cuda"
+    in_host_memory = False
     prepares_ahead = True
 
     def __init__(self, machine: Machine) -> None:
