@@ -289,8 +289,6 @@ unsigned __ballot_sync(unsigned, bool);
 unsigned __match_any_sync(unsigned, int);
 template <class Number>
 Number __shfl_sync(unsigned, Number, int);
-template <class Number>
-Number __shfl_up_sync(unsigned, Number, int);
 inline unsigned long long atomicAdd(unsigned long long* counter, unsigned long long value) {
     return (*counter += value) - value;
 }
@@ -306,6 +304,16 @@ Number __shfl_xor_sync(unsigned, Number value, int distance) {
     Number found{};
     emulated::together<Given, Number>(1, {value, distance}, found, [](const Given* const* all, Number* const* results) {
         for (int lane = 0; lane < 32; ++lane) *results[lane] = all[lane ^ all[lane]->distance]->value;
+    });
+    return found;
+}
+
+template <class Number>
+Number __shfl_up_sync(unsigned, Number value, int distance) {
+    struct Given { Number value; int distance; };
+    Number found{};
+    emulated::together<Given, Number>(8, {value, distance}, found, [](const Given* const* all, Number* const* results) {
+        for (int lane = 0; lane < 32; ++lane) *results[lane] = all[max(0, lane - all[lane]->distance)]->value;
     });
     return found;
 }

@@ -99,3 +99,5 @@ void store_if(void* to, const Numbers& numbers, bool wanted) {
     emulated::readable(to, sizeof numbers);
     std::memcpy(to, &numbers, sizeof numbers);
 }
+
+inline void bring_to_l2(const void* place) { emulated::readable(place, 1); }

@@ -224,8 +224,13 @@ class Backend(Protocol):
         """
         ...
 
-    def keep(self, features: Features, rows: int) -> Features:
-        """Return the first so many rows on the device, in memory that later launches do not touch."""
+    def keep(self, left: RowsLeft, inputs: int, rows: int) -> RowsLeft:
+        """Return what the layers left, on the device, in memory that later launches do not touch.
+
+        Parameters
+        ----------
+        inputs, rows : how many of the owners, and of the rows, are kept: the first.
+        """
         ...
 
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
@@ -242,8 +247,19 @@ class Backend(Protocol):
         """
         ...
 
-    def active(self, left: RowsLeft, rows: int) -> Array:
-        """Return for each of so many inputs whether its row has a non-zero: (rows,) bool on the host."""
+    def living(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, int]:
+        """Look which of so many inputs are alive at the end of the network, and wait for that.
+
+        Parameters
+        ----------
+        left : what the layers left.
+        dropped : whether inputs whose rows were all zero have none any more; else all rows are looked at.
+
+        Returns
+        -------
+        The inputs whose row has a non-zero, int64 on the host, increasing; and how many rows inputs have: no rows
+        behind so many are meant.
+        """
         ...
 
     def as_csr(self, matrix: Array) -> CSR:

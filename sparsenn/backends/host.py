@@ -28,6 +28,13 @@ def checked_rows(rows: SparseRows) -> CSR:
     return CSR.from_arrays(rows.shape, offsets - offsets[:1], rows.indices, values).validate()
 
 
+def _has_nonzero(features: Features) -> Array:
+    """Return whether each row has a number that is not zero."""
+    if isinstance(features, CSR):
+        return np.asarray(np.diff(features.indptr) > 0)
+    return np.asarray(features.any(axis=1))
+
+
 class HostNumberCheck:
     """Looks at numbers at once; see `NumberCheck`."""
 
@@ -87,9 +94,10 @@ class HostMemory:
         np.copyto(target, matrix, casting="unsafe")
         return lambda: None
 
-    def keep(self, features: Features, rows: int) -> Features:
-        """Return a copy of the first rows; CSR is never written over."""
-        return features if isinstance(features, CSR) else features[:rows].copy()
+    def keep(self, left: RowsLeft, inputs: int, rows: int) -> RowsLeft:
+        """Return copies; CSR is never written over."""
+        features = left.features if isinstance(left.features, CSR) else left.features[:rows].copy()
+        return RowsLeft(features, None if left.owner is None else np.array(left.owner[:inputs]))
 
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
         """Give each input its row, and each output its column."""
@@ -107,13 +115,16 @@ class HostMemory:
         outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
         return outputs
 
-    def active(self, left: RowsLeft, rows: int) -> Array:
-        """Return for each input whether its row has a non-zero."""
-        features = left.features
-        found = np.diff(features.indptr) > 0 if isinstance(features, CSR) else features.any(axis=1)
-        owner = np.arange(rows) if left.owner is None else np.asarray(left.owner)[:rows]
-        active: Array = np.append(found, False)[owner]  # owner -1 reads the appended False
-        return active
+    def living(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, int]:
+        """Look which inputs are alive, and how many rows they have."""
+        if left.owner is None:
+            return np.flatnonzero(_has_nonzero(left.features)[:inputs]), inputs
+        owner = left.owner[:inputs]
+        used = int(owner.max(initial=-1)) + 1
+        if dropped:
+            return np.flatnonzero(owner >= 0), used
+        alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False
+        return np.flatnonzero(alive[owner]), used
 
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""

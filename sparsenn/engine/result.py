@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features
+from sparsenn.backends import Features, RowsLeft
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -92,24 +92,33 @@ class BatchOutput:
 
     Parameters
     ----------
-    features : distinct rows, of the merged network's width; on a GPU they stay there until they are asked for.
-    owner : (inputs of the batch,) integers, the row of each input; -1 for one that is all zero and was dropped.
-    fetch : brings features to the host.
+    left : distinct rows, of the merged network's width, and owners; on a GPU they stay there until they are asked for.
+    inputs : of the batch.
+    fetch : brings arrays to the host; None where they are there.
     """
 
-    def __init__(self, features: Features, owner: Array, fetch: Callable[[Features], Features] | None = None) -> None:
-        self.owner = owner
-        self._features, self._fetch = features, fetch
+    def __init__(self, left: RowsLeft, inputs: int, fetch: Callable[[Features], Features] | None = None) -> None:
+        self._left, self._inputs, self._fetch = left, inputs, fetch
 
     @property
     def features(self) -> Features:
         """Distinct rows, on the host."""
+        return self._on_host().features
+
+    @property
+    def owner(self) -> Array:
+        """The row of each input, integers; -1 for one that is all zero and was dropped."""
+        owner = self._on_host().owner
+        return np.arange(self._inputs) if owner is None else owner
+
+    def _on_host(self) -> RowsLeft:
         if self._fetch is not None:
-            self._features, self._fetch = self._fetch(self._features), None
-        return self._features
+            owner = None if self._left.owner is None else np.asarray(self._fetch(self._left.owner))
+            self._left, self._fetch = RowsLeft(self._fetch(self._left.features), owner), None
+        return self._left
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchOutput, (self.features, self.owner)
+        return BatchOutput, (self._on_host(), self._inputs)
 
 
 @dataclass(frozen=True, eq=False)

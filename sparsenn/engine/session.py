@@ -264,10 +264,10 @@ class Session:
             going.tally, going.following = counted, last < given.count
             going.report = partial(steps.report, first, last)
             with attempts.trying():
-                batch, active = self._batch(given, first, last, attempts.size, going)
+                batch, living = self._batch(given, first, last, attempts.size, going)
                 if tally is not None and counted is not None:
                     tally.join(counted)
-                categories.append(first + np.flatnonzero(active))
+                categories.append(first + living)
                 batches.append(batch)
                 attempts.done()
         self._refuse_infinite(given, going.check)
@@ -345,21 +345,13 @@ class Session:
         return max(1, -(-given.count // max(1, pieces)))
 
     def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
-        """Run some rows; return their outputs, and for each of them whether its row has a non-zero."""
+        """Run some rows; return their outputs, and which of them end with a non-zero."""
         backend, count = self.backend, last - first
         left = self._through(given, first, last, size, going)
         with going.clock.part("transfer"):
-            if left.owner is None:
-                owner: Array = np.arange(count)
-                active, used = backend.active(left, count), count
-            else:
-                owner = np.asarray(backend.fetch(left.owner))[:count]
-                alive = owner >= 0
-                living = owner[alive]
-                used = int(living.max()) + 1 if living.size else 0
-                active = alive if self.options.compaction else backend.active(left, count)
-            kept = backend.keep(left.features, used)
-            return BatchOutput(kept, owner, None if backend.in_host_memory else backend.fetch), active
+            living, used = backend.living(left, count, self.options.compaction)
+            kept = backend.keep(left, count, used)
+            return BatchOutput(kept, count, None if backend.in_host_memory else backend.fetch), living
 
     def _through(self, given: Given, first: int, last: int, size: int, going: Pass) -> RowsLeft:
         """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""

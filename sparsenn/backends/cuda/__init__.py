@@ -206,17 +206,14 @@ class CUDABackend:
         with cupy().cuda.Device(self.index):
             return self._transfer.fetch_later(matrix, target)
 
-    def keep(self, features: Features, rows: int) -> Features:
-        """Return a copy of the first rows."""
-        if isinstance(features, CSR):
-            return features
-        runtime, width = cupy().cuda.runtime, features.shape[1]
-        with within_memory("keeping rows", rows, features.dtype.itemsize * width):
-            kept: Any = cupy().ndarray((rows, width), features.dtype)
-        if kept.size:
-            stream, source = cupy().cuda.get_current_stream(), cast(Any, features).data.ptr
-            runtime.memcpyAsync(kept.data.ptr, source, kept.nbytes, runtime.memcpyDeviceToDevice, stream.ptr)
-        return cast(Array, kept)
+    def keep(self, left: RowsLeft, inputs: int, rows: int) -> RowsLeft:
+        """Return copies; CSR is never written over."""
+        if isinstance(left.features, CSR):
+            return left
+        width = left.features.shape[1]
+        with within_memory("keeping rows", rows, left.features.dtype.itemsize * width):
+            owner = None if left.owner is None else _copied(left.owner[:inputs])
+            return RowsLeft(_copied(left.features[:rows]), owner)
 
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
         """Give each input its row, and each output its column, by one kernel."""
@@ -232,11 +229,16 @@ class CUDABackend:
             self._expanded = expansion, cupy().asarray(expansion, np.int32)
         return self._expanded[1]
 
-    def active(self, left: RowsLeft, rows: int) -> Array:
-        """Look at the rows on the device."""
+    def living(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, int]:
+        """Look at owners, and rows, on the device."""
         with cupy().cuda.Device(self.index):
-            found: Array = cupy().asnumpy(rows_module.active_rows(left, rows))
-            return found
+            if left.owner is not None:
+                owned, used = rows_module.owned_rows(left.owner, inputs)
+                if dropped:
+                    return owned, used
+            else:
+                used = inputs
+            return np.flatnonzero(cupy().asnumpy(rows_module.active_rows(left, inputs))), used
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""
@@ -308,6 +310,16 @@ def _check_process() -> None:
             "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
             "spawn, or fork before the first use of a GPU, or use device cpu"
         )
+
+
+def _copied(array: Any) -> Any:
+    """Return a copy of an array on the device, without the kernel that CuPy would copy a part of one by."""
+    cuda = cupy().cuda
+    copy: Any = cupy().ndarray(array.shape, array.dtype)
+    if copy.size:
+        kind, stream = cuda.runtime.memcpyDeviceToDevice, cuda.get_current_stream()
+        cuda.runtime.memcpyAsync(copy.data.ptr, array.data.ptr, copy.nbytes, kind, stream.ptr)
+    return copy
 
 
 def _is_here(array: Any) -> bool:

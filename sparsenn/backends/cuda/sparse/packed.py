@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ _LAYER = np.dtype(
     + [("clip", "f4"), ("edges", "i4")]
 )
 
+ALIGNMENT = 512
+"""Bytes, as of arrays of their own."""
+
 
 @dataclass(frozen=True, eq=False)
 class PackedNetwork:
@@ -28,19 +32,19 @@ class PackedNetwork:
     ----------
     layers : as they were uploaded.
     widths : inputs of the first layer, then outputs of each.
-    arrays : the device arrays that `pointer` refers to: layers, columns, edges, bias, copies.
+    block : device array that holds all that `pointer` refers to: layers, columns, edges, bias, copies.
     pointer : device array that holds one `Network` record.
     """
 
     layers: tuple[DeviceLayer, ...]
     widths: tuple[int, ...]
-    arrays: tuple[Any, ...]
+    block: Any
     pointer: Any
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(int(array.nbytes) for array in self.arrays)
+        return int(self.block.nbytes)
 
 
 def bytes_of(rows: int, width: int) -> int:
@@ -70,8 +74,19 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
         cp.concatenate([layer.bias for layer in layers]),
         cp.concatenate([layer.copies for layer in layers]).astype(np.int32),
     )
-    pointers = cp.asarray(np.array([array.data.ptr for array in arrays], np.uint64))
-    return PackedNetwork(tuple(layers), (layers[0].inputs, *(layer.outputs for layer in layers)), arrays, pointers)
+    block, places = _together(arrays)
+    pointers = cp.asarray(np.array([block.data.ptr + place for place in places], np.uint64))
+    return PackedNetwork(tuple(layers), (layers[0].inputs, *(layer.outputs for layer in layers)), block, pointers)
+
+
+def _together(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
+    """Return a device array of bytes that holds the arrays, each from a multiple of `ALIGNMENT` on, and these."""
+    sizes = [-(-int(array.nbytes) // ALIGNMENT) * ALIGNMENT for array in arrays]
+    *places, size = accumulate(sizes, initial=0)
+    block = cupy().zeros(size, np.uint8)
+    for place, array in zip(places, arrays, strict=True):
+        block[place : place + array.nbytes] = array.reshape(-1).view(np.uint8)
+    return block, places
 
 
 def _padded_edges(layer: DeviceLayer) -> tuple[Array, Array]:

@@ -27,8 +27,20 @@ NOTHING = np.uintp(0)
 _BEGIN = program("sparse/begin_run.cu")
 
 
+THREADS = 256
+CACHE_LINE = 128
+
+MOST_PREFETCHED = 16 << 20
+"""Bytes of weights that are brought into the level 2 cache as a run begins; of more than that, none: they would drive
+each other out."""
+
+
 class Call:
     """The record of what a run is given.
+
+    Parameters
+    ----------
+    weights : what is read by launches so short that they wait for it, one device array; None where there is no such.
 
     Attributes
     ----------
@@ -36,10 +48,13 @@ class Call:
     stages : device array that begins with the first `Stage` record of a run that has stages; else a null pointer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Any = None) -> None:
         self.record: Any = cupy().zeros(CALL_BYTES, np.uint8)
         self.stages: Any = NOTHING
         self._kernel = _BEGIN.kernel("begin_run")
+        size = 0 if weights is None or weights.nbytes > MOST_PREFETCHED else int(weights.nbytes)
+        self._prefetched = (weights if size else NOTHING, np.int64(size))
+        self._grid, self._block = (max(1, -(-size // (CACHE_LINE * THREADS))),), (THREADS if size else 1,)
 
     def begin(self, rows: int, features: Any, weights: Any = None) -> None:
         """Queue what sets the record, on the current stream; wait for nothing.
@@ -57,7 +72,8 @@ class Call:
         elif features is not None:
             matrix = features
         stands_for = NOTHING if weights is None else weights
-        self._kernel((1,), (1,), (self.record, self.stages, np.int32(rows), *entries, matrix, stands_for))
+        arguments = (self.record, self.stages, np.int32(rows), *entries, matrix, stands_for, *self._prefetched)
+        self._kernel(self._grid, self._block, arguments)
 
 
 class Turns:

@@ -193,7 +193,7 @@ class ResidentChain:
         self._place_of = {number: place for place, number in enumerate(in_tiles)}
         self._chunks = ChunkStages(laid_out(network, ranges, self.capacity), self.capacity) if in_tiles else None
         self._allocate(problem.form)
-        self._call = Call()
+        self._call = Call(network.block)
         records = self._records(self._call.record.data.ptr).tobytes()
         self._stages = self._call.stages = cupy().asarray(np.frombuffer(records, np.uint8))
         self._turns = Turns()

@@ -14,6 +14,7 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
+from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSR, Array
 
 __all__ = [
@@ -168,6 +169,26 @@ def active_rows(left: RowsLeft, rows: int) -> Array:
     width, grid = np.int32(features.shape[1]), (blocks_for(rows, ROWS_PER_BLOCK),)
     launch("active", _SPREAD.kernel("active_rows"), grid, (THREADS,), features, width, owner, np.int32(rows), active)
     return active
+
+
+def owned_rows(owner: Array, rows: int) -> tuple[Array, int]:
+    """Return which of so many inputs have a row, and the number of rows up to the last that one has.
+
+    Parameters
+    ----------
+    owner : (inputs,) int32 or int64 on the device, the row of each; -1 for none.
+
+    Returns
+    -------
+    Inputs, int64 on the host, increasing; and the number. They are waited for.
+    """
+    cp = cupy()
+    found = cp.zeros(1 + -(-rows // WARP), np.uint32)
+    grid = (blocks_for(rows, THREADS),)
+    launch("owned", _SPREAD.kernel("owned_rows"), grid, (THREADS,), _as_int32(owner), np.int32(rows), found)
+    words = cp.asnumpy(found)
+    owned = np.unpackbits(words[1:].view(np.uint8), count=rows, bitorder="little")
+    return np.flatnonzero(owned.view(np.bool_)), int(words[0])
 
 
 def _left(left: RowsLeft) -> tuple[Any, Any]:

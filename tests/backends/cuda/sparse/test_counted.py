@@ -194,7 +194,8 @@ def run_kernel(layer, inputs, *, rows=None, copies=None, weights=None, droppable
     call.begin(count, placed)
     counted, room = pack_counted(stack.layers[0]), current_machine().block_bytes
     count_inputs(network.pointer, stage, counted, call.record, count, index_type(inputs.indices), room, rows)
-    edges = int(network.arrays[1][layer.outputs])
+    lengths = np.diff(cp.asnumpy(stack.layers[0].weights.indptr))
+    edges = int((lengths + lengths % 2).sum())
     left = int(found[0])
     return SimpleNamespace(
         values=values.get()[:count],

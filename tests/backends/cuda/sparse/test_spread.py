@@ -50,14 +50,27 @@ def test_a_row_is_active_where_it_has_a_number_that_is_not_zero(seed, rows, widt
     assert np.array_equal(active, np.where(owner < 0, False, some[owner]) if owned else some)
 
 
+@settings(max_examples=20, deadline=None)
+@given(seeds, st.integers(1, 200), st.integers(1, 3))
+def test_owned_rows_are_bits_and_the_last_one_is_known(seed, rows, blocks):
+    owner = np.random.default_rng(seed).integers(-1, 50, rows).astype(np.int32)
+    found = np.zeros(1 + -(-rows // 32), np.uint32)
+    kernel = emulated_kernel("rows/spread.cu", "owned_rows")
+    kernel.launch(blocks, 64, owner, np.int32(rows), found, seed=seed % 1000)
+    assert found[0] == owner.max() + 1
+    bits = np.unpackbits(found[1:].view(np.uint8), bitorder="little")
+    assert np.array_equal(np.flatnonzero(bits), np.flatnonzero(owner >= 0))
+
+
 def test_a_run_is_told_what_it_is_given():
     assert CALL.itemsize == CALL_BYTES
     call, stages, arrays = np.zeros(1, CALL), np.zeros(1, _STAGE), [np.zeros(3, np.int64) for _ in range(5)]
     kernel = emulated_kernel("sparse/begin_run.cu", "begin_run")
-    kernel.launch(1, 32, call, stages, np.int32(11), *arrays)
+    weights = np.zeros(1000, np.uint8)
+    kernel.launch(2, 32, call, stages, np.int32(11), *arrays, weights, np.int64(weights.size))
     assert call[0].tolist() == (11, 0, *map(address, arrays[:3]))
     assert (stages["rows_in"][0], stages["weights_in"][0]) == tuple(map(address, arrays[3:]))
-    kernel.launch(1, 32, call, None, np.int32(12), None, None, None, None, None)
+    kernel.launch(1, 32, call, None, np.int32(12), None, None, None, None, None, None, np.int64(0))
     assert call[0].tolist() == (12, 0, 0, 0, 0)
 
 

@@ -1,18 +1,21 @@
 // check_rows: sparse rows of any integer types, checked and brought to the types that kernels take, in one look at all.
 //
-// Idea      Entries are read side by side, whatever their rows, and each is held against the one before it. Those that are
-//           not above it are counted; threads with a row each count those among them that begin a row, where that is
-//           right. The rows' indices increase if and only if the two counts agree, so that no entry need know its row and
-//           rows may be of any lengths. Nothing that was given is used as an address unless it lies within the entries.
+// Idea      Entries are read side by side, four a thread, whatever their rows, and each is held against the one before.
+//           Those that are not above it are counted; threads with a row each count those among them that begin a row,
+//           where that is right. The rows' indices increase if and only if the two counts agree, so that no entry need
+//           know its row and rows may be of any lengths. Nothing that was given is used as an address unless it lies
+//           within the entries.
 // Layout    indptr (rows + 1,) OFFSET, from any first number on; indices (entries,) INDEX; values (entries,) float32, or
 //           one for all where `shared_value`. offsets (rows + 1,) int64, from 0 on, and converted (entries,) NARROW are
-//           written unless they are null. found, all zero at first: NOT_ABOVE counts faults of order; OFFSETS, OUTSIDE,
-//           NOT_FINITE and DIFFER, of values, become 1; BASE becomes the first of indptr.
+//           written unless they are null, the latter at a multiple of 16 bytes. found, all zero at first: NOT_ABOVE
+//           counts faults of order; OFFSETS, OUTSIDE, NOT_FINITE and DIFFER, of values, become 1; BASE becomes the
+//           first of indptr.
 // Needs     blocks of THREADS threads, any number of them, with 16 bytes of shared memory for each warp.
 // Watch     NOT_ABOVE means something only where OFFSETS is 0: else rows may begin anywhere.
 #include "common.cuh"
 
-static_assert(PIECE % THREADS == 0, "each thread takes equally many entries of a piece");
+constexpr int FOUR = 4;  // neighbouring entries that a thread reads at once
+static_assert(PIECE % (FOUR * THREADS) == 0, "each thread takes equally many fours of a piece");
 
 enum Found { NOT_ABOVE, OFFSETS, OUTSIDE, NOT_FINITE, DIFFER, BASE };
 
@@ -25,10 +28,70 @@ extern __shared__ __align__(16) unsigned char shared[];  // a WarpFound for each
 
 constexpr unsigned WITHOUT_SIGN = 0x7fffffffu, INFINITE = 0x7f800000u;
 
-// Read once: what a level 2 cache holds for others, such as weights, is to stay there.
-__device__ __forceinline__ unsigned bits_of(const float* value) {
-    return __ldcs(reinterpret_cast<const unsigned*>(value));
+// ---- Four neighbours --------------------------------------------------------------------------------------------
+// All is read once: what a level 2 cache holds for others, such as weights, is to stay there.
+
+__device__ __forceinline__ void read_four(index16 (&four)[FOUR], const index16* from) {
+    const uint2 words = __ldcs(reinterpret_cast<const uint2*>(from));
+    four[0] = words.x & 0xffff, four[1] = words.x >> 16, four[2] = words.y & 0xffff, four[3] = words.y >> 16;
 }
+
+__device__ __forceinline__ void read_four(unsigned (&four)[FOUR], const unsigned* from) {
+    const uint4 words = __ldcs(reinterpret_cast<const uint4*>(from));
+    four[0] = words.x, four[1] = words.y, four[2] = words.z, four[3] = words.w;
+}
+
+__device__ __forceinline__ void read_four(index32 (&four)[FOUR], const index32* from) {
+    unsigned words[FOUR];
+    read_four(words, reinterpret_cast<const unsigned*>(from));
+#pragma unroll
+    for (int k = 0; k < FOUR; k++) four[k] = static_cast<index32>(words[k]);
+}
+
+__device__ __forceinline__ void read_four(int64 (&four)[FOUR], const int64* from) {
+#pragma unroll
+    for (int k = 0; k < FOUR; k += 2) {
+        const uint4 words = __ldcs(reinterpret_cast<const uint4*>(from + k));
+        four[k] = static_cast<int64>(static_cast<uint64>(words.y) << 32 | words.x);
+        four[k + 1] = static_cast<int64>(static_cast<uint64>(words.w) << 32 | words.z);
+    }
+}
+
+__device__ __forceinline__ void write_four(index16* to, const index16 (&four)[FOUR]) {
+    *reinterpret_cast<uint2*>(to) = {four[0] | static_cast<unsigned>(four[1]) << 16,
+                                     four[2] | static_cast<unsigned>(four[3]) << 16};
+}
+
+__device__ __forceinline__ void write_four(index32* to, const index32 (&four)[FOUR]) {
+    *reinterpret_cast<uint4*>(to) = {static_cast<unsigned>(four[0]), static_cast<unsigned>(four[1]),
+                                     static_cast<unsigned>(four[2]), static_cast<unsigned>(four[3])};
+}
+
+template <typename Number>
+__device__ __forceinline__ bool by_fours(const Number* numbers) {
+    return reinterpret_cast<uint64>(numbers) % (FOUR * sizeof(Number)) == 0;
+}
+
+// The first `present` of four; zeros behind them.
+template <typename Number>
+__device__ __forceinline__ void read_some(Number (&four)[FOUR], const Number* from, bool aligned, int present) {
+    if (aligned && present == FOUR) {
+        read_four(four, from);
+    } else {
+#pragma unroll
+        for (int k = 0; k < FOUR; k++) four[k] = k < present ? __ldcs(from + k) : Number(0);
+    }
+}
+
+template <typename Number>
+__device__ __forceinline__ Number of_lane_before(Number own) {
+    return __shfl_up_sync(ALL_LANES, own, 1);
+}
+__device__ __forceinline__ index16 of_lane_before(index16 own) {
+    return static_cast<index16>(__shfl_up_sync(ALL_LANES, static_cast<int>(own), 1));
+}
+
+// ---- The check --------------------------------------------------------------------------------------------------
 
 // Without overflow, whatever the offsets are.
 __device__ __forceinline__ int64 from_base(OFFSET offset, OFFSET base) {
@@ -78,21 +141,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         if (start > 0 && start < entries && start < end) not_above -= !is_above(indices, start);
     }
 
-    const unsigned first_value = entries > 0 ? bits_of(values) : 0;
-    const int64 stride = static_cast<int64>(gridDim.x) * PIECE;
-    for (int64 first = static_cast<int64>(blockIdx.x) * PIECE + threadIdx.x; first < entries; first += stride) {
-#pragma unroll 8
-        for (int done = 0; done < PIECE; done += THREADS) {
-            const int64 entry = first + done;
-            if (entry < entries) {
-                const INDEX index = __ldcs(indices + entry);
-                const int64 column = static_cast<int64>(index);
+    const unsigned* bits = reinterpret_cast<const unsigned*>(values);
+    const unsigned first_value = entries > 0 ? __ldg(bits) : 0;
+    const bool aligned = by_fours(indices), values_aligned = by_fours(bits);
+    const int lane = threadIdx.x % WARP;
+    for (int64 piece = static_cast<int64>(blockIdx.x) * PIECE; piece < entries;
+         piece += static_cast<int64>(gridDim.x) * PIECE) {
+#pragma unroll 2
+        for (int done = 0; done < PIECE; done += FOUR * THREADS) {
+            const int64 entry = piece + done + FOUR * threadIdx.x;
+            const int present = static_cast<int>(max(int64(0), min(int64(FOUR), entries - entry)));
+            INDEX index[FOUR];
+            unsigned value[FOUR];
+            read_some(index, indices + entry, aligned, present);
+            read_some(value, bits + entry, values_aligned, shared_value ? 0 : present);
+            INDEX before = of_lane_before(index[FOUR - 1]);
+            if (lane == 0 && present > 0 && entry > 0) before = __ldcs(indices + entry - 1);
+            NARROW narrow[FOUR];
+#pragma unroll
+            for (int k = 0; k < FOUR; k++) {
+                narrow[k] = static_cast<NARROW>(index[k]);
+                if (k >= present) continue;
+                const int64 column = static_cast<int64>(index[k]);
                 if (column < 0 || column >= width) seen |= 1u << OUTSIDE;
-                if (entry > 0) not_above += !is_above(indices, entry);
-                if (converted != nullptr) converted[entry] = static_cast<NARROW>(index);
-                const unsigned value = shared_value ? first_value : bits_of(values + entry);
-                if ((value & WITHOUT_SIGN) >= INFINITE) seen |= 1u << NOT_FINITE;
-                if (value != first_value) seen |= 1u << DIFFER;
+                if (entry + k > 0) not_above += !(index[k] > before);
+                before = index[k];
+                const unsigned own = shared_value ? first_value : value[k];
+                if ((own & WITHOUT_SIGN) >= INFINITE) seen |= 1u << NOT_FINITE;
+                if (own != first_value) seen |= 1u << DIFFER;
+            }
+            if (converted == nullptr) continue;
+            if (present == FOUR) {
+                write_four(converted + entry, narrow);
+            } else {
+#pragma unroll
+                for (int k = 0; k < FOUR; k++)
+                    if (k < present) converted[entry + k] = narrow[k];
             }
         }
     }

@@ -89,6 +89,9 @@ __device__ __forceinline__ uint4 read_past_l1(const uint4* from) {
     return found;
 }
 
+// prefetch.global.L2: asks for the cache line of a place to be brought into the level 2 cache.
+__device__ __forceinline__ void bring_to_l2(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
+
 // ld.acquire.gpu: what the writer of that number wrote before it is seen after. Compute capability 7.0.
 __device__ __forceinline__ int read_acquire(const int* from) {
     int value;

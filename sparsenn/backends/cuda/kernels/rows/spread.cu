@@ -47,6 +47,23 @@ extern "C" __global__ void __launch_bounds__(256)
         spread_rows<uint64>(features, width, owner, expansion, total, outputs, target);
 }
 
+// Which inputs have a row: bit r % 32 of found[1 + r / 32] for input r. found[0], at first 0, becomes the number of rows
+// up to the last that an input has.
+extern "C" __global__ void __launch_bounds__(256)
+    owned_rows(const int* __restrict__ owner, int rows, unsigned* __restrict__ found) {
+    const int lane = threadIdx.x % WARP, step = gridDim.x * blockDim.x;
+    unsigned used = 0;
+    for (int first = blockIdx.x * blockDim.x + threadIdx.x - lane; first < rows; first += step) {
+        const int from = first + lane < rows ? owner[first + lane] : -1;
+        const unsigned owned = __ballot_sync(ALL_LANES, from >= 0);
+        if (lane == 0) found[1 + first / WARP] = owned;
+        used = max(used, static_cast<unsigned>(from + 1));
+    }
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        used = max(used, __shfl_xor_sync(ALL_LANES, used, distance));
+    if (lane == 0 && used > 0) atomicMax(found, used);
+}
+
 // Whether each input's row has a number that is not zero; a warp looks at one.
 extern "C" __global__ void __launch_bounds__(256)
     active_rows(const float* __restrict__ features, int width, const int* __restrict__ owner, int rows,

@@ -2,13 +2,23 @@
 //
 // Idea      A graph of launches is captured once and replayed for any rows. So that no run disturbs the one before it,
 //           the pointers and the number of rows travel as arguments of this launch, which is queued like the graph.
+//           While the first layers read inputs, weights are on their way to the level 2 cache: those of many small
+//           layers, one after the other, would each be waited for.
 // Layout    `Call` and `Stage` of resident.cuh. `stages` is the first of a run's stages, null where it has none.
-// Needs     a single thread.
+//           `weights`: so many bytes that are brought into the cache.
+// Needs     any number of threads; the first writes.
+#include "ptx/memory.cuh"
 #include "resident.cuh"
 
-extern "C" __global__ void __launch_bounds__(1)
+constexpr int64 CACHE_LINE = 128;
+
+extern "C" __global__ void __launch_bounds__(256)
     begin_run(Call* call, Stage* stages, int rows, const int64* indptr, const void* indices, const float* one,
-              const float* rows_in, const int* weights_in) {
+              const float* rows_in, const int* weights_in, const char* weights, int64 bytes) {
+    const int64 thread = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64 step = static_cast<int64>(gridDim.x) * blockDim.x * CACHE_LINE;
+    for (int64 at = thread * CACHE_LINE; at < bytes; at += step) bring_to_l2(weights + at);
+    if (thread != 0) return;
     *call = {rows, indptr, indices, one};
     if (!stages) return;
     stages->rows_in = rows_in;

@@ -27,10 +27,11 @@
 #define INDEX index16
 #define EDGE index16
 #endif
+#include "input_bits.cuh"
 static_assert(ROWS == 32 || ROWS == 16 || ROWS == 8, "a word has as many bits as a tile has rows");
 
 constexpr int MOST_THREADS = ROWS == 32 ? 512 : 1024;
-constexpr int LOG_PACKED = ROWS == 32 ? 0 : ROWS == 16 ? 1 : 2;  // words in 32 bits, as a power of two
+constexpr int LOG_ROWS = ROWS == 32 ? 5 : ROWS == 16 ? 4 : 3;
 constexpr int PLANES = 8;
 constexpr int MOST_QUADS = 63;  // 252 edges: a plane more would be needed for 256
 constexpr bool PAIRS = sizeof(EDGE) == 2;  // two quads at a time; of longer indices, registers hold only one
@@ -77,39 +78,6 @@ __device__ __forceinline__ bool sums_are_exact(const Counted& counted, float one
     const int zeros = __ffs(digits) - 1;
     const int unit = counted.exponent + static_cast<int>(power) - 150 + zeros;
     return counted.units * static_cast<float>(digits >> zeros) < 16777216.0f && unit >= -126 && unit <= 103;
-}
-
-__device__ __forceinline__ void set_bit(unsigned* words, unsigned input, int row) {
-    atomicOr(&words[input >> LOG_PACKED], 1u << ((input & ((1 << LOG_PACKED) - 1)) * ROWS + row));
-}
-
-// Sets the bits of a part of one row's entries; a warp calls it. Indices are read 32 bits at a time.
-__device__ __forceinline__ void set_bits(unsigned* words, const INDEX* __restrict__ indices, int64 first, int64 last,
-                                         int row, int part, int parts) {
-    constexpr int EACH = 4 / sizeof(INDEX), BATCH = 4;
-    const int lane = threadIdx.x % WARP;
-    if (EACH == 2) {
-        if (part == 0 && lane == 0 && first < last && reinterpret_cast<uint64>(indices + first) % 4)
-            set_bit(words, indices[first], row);
-        first += reinterpret_cast<uint64>(indices + first) % 4 != 0;
-        if (part == 0 && lane == 1 && first < last && (last - first) % 2) set_bit(words, indices[last - 1], row);
-        if (last <= first) return;
-    }
-    const unsigned* __restrict__ read = reinterpret_cast<const unsigned*>(indices + first);
-    const int count = static_cast<int>((last - first) / EACH), step = parts * WARP;
-#pragma unroll 1
-    for (int at = part * WARP + lane; at < count; at += BATCH * step) {
-        unsigned found[BATCH];
-#pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            if (at + k * step < count) found[k] = __ldg(read + at + k * step);
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            if (at + k * step >= count) break;
-            set_bit(words, EACH == 2 ? found[k] & 0xffff : found[k], row);
-            if (EACH == 2) set_bit(words, found[k] >> 16, row);
-        }
-    }
 }
 
 // Adds two words to a plane; returns what is carried to the next.
@@ -281,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS)
     const Word* words = reinterpret_cast<const Word*>(memory);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     const int parts = max(1, warps / ROWS);  // warps for a row
-    const int length = (layer.inputs >> LOG_PACKED) + 1;
+    const int length = (layer.inputs << LOG_ROWS >> 5) + 1;
     const int64* indptr = call->indptr;
     const INDEX* indices = static_cast<const INDEX*>(call->indices);
     const float one = call->value();
@@ -296,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS)
         for (int unit = warp; unit < present * parts; unit += warps) {
             const int row = unit / parts;
             const int64 first = __shfl_sync(ALL_LANES, begin, row), last = __shfl_sync(ALL_LANES, end, row);
-            set_bits(memory, indices, first, last, row, unit % parts, parts);
+            set_bits(memory, indices, first, last, row, LOG_ROWS, unit % parts, parts);
         }
         __syncthreads();
         for (int slice = warp; slice * WARP < layer.outputs; slice += warps) {

@@ -16,6 +16,7 @@
 #define THREADS 256
 #define INDEX index16
 #endif
+#include "input_bits.cuh"
 static_assert(THREADS % 32 == 0, "a block is whole warps");
 
 struct Tile {
@@ -87,6 +88,14 @@ struct FromBits {
         const unsigned place = ((unsigned)input << log_rows) + row;
         return words[place >> 5] >> (place & 31) & 1 ? one : 0.0f;
     }
+};
+
+// The same of a tile of 32 rows: a word an input.
+struct FromWords {
+    const unsigned* words;
+    unsigned mask;
+    float one;
+    __device__ float operator[](int input) const { return words[input] & mask ? one : 0.0f; }
 };
 
 template <class Source>
@@ -213,20 +222,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const INDEX* indices = static_cast<const INDEX*>(call->indices);
     const float one = call->value();
     unsigned* bits = reinterpret_cast<unsigned*>(memory + second_tile);
+    constexpr int WARPS = THREADS / WARP;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, parts = max(1, WARPS >> log_rows);  // of a row
     for (int number = blockIdx.x; number << log_rows < count; number += gridDim.x) {
+        const int base = number << log_rows, present = min(1 << log_rows, count - base);
+        const int64 begin = indptr[base + min(lane, present)], end = indptr[base + min(lane + 1, present)];
         open_tile(tile, stage, number, log_rows, count);
         for (int word = threadIdx.x; word <= layer.inputs << log_rows >> 5; word += THREADS) bits[word] = 0;
         __syncthreads();
-        for (int row = threadIdx.x / 32; row < tile.present; row += THREADS / 32) {
-            const int64 last = indptr[tile.base + row + 1];
-            for (int64 entry = indptr[tile.base + row] + threadIdx.x % 32; entry < last; entry += 32) {
-                const unsigned place = ((unsigned)indices[entry] << log_rows) + row;
-                atomicOr(&bits[place >> 5], 1u << (place & 31));
-            }
+        for (int unit = warp; unit < present * parts; unit += WARPS) {
+            const int row = unit / parts;
+            const int64 first = __shfl_sync(ALL_LANES, begin, row), last = __shfl_sync(ALL_LANES, end, row);
+            set_bits(bits, indices, first, last, row, log_rows, unit % parts, parts);
         }
         __syncthreads();
         const int row = threadIdx.x & (tile.rows - 1);
-        gather_layer(net, layer, FromBits{bits, log_rows, row, one}, memory, tile, 0);
+        if (log_rows == 5)
+            gather_layer(net, layer, FromWords{bits, 1u << row, one}, memory, tile, 0);
+        else
+            gather_layer(net, layer, FromBits{bits, log_rows, row, one}, memory, tile, 0);
         const bool alive = account(tile, 0, layer.edges, stage.counters);
         run_layers(net, stage, tile, memory, memory + second_tile, 1, 1, alive);
     }
