@@ -94,6 +94,7 @@ class Session:
         self._lock = threading.RLock()
         self._unspent = problem.seconds
         self._used: Plan | None = None
+        self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
 
     @property
@@ -132,7 +133,7 @@ class Session:
         with self._lock:
             self._refuse_closed()
             given = look(self.network, inputs, self.backend)
-            return with_inputs(self._shelf.plan_of(given), given.count, given.density)
+            return self._told(self._shelf.plan_of(given), given)
 
     def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
         """Return the network's outputs, of shape (rows, outputs).
@@ -253,11 +254,12 @@ class Session:
         given = look(self.network, inputs, self.backend)
         spent, self._unspent = self._unspent, 0.0
         with clock.part("plan"):
-            plan = with_inputs(self._shelf.plan_of(given), given.count, given.density)
-        steps = StepsDone(progress, plan)
+            plan = self._shelf.plan_of(given)
+            size = self._problem.batch_size(given.count)
+        steps = StepsDone(progress, len(self.network), given.count, size)
         tally = Tally.of(self.network) if statistics else None
         batches, categories = [], [np.zeros(0, np.int64)]
-        attempts = Attempts(given.count, plan.batch_size, self._shelf.make_room)
+        attempts = Attempts(given.count, size, self._shelf.make_room)
         going = Pass(clock, check=self._number_check(given), keep_half=plan.keeps_half)
         for first, last in attempts:
             counted = Tally.of(self.network) if statistics else None
@@ -274,7 +276,7 @@ class Session:
         steps.end()
         found = np.concatenate(categories)
         return Result(
-            plan=plan if self._used is None else with_inputs(self._used, given.count, given.density),
+            plan=self._told(plan if self._used is None else self._used, given),
             inputs=given.count,
             neurons=self.network.inputs,
             layers=len(self.network),
@@ -285,6 +287,13 @@ class Session:
             batches=tuple(batches),
             notes=attempts.notes(),
         )
+
+    def _told(self, plan: Plan, given: Given) -> Plan:
+        """Return a plan with the number of the rows and their density, as callers are told it."""
+        key = plan, given.count, given.density
+        if self._plan_told is None or self._plan_told[0] != key:
+            self._plan_told = key, with_inputs(*key)
+        return self._plan_told[1]
 
     def _outputs(self, given: Given, going: Pass) -> Any:
         """Return dense outputs for all rows, where these are."""

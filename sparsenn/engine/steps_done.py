@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from sparsenn.engine.plan import Plan
 from sparsenn.progress import Progress
 
 __all__ = ["StepsDone"]
 
 
 class StepsDone:
-    """Progress over all batches, in layers times batches as planned; it never goes back, whatever is done again."""
+    """Progress over all batches, in layers times batches as planned; it never goes back, whatever is done again.
 
-    def __init__(self, progress: Progress, plan: Plan) -> None:
+    Parameters
+    ----------
+    layers, inputs : of the run.
+    size : inputs of a batch, as planned.
+    """
+
+    def __init__(self, progress: Progress, layers: int, inputs: int, size: int) -> None:
         self._progress = progress
-        self._layers, self._inputs = len(plan.network), plan.inputs
-        self._total = self._layers * len(plan.batches)
+        self._layers, self._inputs = layers, inputs
+        self._total = layers * -(-inputs // size)
         self._reached = 0
 
     def report(self, first: int, last: int, layers: int) -> None:

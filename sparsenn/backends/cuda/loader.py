@@ -73,8 +73,8 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
     return tuple(f"-D{name}={defines[name]}" for name in sorted(defines))
 
 
-_spent: list[float] = []
-"""Seconds that each module took to make."""
+_spent = 0.0
+"""Seconds that all modules took to make."""
 
 
 def compile_seconds() -> float:
@@ -82,11 +82,12 @@ def compile_seconds() -> float:
 
     Kernels that CuPy makes for its own functions are not counted.
     """
-    return sum(_spent)
+    return _spent
 
 
 @cache
 def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None) -> Any:
+    global _spent
     cp = cupy()
     start = time.perf_counter()
     text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
@@ -104,13 +105,13 @@ def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device
             "sparsenn[cuda13]), or use --device cpu"
         ) from error
     finally:
-        _spent.append(time.perf_counter() - start)
+        _spent += time.perf_counter() - start
     return built
 
 
 @cache
 def _kernel(program: Program, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
-    found = _module(program.source, defines, device, program.architecture).get_function(name)
+    found = _module(program.source, program.every(dict(defines)), device, program.architecture).get_function(name)
     if program.dynamic_shared:
         found.max_dynamic_shared_size_bytes = machine_of(device).block_bytes - found.shared_size_bytes
     if program.carveout is not None:
@@ -158,14 +159,15 @@ class Program:
         DeviceError
             It cannot be compiled or loaded here.
         """
-        return _kernel(self, self._every(defines), cupy().cuda.runtime.getDevice(), name)
+        return _kernel(self, tuple(defines.items()), cupy().cuda.runtime.getDevice(), name)
 
     def constant(self, name: str, **defines: int | str) -> Any:
         """Return where a variable of the program is in the current device's memory; errors as `kernel`."""
         device = cupy().cuda.runtime.getDevice()
-        return _module(self.source, self._every(defines), device, self.architecture).get_global(name)
+        return _module(self.source, self.every(defines), device, self.architecture).get_global(name)
 
-    def _every(self, defines: Mapping[str, int | str]) -> tuple[tuple[str, int | str], ...]:
+    def every(self, defines: Mapping[str, int | str]) -> tuple[tuple[str, int | str], ...]:
+        """Return the given defines and the defaults of the others, in the order of their names."""
         if self.choices is None:
             return tuple(sorted(defines.items()))
         for define, value in defines.items():
