@@ -101,3 +101,5 @@ void store_if(void* to, const Numbers& numbers, bool wanted) {
 }
 
 inline void bring_to_l2(const void* place) { emulated::readable(place, 1); }
+inline void add_to_global(unsigned long long* number, unsigned long long value) { *number += value; }
+inline void add_to_global(int* number, int value) { *number += value; }

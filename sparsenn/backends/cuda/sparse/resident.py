@@ -287,7 +287,7 @@ class ResidentChain:
             count_inputs(*common, self._counted, call, self.capacity, index, self._room)
         else:
             shape = tile_shape(cut.widths[1:], cut.widths[0], self._room)
-            self._enqueue_tiles("tile_inputs", common, shape, (call,), index)
+            self._enqueue_tiles("tile_inputs", (*common, np.int32(self._few)), shape, (call,), index)
 
     def _enqueue_rows(self, stage: Any, cut: _Cut, chunked: int | None) -> None:
         few, common = np.int32(self._few), (self.network.pointer, stage)

@@ -173,7 +173,7 @@ def test_bits_sum_in_order(seed, widths, rows, one):
     call, arrays, features = given_rows(rng, rows, widths[0], one)
     stage = Stage(network, rows)
     kernel = emulated_kernel("sparse/tile_layers.cu", "tile_inputs", THREADS=256, INDEX="index16")
-    sizes = np.int32(5), np.int32(33 * (max(widths[1:]) + 1))
+    sizes = np.int32(1), np.int32(5), np.int32(33 * (max(widths[1:]) + 1))
     kernel.launch(2, 256, network.record, stage.record, *sizes, call, reads=arrays, seed=seed % 1000)
     assert_bits(stage.outputs(), in_order(network, features))
 

@@ -92,6 +92,15 @@ __device__ __forceinline__ uint4 read_past_l1(const uint4* from) {
 // prefetch.global.L2: asks for the cache line of a place to be brought into the level 2 cache.
 __device__ __forceinline__ void bring_to_l2(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
 
+// red.global.add: adds to a number in global memory and waits for nothing. An atomicAdd whose pointer was read from memory
+// waits for an answer: the compiler does not know that it is not one to shared memory.
+__device__ __forceinline__ void add_to_global(unsigned long long* number, unsigned long long value) {
+    asm volatile("red.global.add.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(number)), "l"(value) : "memory");
+}
+__device__ __forceinline__ void add_to_global(int* number, int value) {
+    asm volatile("red.global.add.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(number)), "r"(value) : "memory");
+}
+
 // ld.acquire.gpu: what the writer of that number wrote before it is seen after. Compute capability 7.0.
 __device__ __forceinline__ int read_acquire(const int* from) {
     int value;

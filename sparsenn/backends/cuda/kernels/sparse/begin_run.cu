@@ -7,7 +7,6 @@
 // Layout    `Call` and `Stage` of resident.cuh. `stages` is the first of a run's stages, null where it has none.
 //           `weights`: so many bytes that are brought into the cache.
 // Needs     any number of threads; the first writes.
-#include "ptx/memory.cuh"
 #include "resident.cuh"
 
 constexpr int64 CACHE_LINE = 128;

@@ -181,13 +181,9 @@ __device__ void close_tile(const Stage& stage, const Layer& layer, int base, int
     const int weight = !there ? 0 : stage.weights_in ? stage.weights_in[row] : 1;
     const uint64 active = warp_sum(there && nonzeros > 0 ? static_cast<uint64>(weight) : 0ull);
     const uint64 total = warp_sum(static_cast<uint64>(weight) * static_cast<uint64>(nonzeros));
-    uint64* counters = stage.counters + 4 * stage.first;
-    if (lane == 0) {
-        atomicAdd(&counters[0], static_cast<uint64>(present));
-        atomicAdd(&counters[1], active);
-        atomicAdd(&counters[2], total);
-        atomicAdd(&counters[3], static_cast<uint64>(layer.edges) * present);
-    }
+    if (lane == 0)
+        add_to_counters(stage.counters + 4 * stage.first, present, active, total,
+                        static_cast<uint64>(layer.edges) * present);
     const bool drop = stage.last - 1 >= stage.droppable_from;
     const bool keep = there && (!drop || nonzeros > 0);
     const unsigned kept = __ballot_sync(ALL_LANES, keep);

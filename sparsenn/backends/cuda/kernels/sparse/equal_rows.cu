@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256) equal_rows(const Stage* stages
                 same_row(rows + (size_t)row * width, rows + (size_t)known * width, width)) {
                 if (lane == 0) {
                     stage.kept[row] = known;
-                    atomicAdd(&stage.weights_out[known], stage.weights_out[row]);
+                    add_to_global(&stage.weights_out[known], stage.weights_out[row]);
                 }
                 break;
             }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common.cuh"
+#include "ptx/memory.cuh"
 
 struct Layer {
     int inputs;
@@ -58,6 +59,15 @@ struct Stage {
     int first, last;                 // the layers, `last` excluded
     int droppable_from;              // rows of zeros may be dropped after this layer
 };
+
+// Adds what became of some rows to a layer's counters; called by one thread.
+__device__ __forceinline__ void add_to_counters(uint64* counters, uint64 rows, uint64 active, uint64 nonzeros,
+                                                uint64 edges) {
+    add_to_global(&counters[0], rows);
+    if (active) add_to_global(&counters[1], active);
+    if (nonzeros) add_to_global(&counters[2], nonzeros);
+    add_to_global(&counters[3], edges);
+}
 
 // Sums begin at 0 and take an output's edges one after the other, by increasing input; then comes the bias. All kernels
 // of sparse layers keep to that order, so that none of them changes a bit.

@@ -151,11 +151,10 @@ __device__ int compute(const Network& net, const Layer& layer, Share share, int4
     const bool last = threadIdx.x % GROUP == GROUP - 1;
     const int turns = (layer.outputs + at_once - 1) / at_once;
     int output = (rank() * THREADS + threadIdx.x) / GROUP, found = 0;
-    for (int turn = 1;; turn++, output += at_once) {  // all threads of a warp take part in the shuffles
-        const Share next = turn < turns ? share_of(net, layer, output + at_once) : Share{0, 0, 0.0f, 0};
+    for (int turn = 0; turn < turns; turn++, output += at_once) {  // all threads of a warp take part in the shuffles
+        const Share next = turn + 1 < turns ? share_of(net, layer, output + at_once) : Share{0, 0, 0.0f, 0};
         const float sum = sum_edges(net, share, pairs, source);
         if (last && output < layer.outputs) found += store(sum + share.bias, layer, output, share.copies, target);
-        if (turn >= turns) break;
         share = next;
         fetch(net, share, pairs);
     }
@@ -183,15 +182,6 @@ __device__ void hand_over(const Stage& stage, const float* source, int width, in
     if (threadIdx.x % 32 == 0) atomicAdd(&hash, part);
     __syncthreads();
     if (threadIdx.x == 0) stage.hashes_out[slot] = hash;
-}
-
-// Adds one layer of one row to the counters; called by one thread.
-__device__ void account(const Stage& stage, int number, int edges, int weight, int nonzeros) {
-    unsigned long long* counters = stage.counters + 4 * number;
-    atomicAdd(&counters[0], 1ull);
-    atomicAdd(&counters[1], (unsigned long long)(nonzeros ? weight : 0));
-    atomicAdd(&counters[2], (unsigned long long)weight * nonzeros);
-    atomicAdd(&counters[3], (unsigned long long)edges);
 }
 
 __device__ __forceinline__ Layer layer_or_last(const Network& net, const Stage& stage, int number) {
@@ -227,7 +217,9 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
         const int nonzeros = *count;
         if (threadIdx.x == 0) {
             counts[(number + 2) % 3] = 0;
-            if (rank() == 0) account(stage, number, layer.edges, weight, nonzeros);
+            if (rank() == 0)
+                add_to_counters(stage.counters + 4 * number, 1, nonzeros ? weight : 0,
+                                static_cast<uint64>(weight) * nonzeros, layer.edges);
         }
         alive = nonzeros > 0;
         width = layer.outputs;

@@ -27,10 +27,11 @@ struct Tile {
     int weights[32];
 };
 
-// The most rows, up to 1 << `most`, with which there are tiles for every block.
-__device__ __forceinline__ int log_rows_for(int count, int most) {
+// The most rows, up to 1 << `most`, with which there are `enough` tiles, or one for every block where these are fewer.
+// Of more and smaller ones each would read all weights, by addresses that differ within a warp.
+__device__ __forceinline__ int log_rows_for(int count, int most, int enough) {
     int log_rows = most;
-    while (log_rows > 0 && (count >> log_rows) < (int)gridDim.x) log_rows--;
+    while (log_rows > 0 && (count >> log_rows) < min(static_cast<int>(gridDim.x), enough)) log_rows--;
     return log_rows;
 }
 
@@ -62,40 +63,45 @@ __device__ bool account(Tile& tile, int turn, int edges, unsigned long long* cou
         const unsigned long long weight = tile.weights[lane];
         const unsigned long long active = warp_sum(count > 0 ? weight : 0ull);
         const unsigned long long nonzeros = warp_sum(weight * (unsigned long long)count);
-        if (lane == 0) {
-            atomicAdd(&counters[0], (unsigned long long)tile.present);
-            atomicAdd(&counters[1], active);
-            atomicAdd(&counters[2], nonzeros);
-            atomicAdd(&counters[3], (unsigned long long)edges * tile.present);
-        }
+        if (lane == 0)
+            add_to_counters(counters, tile.present, active, nonzeros, static_cast<uint64>(edges) * tile.present);
         tile.counts[1 - turn][lane] = 0;
     }
     __syncthreads();
     return alive;
 }
 
+// What a layer reads; each adds two edges' products to a sum.
 struct FromTile {
     const float* values;
     int stride, row;
-    __device__ float operator[](int input) const { return values[input * stride + row]; }
+    __device__ float add(float sum, int4 two) const {
+        return add_two(sum, two, values[two.x * stride + row], values[two.z * stride + row]);
+    }
 };
 
 struct FromBits {
     const unsigned* words;
     int log_rows, row;
     float one;
-    __device__ float operator[](int input) const {
+    __device__ float value(int input) const {
         const unsigned place = ((unsigned)input << log_rows) + row;
         return words[place >> 5] >> (place & 31) & 1 ? one : 0.0f;
     }
+    __device__ float add(float sum, int4 two) const { return add_two(sum, two, value(two.x), value(two.z)); }
 };
 
-// The same of a tile of 32 rows: a word an input.
+// The bits of a tile of 32 rows: a word an input. An input that is not there adds nothing.
 struct FromWords {
     const unsigned* words;
     unsigned mask;
     float one;
-    __device__ float operator[](int input) const { return words[input] & mask ? one : 0.0f; }
+    __device__ float add(float sum, int4 two) const {
+        const unsigned first = words[two.x], second = words[two.z];
+        if (first & mask) sum = fmaf(__int_as_float(two.y), one, sum);
+        if (second & mask) sum = fmaf(__int_as_float(two.w), one, sum);
+        return sum;
+    }
 };
 
 template <class Source>
@@ -110,7 +116,7 @@ __device__ void gather_layer(const Network& net, const Layer& layer, const Sourc
 #pragma unroll 4
         for (; edge < last; edge += 2) {
             const int4 two = *reinterpret_cast<const int4*>(net.edges + edge);
-            sum = add_two(sum, two, source[two.x], source[two.z]);
+            sum = source.add(sum, two);
         }
         const float value = activate(sum + net.bias[layer.output + output], layer.activation, layer.clip);
         target[output * stride + row] = value;
@@ -196,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const Stage& stage = *stages;
     const int count = *stage.count_in;
     if (count <= few) return;
-    const int log_rows = log_rows_for(count, most_log_rows);
+    const int log_rows = log_rows_for(count, most_log_rows, few);
     const int width = net.layers[stage.first].inputs;
     for (int number = blockIdx.x; number << log_rows < count; number += gridDim.x) {
         open_tile(tile, stage, number, log_rows, count);
@@ -210,13 +216,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
 
 // The network's inputs, CSR rows whose entries all have one value: the first layer tests bits, the rest follows.
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-    tile_inputs(const Network* network, const Stage* stages, int most_log_rows, int second_tile, const Call* call) {
+    tile_inputs(const Network* network, const Stage* stages, int few, int most_log_rows, int second_tile,
+                const Call* call) {
     extern __shared__ float memory[];
     __shared__ Tile tile;
     const Network net = *network;
     const Stage& stage = *stages;
     const int count = *stage.count_in;
-    const int log_rows = log_rows_for(count, most_log_rows);
+    const int log_rows = log_rows_for(count, most_log_rows, few);
     const Layer layer = net.layers[0];
     const int64* indptr = call->indptr;
     const INDEX* indices = static_cast<const INDEX*>(call->indices);
