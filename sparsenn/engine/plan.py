@@ -11,6 +11,7 @@ from typing import Any
 from sparsenn.backends import Backend, Kernel, SparseKernel, machine_named
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import Rows, choose_steps
+from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
@@ -213,7 +214,7 @@ class Problem:
         elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
         backend, kernels = choose_kernels(network, options.device, options.kernel, options.precision, elsewhere)
         merging = options.merging if options.merging is not None else backend.device != "reference"
-        merged = merge_equal_outputs(network) if merging else unmerged(network)
+        merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
         limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
         weights = options.weight_memory or backend.weight_memory()
         return cls(network, options, backend, kernels, merged, limit, weights, time.perf_counter() - start)

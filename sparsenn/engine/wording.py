@@ -147,9 +147,10 @@ def _merging(plan: _Plan) -> str:
             images = any(layer.family is ImageLayer for layer in plan.network)
             reader = "layer of another kind" if images else "dense one"
             kind = f"sparse layer, of those that no {reader} reads,"
-        return f"No two outputs of a {kind} are equal: nothing to merge."
+        return f"No two outputs of a {kind} are equal, and none is dead: nothing to merge."
+    edges = plan.merged.network.edges
     return (
-        f"Equal outputs merged: {computed:,} of {neurons:,} neurons and {plan.merged.network.edges:,} of "
+        f"Equal outputs merged, dead ones left out: {computed:,} of {neurons:,} neurons and {edges:,} of "
         f"{plan.network.edges:,} edges are left to compute."
     )
 

@@ -23,6 +23,7 @@ __all__ = [
     "count_tiles",
     "gather_pieces",
     "group_rows",
+    "owned_rows",
     "spread",
     "take_rows",
     "tiles_from_csr",
