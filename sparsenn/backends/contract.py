@@ -224,15 +224,6 @@ class Backend(Protocol):
         """
         ...
 
-    def keep(self, left: RowsLeft, inputs: int, rows: int) -> RowsLeft:
-        """Return what the layers left, on the device, in memory that later launches do not touch.
-
-        Parameters
-        ----------
-        inputs, rows : how many of the owners, and of the rows, are kept: the first.
-        """
-        ...
-
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
         """Give each of so many inputs its row, and each output its column.
 
@@ -247,18 +238,18 @@ class Backend(Protocol):
         """
         ...
 
-    def living(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, int]:
-        """Look which of so many inputs are alive at the end of the network, and wait for that.
+    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+        """Look which inputs are alive at the end of the network, and keep what the layers left.
 
         Parameters
         ----------
-        left : what the layers left.
+        left : what the layers left, of so many inputs.
         dropped : whether inputs whose rows were all zero have none any more; else all rows are looked at.
 
         Returns
         -------
-        The inputs whose row has a non-zero, int64 on the host, increasing; and how many rows inputs have: no rows
-        behind so many are meant.
+        The inputs whose row has a non-zero, int64 on the host, increasing; and the rows that inputs have, with their
+        owners, on the device, in memory that later launches do not touch.
         """
         ...
 

@@ -94,11 +94,6 @@ class HostMemory:
         np.copyto(target, matrix, casting="unsafe")
         return lambda: None
 
-    def keep(self, left: RowsLeft, inputs: int, rows: int) -> RowsLeft:
-        """Return copies; CSR is never written over."""
-        features = left.features if isinstance(left.features, CSR) else left.features[:rows].copy()
-        return RowsLeft(features, None if left.owner is None else np.array(left.owner[:inputs]))
-
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
         """Give each input its row, and each output its column."""
         features = left.features
@@ -115,16 +110,17 @@ class HostMemory:
         outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
         return outputs
 
-    def living(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, int]:
-        """Look which inputs are alive, and how many rows they have."""
-        if left.owner is None:
-            return np.flatnonzero(_has_nonzero(left.features)[:inputs]), inputs
-        owner = left.owner[:inputs]
-        used = int(owner.max(initial=-1)) + 1
-        if dropped:
-            return np.flatnonzero(owner >= 0), used
-        alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False
-        return np.flatnonzero(alive[owner]), used
+    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+        """Look which inputs are alive, and copy rows; CSR is never written over."""
+        owner = None if left.owner is None else np.array(left.owner[:inputs])
+        used = inputs if owner is None else int(owner.max(initial=-1)) + 1
+        if owner is not None and dropped:
+            living = np.flatnonzero(owner >= 0)
+        else:
+            alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False
+            living = np.flatnonzero(alive[:inputs] if owner is None else alive[owner])
+        features = left.features if isinstance(left.features, CSR) else left.features[:used].copy()
+        return living, RowsLeft(features, owner)
 
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""

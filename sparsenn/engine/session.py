@@ -358,8 +358,7 @@ class Session:
         backend, count = self.backend, last - first
         left = self._through(given, first, last, size, going)
         with going.clock.part("transfer"):
-            living, used = backend.living(left, count, self.options.compaction)
-            kept = backend.keep(left, count, used)
+            living, kept = backend.take_out(left, count, self.options.compaction)
             return BatchOutput(kept, count, None if backend.in_host_memory else backend.fetch), living
 
     def _through(self, given: Given, first: int, last: int, size: int, going: Pass) -> RowsLeft:

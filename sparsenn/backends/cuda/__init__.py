@@ -206,15 +206,6 @@ class CUDABackend:
         with cupy().cuda.Device(self.index):
             return self._transfer.fetch_later(matrix, target)
 
-    def keep(self, left: RowsLeft, inputs: int, rows: int) -> RowsLeft:
-        """Return copies; CSR is never written over."""
-        if isinstance(left.features, CSR):
-            return left
-        width = left.features.shape[1]
-        with within_memory("keeping rows", rows, left.features.dtype.itemsize * width):
-            owner = None if left.owner is None else _copied(left.owner[:inputs])
-            return RowsLeft(_copied(left.features[:rows]), owner)
-
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
         """Give each input its row, and each output its column, by one kernel."""
         width = left.features.shape[1] if expansion is None else expansion.size
@@ -229,16 +220,19 @@ class CUDABackend:
             self._expanded = expansion, cupy().asarray(expansion, np.int32)
         return self._expanded[1]
 
-    def living(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, int]:
-        """Look at owners, and rows, on the device."""
-        with cupy().cuda.Device(self.index):
+    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+        """Look at owners, and rows, on the device; owners are copied while that is waited for."""
+        width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
+        with cupy().cuda.Device(self.index), within_memory("keeping rows", inputs, size * width + 4):
+            owner, living, used = None, None, inputs
             if left.owner is not None:
-                owned, used = rows_module.owned_rows(left.owner, inputs)
-                if dropped:
-                    return owned, used
-            else:
-                used = inputs
-            return np.flatnonzero(cupy().asnumpy(rows_module.active_rows(left, inputs))), used
+                owned = rows_module.owned_rows(left.owner, inputs)
+                owner = _copied(left.owner, inputs)
+                living, used = rows_module.rows_owned(owned, inputs)
+            if living is None or not dropped:
+                living = np.flatnonzero(cupy().asnumpy(rows_module.active_rows(left, inputs)))
+            features = left.features if isinstance(left.features, CSR) else _copied(left.features, used)
+            return living, RowsLeft(features, owner)
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""
@@ -312,10 +306,10 @@ def _check_process() -> None:
         )
 
 
-def _copied(array: Any) -> Any:
-    """Return a copy of an array on the device, without the kernel that CuPy would copy a part of one by."""
+def _copied(array: Any, count: int) -> Any:
+    """Return a copy of the first rows of an array on the device, without the kernel that CuPy would copy them by."""
     cuda = cupy().cuda
-    copy: Any = cupy().ndarray(array.shape, array.dtype)
+    copy: Any = cupy().ndarray((count, *array.shape[1:]), array.dtype)
     if copy.size:
         kind, stream = cuda.runtime.memcpyDeviceToDevice, cuda.get_current_stream()
         cuda.runtime.memcpyAsync(copy.data.ptr, array.data.ptr, copy.nbytes, kind, stream.ptr)

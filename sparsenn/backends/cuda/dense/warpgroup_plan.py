@@ -164,10 +164,11 @@ def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:
     """Yield what a block may compute, given the outputs of the widest layer."""
     groups = parts_of(widest, NEURONS)
     for (precision, steps), most in MOST_ROWS.items():
-        for rows in range(16, most.get(groups, 0) + 1, 16):
-            tile = Tile(kind, rows, groups, steps)
-            if precision is kind and tile.stages(machine) >= 2:
-                yield tile
+        for warpgroups in {groups, max(groups, 2)}:  # a second one that multiplies nothing helps to bring rows in
+            for rows in range(16, most.get(warpgroups, 0) + 1, 16):
+                tile = Tile(kind, rows, warpgroups, steps)
+                if precision is kind and tile.stages(machine) >= 2:
+                    yield tile
 
 
 def clocks(tile: Tile, widths: Sequence[int], input_bytes: int, machine: Machine, given: Clocks = CLOCKS) -> float:

@@ -96,6 +96,9 @@ __device__ __forceinline__ Number warp_sum(Number value) {
     for (int distance = WARP / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(ALL_LANES, value, distance);
     return value;
 }
+#if __CUDA_ARCH__ >= 800  // there is an instruction for it
+__device__ __forceinline__ int warp_sum(int value) { return __reduce_add_sync(ALL_LANES, value); }
+#endif
 
 template <typename Number>
 __device__ __forceinline__ Number warp_inclusive_scan(Number value, int lane) {

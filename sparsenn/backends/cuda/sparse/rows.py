@@ -24,6 +24,7 @@ __all__ = [
     "gather_pieces",
     "group_rows",
     "owned_rows",
+    "rows_owned",
     "spread",
     "take_rows",
     "tiles_from_csr",
@@ -172,8 +173,8 @@ def active_rows(left: RowsLeft, rows: int) -> Array:
     return active
 
 
-def owned_rows(owner: Array, rows: int) -> tuple[Array, int]:
-    """Return which of so many inputs have a row, and the number of rows up to the last that one has.
+def owned_rows(owner: Array, inputs: int) -> Array:
+    """Queue a look at which of so many inputs have a row; see `rows_owned`.
 
     Parameters
     ----------
@@ -181,14 +182,18 @@ def owned_rows(owner: Array, rows: int) -> tuple[Array, int]:
 
     Returns
     -------
-    Inputs, int64 on the host, increasing; and the number. They are waited for.
+    (1 + inputs / 32,) uint32 on the device: the number of rows up to the last that an input has; and a bit an input.
     """
-    cp = cupy()
-    found = cp.zeros(1 + -(-rows // WARP), np.uint32)
-    grid = (blocks_for(rows, THREADS),)
-    launch("owned", _SPREAD.kernel("owned_rows"), grid, (THREADS,), _as_int32(owner), np.int32(rows), found)
-    words = cp.asnumpy(found)
-    owned = np.unpackbits(words[1:].view(np.uint8), count=rows, bitorder="little")
+    found: Array = cupy().zeros(1 + -(-inputs // WARP), np.uint32)
+    grid = (blocks_for(inputs, THREADS),)
+    launch("owned", _SPREAD.kernel("owned_rows"), grid, (THREADS,), _as_int32(owner), np.int32(inputs), found)
+    return found
+
+
+def rows_owned(found: Array, inputs: int) -> tuple[Array, int]:
+    """Wait for what `owned_rows` finds: inputs that have a row, int64 on the host, increasing; and how many rows."""
+    words = cupy().asnumpy(found)
+    owned = np.unpackbits(words[1:].view(np.uint8), count=inputs, bitorder="little")
     return np.flatnonzero(owned.view(np.bool_)), int(words[0])
 
 

@@ -151,10 +151,11 @@ __device__ int compute(const Network& net, const Layer& layer, Share share, int4
     const bool last = threadIdx.x % GROUP == GROUP - 1;
     const int turns = (layer.outputs + at_once - 1) / at_once;
     int output = (rank() * THREADS + threadIdx.x) / GROUP, found = 0;
-    for (int turn = 0; turn < turns; turn++, output += at_once) {  // all threads of a warp take part in the shuffles
-        const Share next = turn + 1 < turns ? share_of(net, layer, output + at_once) : Share{0, 0, 0.0f, 0};
+    for (int turn = 1;; turn++, output += at_once) {  // all threads of a warp take part in the shuffles
+        const Share next = turn < turns ? share_of(net, layer, output + at_once) : Share{0, 0, 0.0f, 0};
         const float sum = sum_edges(net, share, pairs, source);
         if (last && output < layer.outputs) found += store(sum + share.bias, layer, output, share.copies, target);
+        if (turn >= turns) break;
         share = next;
         fetch(net, share, pairs);
     }
