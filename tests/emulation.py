@@ -37,6 +37,7 @@ STAND_INS = {
         "memory",
         "numbers",
         "opaque",
+        "segments",
         "warpgroup_products",
     )
 }

@@ -7,6 +7,7 @@ barriers are at its end.
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import re
 import shutil
 import tempfile
@@ -21,10 +22,16 @@ from emulation import EmulationError, _compiled_library, _compiler, _with_stand_
 
 from sparsenn.backends.cuda.loader import source_text
 
-__all__ = ["CALL", "SparseKernelOnHost", "address", "emulated_kernel"]
+__all__ = ["CALL", "SparseKernelOnHost", "address", "emulated_kernel", "fma"]
 
 CALL = np.dtype([("rows", "i4"), ("unused", "i4"), ("indptr", "u8"), ("indices", "u8"), ("one", "u8")])
 """`Call` of `sparse/resident.cuh`."""
+
+_libm = ctypes.CDLL(ctypes.util.find_library("m"))
+_libm.fmaf.restype, _libm.fmaf.argtypes = ctypes.c_float, [ctypes.c_float] * 3
+
+fma = np.frompyfunc(_libm.fmaf, 3, 1)
+"""a * b + c, rounded once to float32; over arrays, which become arrays of objects."""
 
 _BOUNDS = r"(?: __launch_bounds__\((?:[^()]|\([^()]*\))*\))?"
 _SIGNATURE = r'extern "C" __global__ void(?: BLOCKS_OF_A_ROW)?' + _BOUNDS + r"\s*{name}\(([^{{]*)\) \{{"

@@ -19,7 +19,7 @@ from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.tiling import (
-    BLOCKS,
+    COUNTING_BLOCKS,
     MOST_STAGES,
     BlockShape,
     Tiling,
@@ -34,10 +34,7 @@ __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 WAVE_BYTES = 24 << 20
 """Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
 
-_SHAPES = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
-"""Counting takes registers, too: more sums, or more warps, would spill before compute capability 9.0."""
-
-_PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in _SHAPES}
+_PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
 
 _CHUNKED = np.dtype([("records", "u8"), ("starts", "u8"), ("slots", "u8"), ("groups", "i4"), ("unused", "i4")])
 _BUFFERS = np.dtype(
@@ -91,7 +88,7 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
 def _lay_out(layers: Sequence[DeviceLayer], rows: int, machine: Machine) -> StageTiles:
     """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
     block, groups, chunk = min(
-        (_shape_for(layers, rows, block, machine) for block in _SHAPES), key=lambda found: found[0]
+        (_shape_for(layers, rows, block, machine) for block in COUNTING_BLOCKS), key=lambda found: found[0]
     )[1:]
     while True:  # records that turn out too long are cut shorter, and then those of all layers
         weights = [

@@ -10,7 +10,7 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.conversion import running_sum
-from sparsenn.backends.cuda.sparse.tiling import MOST_STAGES, BlockShape, Tiling, room, stage_bytes
+from sparsenn.backends.cuda.sparse.tiling import MOST_STAGES, BlockShape, Tiling, record_bytes, room, stage_bytes
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
@@ -30,6 +30,7 @@ def block_program(source: str, block: BlockShape) -> Program:
         OUTPUTS=(block.outputs,),
         WARPS=(block.warps,),
         BLOCKS=(block.blocks,),
+        EDGES=(block.edges,),
     )
 
 
@@ -78,9 +79,9 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
     block, most = tiling.block, room(machine, tiling.block)
     slot_of = _deal(_on_host(xp, xp.diff(weights.indptr)), block, tiling.groups)
     chunk = tiling.chunk
-    while True:  # a chunk of one input always fits: its record has at most one pair for each slot
+    while True:  # a chunk of one input always fits: its record has at most one unit for each slot
         counts = _count_edges(xp, weights, block, tiling.groups, chunk, slot_of)
-        sizes = _header_units(block) + ((counts + 1) // 2).sum(axis=1)
+        sizes = -(-record_bytes(block, _units(counts, block).sum(axis=1)) // 16)
         stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)
         if 2 * stage <= most or chunk == 1:
             break
@@ -112,8 +113,9 @@ def _slots(block: BlockShape, groups: int, slot_of: Array, bias: Array) -> Array
     return slots
 
 
-def _header_units(block: BlockShape) -> int:
-    return 1 + block.slots // 4
+def _units(counts: Any, block: BlockShape) -> Any:
+    """Return how many units so many edges of slots take."""
+    return -(-counts // block.edges)
 
 
 def _on_host(xp: Any, array: Any) -> Array:
@@ -155,16 +157,16 @@ def _count_edges(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: i
 
 def _fill_records(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: int, slot_of: Array, counts: Any,
                   starts: Any) -> Any:  # fmt: skip
-    """Write headers and edges. A record's k-th slot has its edges where the slots before it have theirs, padded."""
-    header, slots = _header_units(block), block.slots
+    """Write headers and edges. A record's k-th slot has its units behind those of the slots before it."""
+    slots, edges = block.slots, block.edges
     words = xp.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
-    ends = header + xp.cumsum((counts + 1) // 2, axis=1)
-    words[::2] = chunk * block.line  # where padding reads: the line of zeros
+    units = _units(counts, block)
+    begin = 4 + slots + 2 * edges * (1 + xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
     places = 4 * starts[:-1, None] + xp.arange(4 + slots)
-    words[places[:, 3]] = 16 * header
-    words[places[:, 4:]] = (16 * ends).astype(np.int32)
+    words[places[:, 3]] = 4 * (4 + slots + 2 * edges)
+    words[places[:, 4:]] = (4 * (begin + 2 * counts)).astype(np.int32)
     if weights.nnz == 0:
         return words
     chunks = -(-weights.shape[0] // chunk)
@@ -172,10 +174,10 @@ def _fill_records(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: 
     runs = _columns(xp, weights) * chunks + inputs // chunk  # edges of one output in one chunk are neighbours
     segments = _segment_of_run(xp, slots, chunks, slot_of)
     first = running_sum(xp, counts.ravel()[segments])[:-1]
-    begin = 2 * (starts[:-1, None] + ends - (counts + 1) // 2).ravel()[segments]
-    at = 2 * ((begin - first)[runs] + xp.arange(weights.nnz))
-    words[at] = (inputs % chunk * block.line).astype(np.int32)
-    words[at + 1] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
+    unit, place = xp.divmod(xp.arange(weights.nnz) - first[runs], edges)
+    at = (4 * starts[:-1, None] + begin).ravel()[segments][runs] + 2 * edges * unit + place
+    words[at - edges] = (inputs % chunk * block.line).astype(np.int32)
+    words[at] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
     return words
 
 

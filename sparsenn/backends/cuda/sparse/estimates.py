@@ -15,7 +15,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     runs_at_once,
     stage_lengths,
 )
-from sparsenn.backends.cuda.sparse.tiling import estimated_clocks, shared_tilings
+from sparsenn.backends.cuda.sparse.tiling import COUNTING_BLOCKS, estimated_clocks, shared_tilings, tilings
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
@@ -141,8 +141,12 @@ def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[fl
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
     for layer, count in zip(layers, counts, strict=True):
         given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges
-        (tiling,) = shared_tilings(given[0], [given[1:]], machine)
-        total += COUNTED_SHARE * estimated_clocks(tiling, *given, machine) / machine.clock
+        clocks = min(
+            estimated_clocks(tiling, *given, machine)
+            for tiling in tilings(*given, machine)
+            if tiling.block in COUNTING_BLOCKS
+        )
+        total += COUNTED_SHARE * clocks / machine.clock
     return total
 
 

@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = [
     "BLOCKS",
+    "COUNTING_BLOCKS",
     "MOST_STAGES",
     "TILE_ROWS",
     "BlockShape",
     "Tiling",
     "estimated_clocks",
+    "record_bytes",
     "room",
     "shared_tilings",
     "stage_bytes",
@@ -37,12 +40,14 @@ class BlockShape:
     outputs : outputs of a warp.
     warps : that compute; one more brings in their data. Together 4, 8, 12 or 16, as registers are given to 4 at a time.
     blocks : on a multiprocessor.
+    edges : of an output that are read at once, 1 or 2: one where it has about one in a chunk.
     """
 
     vector: int
     outputs: int
     warps: int
     blocks: int
+    edges: int = 2
 
     @property
     def rows(self) -> int:
@@ -67,18 +72,24 @@ BLOCKS = (
     BlockShape(2, 32, 15, 1),
     BlockShape(4, 8, 27, 1),
     BlockShape(2, 20, 27, 1),
-    BlockShape(2, 16, 31, 1),
-    BlockShape(4, 16, 7, 2),
+    BlockShape(1, 40, 31, 1, 1),
+    BlockShape(2, 20, 27, 1, 1),
+    BlockShape(2, 20, 31, 1, 1),
+    BlockShape(4, 12, 27, 1, 1),
     BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
-    BlockShape(4, 4, 15, 1),
     BlockShape(4, 8, 7, 2),
     BlockShape(4, 4, 7, 2),
     BlockShape(2, 8, 7, 2),
     BlockShape(2, 4, 7, 2),
     BlockShape(1, 8, 7, 2),
 )
-"""Large ones first: sums take 64 to 80 of a lane's 128 registers. Smaller ones give few rows to all multiprocessors."""
+"""Large ones first: sums take 40 to 80 of a lane's 64 to 128 registers. Smaller ones give few rows to all
+multiprocessors."""
+
+COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
+"""Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
+capability 9.0."""
 
 TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
 """Rows that a tile can have."""
@@ -106,20 +117,27 @@ class Tiling:
     chunk: int
 
 
-# What `estimated_clocks` reckons with: fitted to the times of 541 tilings on an H200 (256 to 16384 inputs and outputs,
-# 1, 5 and 20 % dense, 1,000 and 10,000 rows: 15 to 24 tilings each), and then the clocks of reads and segments, and the
-# bytes of a clock, to 32 more in the largest blocks (1024 to 16384 wide, 32 and 102 edges an output). Of these it picks
-# such as take 1 % longer than the fastest on average. `bench/record_general.py --sweep` compares on any device.
+# What `estimated_clocks` reckons with. Instructions are counted in the machine code for compute capability 9.0. What
+# does not follow from them was fitted on an H200, when two edges were read at once in every shape: to 541 tilings (256
+# to 16384 inputs and outputs, 1, 5 and 20 % dense, 1,000 and 10,000 rows); the utilisation and the instructions of a
+# chunk to four more networks (1024 to 16384 wide, 32 and 102 edges an output). The clocks of a unit are reckoned, not
+# measured. `bench/record_general.py --sweep` compares on any device.
 
-READ_CLOCKS = 0.92
-"""Clocks that a multiprocessor takes to read a word a lane from shared memory: a pair of edges needs one such read, and
-two for each row of a lane."""
+ISSUED = 4
+"""Instructions that a multiprocessor begins in a clock."""
+
+UTILISATION = 0.87
+"""Part of the clocks in which instructions are begun, or shared memory is read, where that is what takes the time."""
+
+CHUNK_INSTRUCTIONS = 50
+"""Of a warp: to wait for a chunk, to find its part of it, and to give it back."""
 
 L2_BYTES = 46.5
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
 
-PAIR_CLOCKS = 140
-"""Clocks from reading two edges to having added their products, with nothing else going on."""
+UNIT_CLOCKS = 70
+"""Clocks from reading a unit of edges to having added their products, with nothing else going on: two reads of shared
+memory that wait for each other."""
 
 SHARE_CLOCKS = 3600
 """Clocks that a multiprocessor takes to begin and finish one block's work."""
@@ -130,18 +148,60 @@ SLOT_CLOCKS = 17
 CHUNK_CLOCKS = 90
 """Clocks of a block to wait for the next chunk."""
 
-SEGMENT_CLOCKS = 3
-"""Clocks of a multiprocessor to go on to the next output."""
+
+@dataclass(frozen=True)
+class _Work:
+    """What a block's warps do with one group's edges, on average.
+
+    Parameters
+    ----------
+    block : shape of the block.
+    edges, segments : stored weights, and the pieces that chunks and outputs cut them into.
+    """
+
+    block: BlockShape
+    edges: float
+    segments: float
+
+    @property
+    def odd(self) -> float:
+        """Units of one edge where others have two, when edges fall at random on segments."""
+        if self.block.edges == 1:
+            return 0.0
+        return self.segments * (1 - math.exp(-2 * self.edges / max(1.0, self.segments))) / 2
+
+    @property
+    def full(self) -> float:
+        """Units that are full."""
+        return (self.edges - self.odd) / self.block.edges
+
+    @property
+    def units(self) -> float:
+        """All units."""
+        return self.full + self.odd
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of the loop over the edges and of going on to the next output."""
+        vector, lines = self.block.vector, -(-self.block.vector // 4)
+        if self.block.edges == 1:
+            return (5 + lines + vector) * self.edges + 3.25 * self.segments
+        return (8 + 2 * lines + 2 * vector) * self.full + (10.25 + lines + vector) * self.segments
+
+    @property
+    def reads(self) -> float:
+        """Reads of shared memory, of up to 128 bytes: units, lines of inputs, and where outputs end."""
+        return self.units + self.block.vector * self.edges + self.segments / 4
 
 
-def _pairs(edges: float, segments: float) -> float:
-    """Expected pairs of edges when `edges` fall at random on `segments`, each padded to an even number."""
-    return edges / 2 + segments * (1 - math.exp(-2 * edges / max(1.0, segments))) / 4
+def record_bytes(block: BlockShape, units: Any) -> Any:
+    """Bytes of a record with so many units of `block.edges` edges, before it is filled up to a multiple of 16."""
+    return 4 * (4 + block.slots + 2 * block.edges * (units + 1))
 
 
 def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:
-    """Bytes of a stage: a chunk, the line of zeros, the record and what is read past its end."""
-    return -(-((chunk + 1) * block.line + record + 16) // 128) * 128
+    """Bytes of a stage: a chunk, and the longest record."""
+    return -(-(chunk * block.line + record) // 128) * 128
 
 
 def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
@@ -152,8 +212,7 @@ def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_pe
     """
 
     def fits(chunk: int) -> bool:
-        pairs = _pairs(edges_per_input * chunk, outputs)
-        record = 16 + 4 * block.slots + 16 * (1.16 * pairs + 8)
+        record = record_bytes(block, 1.16 * _Work(block, edges_per_input * chunk, outputs).units + 8)
         return stages * stage_bytes(block, chunk, int(record)) <= space
 
     most = max(1, min(inputs, space // (stages * block.line)))
@@ -169,17 +228,19 @@ def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges
     share = -(-items // machine.multiprocessors)
     per_group = outputs / groups
     chunks = -(-inputs // tiling.chunk)
-    pairs = _pairs(edges / groups, chunks * per_group)
+    work = _Work(block, edges / groups, chunks * per_group)
     unevenness = math.ceil(per_group / block.warps) / (per_group / block.warps)
-    read = (pairs * (2 * block.vector + 1) * READ_CLOCKS + chunks * per_group * SEGMENT_CLOCKS) * unevenness
-    brought = (inputs * block.line + 16 * pairs + 4 * chunks * block.slots) / L2_BYTES
+    brought = inputs * block.line + 8 * block.edges * work.units + 4 * chunks * block.slots
+    issued = (work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps) / ISSUED
+    read = work.reads * unevenness + brought / 128
     waited = (
-        pairs / block.warps * unevenness * PAIR_CLOCKS
+        work.units / block.warps * unevenness * UNIT_CLOCKS
         + chunks * CHUNK_CLOCKS
         + SLOT_CLOCKS * block.slots
         + block.line * tiling.chunk / L2_BYTES
     )
-    return max(share * max(read, brought), -(-share // block.blocks) * waited) + share * SHARE_CLOCKS
+    busy = max(issued / UTILISATION, read / UTILISATION, brought / L2_BYTES)
+    return max(share * busy, -(-share // block.blocks) * waited) + share * SHARE_CLOCKS
 
 
 def tilings(

@@ -12,7 +12,13 @@ from sparsenn.backends.cuda.sparse.tiling import BLOCKS, BlockShape, Tiling, roo
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
 
-SMALL_BLOCKS = (BlockShape(1, 4, 3, 1), BlockShape(2, 2, 2, 1), BlockShape(8, 4, 1, 2))
+SMALL_BLOCKS = (
+    BlockShape(1, 4, 3, 1),
+    BlockShape(2, 2, 2, 1),
+    BlockShape(8, 4, 1, 2),
+    BlockShape(1, 4, 3, 1, 1),
+    BlockShape(2, 6, 2, 1, 1),
+)
 
 
 def csc_of(matrix):
@@ -29,23 +35,27 @@ def read_back(chunked):
         for number in range(chunks):
             start, stop = chunked.starts[group * chunks + number :][:2]
             record = chunked.records[4 * start : 4 * stop]
-            assert (chunk + 1) * line + record.nbytes + 16 <= chunked.stage_bytes
-            ends = record[3 : 4 + block.slots]
-            assert ends[0] == 4 * (4 + block.slots)
-            assert ends[-1] == record.nbytes
+            assert chunk * line + record.nbytes <= chunked.stage_bytes
+            ends, edges, at = record[3 : 4 + block.slots], block.edges, 4 + block.slots + 2 * block.edges
+            assert ends[0] == 4 * at
+            ahead = record[at - edges : at]
             for slot in range(block.slots):
-                first, last = ends[slot : slot + 2]
-                assert first % 16 == last % 16 == 0
-                edges = record[first // 4 : last // 4].reshape(-1, 2)
-                output = chunked.slots[group * block.slots + slot, 0]
-                here = edges[:, 0] < chunk * line
-                assert (edges[~here] == [chunk * line, 0]).all()
-                assert not here.size or here[:-1].all()
-                place = number * chunk + edges[here, 0] // line
-                assert (edges[:, 0] % line == 0).all()
+                offsets, found = [], []
+                while 4 * at < ends[1 + slot]:
+                    unit, here = record[at : at + 2 * edges], min(edges, (ends[1 + slot] - 4 * at) // 8)
+                    assert 4 * at % (8 * edges) == 0
+                    assert unit.size == 2 * edges
+                    offsets.extend(ahead[:here])
+                    found.extend(unit[:here])
+                    ahead, at = unit[edges:], at + 2 * edges
+                place = np.array(offsets, int) // line
+                assert (np.array(offsets, int) % line == 0).all()
                 assert (np.diff(place) > 0).all()
-                if place.size:
-                    weights[place, output] = edges[here, 1].view(np.float32)
+                assert (place < chunk).all()
+                if found:
+                    output = chunked.slots[group * block.slots + slot, 0]
+                    weights[number * chunk + place, output] = np.array(found, np.int32).view(np.float32)
+            assert record.nbytes - 16 < 4 * at <= record.nbytes
         for output, bits in chunked.slots[group * block.slots : (group + 1) * block.slots]:
             if output >= 0:
                 assert np.isnan(bias[output])

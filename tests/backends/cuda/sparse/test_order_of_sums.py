@@ -1,7 +1,5 @@
 """The kernels of resident, emulated: each sums an output's products by increasing input, and adds the bias at last."""
 
-import ctypes
-import ctypes.util
 from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
@@ -10,17 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sparse_emulation import CALL, address, emulated_kernel
+from sparse_emulation import CALL, address, emulated_kernel, fma
 from strategies import seeds
 
 from sparsenn.backends.cuda.sparse.counted import _COUNTED, pack_counted
 from sparsenn.backends.cuda.sparse.packed import _LAYER
 from sparsenn.backends.cuda.sparse.resident import _STAGE
 from sparsenn.formats import CSC, from_dense
-
-_libm = ctypes.CDLL(ctypes.util.find_library("m"))
-_libm.fmaf.restype, _libm.fmaf.argtypes = ctypes.c_float, [ctypes.c_float] * 3
-fma = np.frompyfunc(_libm.fmaf, 3, 1)
 
 NETWORK = np.dtype([(name, "u8") for name in ("layers", "columns", "edges", "bias", "copies")])
 

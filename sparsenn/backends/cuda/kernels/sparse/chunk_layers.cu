@@ -8,13 +8,15 @@
 //           enough to occupy every block. For every layer and tile, `done` counts the warps that have finished; for
 //           every layer and row, `nonzeros` counts the neurons that are not zero.
 // Needs     all blocks resident at a time, or waiting would never end; `done` and `nonzeros` filled with 0. Layers laid
-//           out with the same chunk. Defines: VECTOR, OUTPUTS, WARPS, BLOCKS, as for gather_chunks.
+//           out with the same chunk. Defines: VECTOR, OUTPUTS, WARPS, BLOCKS, EDGES, as for gather_chunks.
 // Beside    tile_layers, which keeps whole rows in shared memory, hence few of them when they are wide, and reads every
 //           edge from the L2 cache for each 32 rows or fewer. Here edges are in shared memory for up to 256 rows and
 //           sums in registers, at the price of features that pass through the L2 cache between layers.
 #include "gather_chunks.cuh"
 #include "ptx/memory.cuh"
 #include "resident.cuh"
+
+static_assert(OUTPUTS <= WARP, "a lane has the copies of one output");
 
 // A layer as gather_chunks reads it.
 struct ChunkedLayer {
@@ -105,7 +107,7 @@ __device__ __forceinline__ void produce(const Problem& problem, const Buffers& b
             const int first = chunk * buffers.chunk, inputs = min(buffers.chunk, width - first);
             char* lines = memory + turn.stage * buffers.stage_bytes;
             barrier_wait(&empty[turn.stage], turn.parity);
-            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + (buffers.chunk + 1) * LINE,
+            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + buffers.chunk * LINE,
                  layer.records + static_cast<int64>(start) * 16, (stop - start) * 16, &full[turn.stage], lane);
             turn.next(buffers.stages);
         }
@@ -113,9 +115,9 @@ __device__ __forceinline__ void produce(const Problem& problem, const Buffers& b
 }
 
 // Writes this warp's outputs of a tile and counts those that are not zero, by row.
-__device__ __forceinline__ void finish(const Layer& layer, const int* copies, const Slot& slot,
+__device__ __forceinline__ void finish(const Layer& layer, const int* copies, const Slots& slots,
                                        const float (&sums)[OUTPUTS][VECTOR], char* lines, int* nonzeros, int lane) {
-    const int own = slot.output < 0 ? 0 : copies[slot.output];
+    const int own = slots.low.output < 0 ? 0 : copies[slots.low.output];
     int found[VECTOR] = {};
     if (layer.activation == RELU || layer.activation == IDENTITY) {
         const float infinity = __int_as_float(0x7f800000);
@@ -123,8 +125,8 @@ __device__ __forceinline__ void finish(const Layer& layer, const int* copies, co
         const float most = layer.activation == RELU ? layer.clip : infinity;
 #pragma unroll
         for (int j = 0; j < OUTPUTS; j++) {
-            const int output = __shfl_sync(ALL_LANES, slot.output, j);
-            const float bias = __shfl_sync(ALL_LANES, slot.bias, j);
+            const int output = slots.output(j);
+            const float bias = slots.bias(j);
             const int count = __shfl_sync(ALL_LANES, own, j);
             if (output < 0) continue;
             float rows[VECTOR];
@@ -139,13 +141,13 @@ __device__ __forceinline__ void finish(const Layer& layer, const int* copies, co
     } else {  // costly activations: sums are written first, so that the code for them is there once
 #pragma unroll
         for (int j = 0; j < OUTPUTS; j++) {
-            const int output = __shfl_sync(ALL_LANES, slot.output, j);
+            const int output = slots.output(j);
             if (output >= 0) write_line(lines + static_cast<int64>(output) * LINE, sums[j]);
         }
 #pragma unroll 1
         for (int j = 0; j < OUTPUTS; j++) {
-            const int output = __shfl_sync(ALL_LANES, slot.output, j);
-            const float bias = __shfl_sync(ALL_LANES, slot.bias, j);
+            const int output = slots.output(j);
+            const float bias = slots.bias(j);
             const int count = __shfl_sync(ALL_LANES, own, j);
             if (output < 0) continue;
             char* line = lines + static_cast<int64>(output) * LINE;
@@ -171,17 +173,16 @@ __device__ __forceinline__ void consume(const Problem& problem, const Buffers& b
     for (Item item; schedule.next(problem, buffers.wave, item);) {
         const Layer layer = problem.layers[item.layer];
         const int chunks = (layer.inputs + buffers.chunk - 1) / buffers.chunk;
-        Slot slot = {-1, 0.0f};
-        if (lane < OUTPUTS) slot = problem.chunked[item.layer].slots[item.group * SLOTS + warp * OUTPUTS + lane];
+        const Slots slots(problem.chunked[item.layer].slots + item.group * SLOTS + warp * OUTPUTS, lane);
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < chunks; chunk++) {
             const char* lines = memory + turn.stage * buffers.stage_bytes;
             barrier_wait(&full[turn.stage], turn.parity);
-            add_chunk(lines + lane * PIECE * 4, lines + (buffers.chunk + 1) * LINE, warp, sums);
+            add_chunk(lines + lane * PIECE * 4, lines + buffers.chunk * LINE, warp, sums);
             barrier_arrive(&empty[turn.stage]);
             turn.next(buffers.stages);
         }
-        finish(layer, problem.copies + layer.output, slot, sums,
+        finish(layer, problem.copies + layer.output, slots, sums,
                buffers.tile(item.tile, item.layer + 1) + lane * PIECE * 4,
                buffers.nonzeros + static_cast<int64>(item.layer) * buffers.capacity + item.tile * ROWS, lane);
         __threadfence();
@@ -204,9 +205,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     const Problem problem = {network->layers + stage.first, chunked,
                              network->bias,                 network->copies,
                              stage.last - stage.first,      (rows + ROWS - 1) / ROWS};
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    for (int at = threadIdx.x; at < buffers.stages * ROWS; at += (WARPS + 1) * WARP)
-        reinterpret_cast<float*>(memory + at / ROWS * buffers.stage_bytes + buffers.chunk * LINE)[at % ROWS] = 0.0f;
+    const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     if (threadIdx.x < buffers.stages) {
         barrier_init(&full[threadIdx.x], FULL_ARRIVALS);
         barrier_init(&empty[threadIdx.x], WARPS * WARP);

@@ -7,16 +7,18 @@
 //           is reading shared memory: 4 bytes a multiply-add, or 32 multiply-adds a clock and multiprocessor. What
 //           bounds it at 1 % density is bringing chunks in, hence as many outputs to a block as registers hold.
 // Layout    Features: (tiles, width, ROWS), a chunk of inputs of a tile being one contiguous piece. A *record* holds
-//           the edges of SLOTS outputs in one chunk: 4 + SLOTS ints, of which the fourth says at which byte of the
-//           record the first output's edges begin and each following one where the next output's do; then the edges,
-//           two to 16 bytes, as (byte offset of the input within the chunk, weight), each output's padded to an even
-//           number. What pads has weight 0 and reads a line of zeros behind the chunk, so that no zero ever meets
-//           an infinite input. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that
-//           warps have alike work. A block takes one (tile, SLOTS outputs) after the other, those of one tile
-//           next to each other, so that chunks are shared in the L2 cache.
-// Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk, the line
-//           of zeros, the longest record and 16 bytes. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even),
-//           WARPS (that compute; one more brings chunks in), BLOCKS (on a multiprocessor).
+//           the edges of SLOTS outputs in one chunk. It begins with 4 + SLOTS ints: the fourth says at which byte of
+//           the record the first output's weights begin, each following one where an output's edges end. Then come
+//           *units* of EDGES edges: EDGES weights, then where the inputs of the next unit lie, in bytes from the chunk's
+//           first; a unit in front has the places of the first. An output begins with a unit of its own; what its last
+//           one has too many is skipped. So a warp reads a unit while it reads the inputs of its weights. Slots say
+//           which output they hold (-1 for none) and its bias; outputs are dealt so that warps have alike work. A block
+//           takes one (tile, SLOTS outputs) after the other, those of one tile next to each other, so that chunks are
+//           shared in the L2 cache.
+// Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk
+//           and the longest record. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even), WARPS (that compute;
+//           one more brings chunks in), BLOCKS (on a multiprocessor), EDGES (read at once: 1 where outputs have about
+//           one edge in a chunk, 2 where they have more).
 // Beside    tile_layers, which keeps whole rows in shared memory: narrow networks only, and every weight is read from
 //           global memory once for 32 rows. Here rows have any width, up to 8 of them a lane; sums of many outputs are
 //           in registers, and edges in shared memory, too. Sums run by increasing input, the same for every shape of
@@ -40,13 +42,13 @@ struct Layer {
 
 // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
 // it would be most of the kernel's code.
-__device__ __forceinline__ void activate_written(const Layer& layer, const Slot& slot, char* lines,
+__device__ __forceinline__ void activate_written(const Layer& layer, const Slots& slots, char* lines,
                                                  bool (&alive)[VECTOR]) {
 #pragma unroll
     for (int v = 0; v < VECTOR; v++) alive[v] = false;
 #pragma unroll 1
     for (int j = 0; j < OUTPUTS; j++) {
-        const int output = __shfl_sync(ALL_LANES, slot.output, j);
+        const int output = slots.output(j);
         if (output < 0) continue;
         char* line = lines + static_cast<int64>(output) * LINE;
         float rows[VECTOR];
@@ -61,7 +63,7 @@ __device__ __forceinline__ void activate_written(const Layer& layer, const Slot&
 }
 
 // Writes this warp's outputs of a tile. `lines` is where this lane's rows of the tile begin.
-__device__ __forceinline__ void finish(const Layer& layer, const Slot& slot, const float (&sums)[OUTPUTS][VECTOR],
+__device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, const float (&sums)[OUTPUTS][VECTOR],
                                        char* lines, unsigned char* flags, int lane) {
     const float infinity = __int_as_float(0x7f800000);
     const float least = layer.activation == RELU ? 0.0f : -infinity;
@@ -69,8 +71,8 @@ __device__ __forceinline__ void finish(const Layer& layer, const Slot& slot, con
     bool alive[VECTOR] = {};
 #pragma unroll
     for (int j = 0; j < OUTPUTS; j++) {
-        const int output = __shfl_sync(ALL_LANES, slot.output, j);
-        const float bias = __shfl_sync(ALL_LANES, slot.bias, j);
+        const int output = slots.output(j);
+        const float bias = slots.bias(j);
         if (output < 0) continue;
         float rows[VECTOR];
 #pragma unroll
@@ -81,7 +83,7 @@ __device__ __forceinline__ void finish(const Layer& layer, const Slot& slot, con
         }
         write_line(lines + static_cast<int64>(output) * LINE, rows);
     }
-    if (layer.activation == SIGMOID || layer.activation == TANH) activate_written(layer, slot, lines, alive);
+    if (layer.activation == SIGMOID || layer.activation == TANH) activate_written(layer, slots, lines, alive);
     if (!flags) return;
 #pragma unroll
     for (int v = 0; v < VECTOR; v++)
@@ -101,7 +103,7 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
             const int first = chunk * layer.chunk, inputs = min(layer.chunk, layer.inputs - first);
             char* lines = memory + turn.stage * stage_bytes;
             barrier_wait(&empty[turn.stage], turn.parity);
-            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + (layer.chunk + 1) * LINE,
+            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + layer.chunk * LINE,
                  layer.records + static_cast<int64>(start) * 16, (stop - start) * 16, &full[turn.stage], lane);
             turn.next(stages);
         }
@@ -115,17 +117,16 @@ __device__ __forceinline__ void consume(const Layer& layer, char* target, unsign
     Turn turn = {0, 0};
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
         const int tile = item / layer.groups, group = item % layer.groups;
-        Slot slot = {-1, 0.0f};
-        if (lane < OUTPUTS) slot = layer.slots[group * SLOTS + warp * OUTPUTS + lane];
+        const Slots slots(layer.slots + group * SLOTS + warp * OUTPUTS, lane);
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < chunks; chunk++) {
             const char* lines = memory + turn.stage * stage_bytes;
             barrier_wait(&full[turn.stage], turn.parity);
-            add_chunk(lines + lane * PIECE * 4, lines + (layer.chunk + 1) * LINE, warp, sums);
+            add_chunk(lines + lane * PIECE * 4, lines + layer.chunk * LINE, warp, sums);
             barrier_arrive(&empty[turn.stage]);
             turn.next(stages);
         }
-        finish(layer, slot, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
+        finish(layer, slots, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
                flags ? flags + static_cast<int64>(tile) * ROWS : nullptr, lane);
     }
 }
@@ -140,10 +141,8 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
     const Layer layer = {records, starts, slots, inputs, outputs, groups, chunk, activation, clip};
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
-    for (int at = threadIdx.x; at < stages * ROWS; at += (WARPS + 1) * WARP)
-        reinterpret_cast<float*>(memory + at / ROWS * stage_bytes + chunk * LINE)[at % ROWS] = 0.0f;
     if (threadIdx.x < stages) {
         barrier_init(&full[threadIdx.x], FULL_ARRIVALS);
         barrier_init(&empty[threadIdx.x], WARPS * WARP);

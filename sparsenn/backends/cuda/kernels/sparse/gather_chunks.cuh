@@ -4,6 +4,9 @@
 
 #include "ptx/barriers.cuh"
 #include "ptx/copies.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/opaque.cuh"
+#include "ptx/segments.cuh"
 #include "turn.cuh"
 
 #ifndef VECTOR
@@ -11,17 +14,19 @@
 #define OUTPUTS 16
 #define WARPS 16
 #define BLOCKS 1
+#define EDGES 2
 #endif
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
-static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= WARP, "a warp has an even number of outputs, a lane to hold the bias of each");
-static_assert(WARPS * OUTPUTS % 4 == 0, "edges of a record begin at a multiple of 16 bytes");
+static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
+static_assert(WARPS * OUTPUTS % 4 == 0, "weights of a record begin at a multiple of 16 bytes");
+static_assert(EDGES == 1 || EDGES == 2, "one or two edges are read at once");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
 
 constexpr int ROWS = WARP * VECTOR;             // of a tile
 constexpr int SLOTS = WARPS * OUTPUTS;          // outputs of a block
 constexpr int LINE = ROWS * 4;                  // bytes of one input of a tile
 constexpr int PIECE = VECTOR < 4 ? VECTOR : 4;  // neighbouring rows of a lane, read at once
-constexpr int GROUP = OUTPUTS % 4 ? 2 : 4;      // ends of outputs' edges read at once
+constexpr int GROUP = OUTPUTS % 4 || VECTOR == 8 ? 2 : 4;  // ends of outputs' edges read at once
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
@@ -69,6 +74,25 @@ struct Slot {
     float bias;
 };
 
+// A warp's slots, one or two in each lane.
+struct Slots {
+    Slot low, high;
+
+    // `from`: the first of the warp's.
+    __device__ __forceinline__ Slots(const Slot* from, int lane) : low{-1, 0.0f}, high{-1, 0.0f} {
+        if (lane < OUTPUTS) low = from[lane];
+        if (lane + WARP < OUTPUTS) high = from[lane + WARP];
+    }
+
+    // Of slot j. All lanes call.
+    __device__ __forceinline__ int output(int j) const {
+        return __shfl_sync(ALL_LANES, j < WARP ? low.output : high.output, j % WARP);
+    }
+    __device__ __forceinline__ float bias(int j) const {
+        return __shfl_sync(ALL_LANES, j < WARP ? low.bias : high.bias, j % WARP);
+    }
+};
+
 // Row of a tile that element k of a lane's vector is.
 __device__ __forceinline__ int row_of(int lane, int k) { return k / PIECE * PIECE * WARP + lane * PIECE + k % PIECE; }
 
@@ -98,44 +122,31 @@ __device__ __forceinline__ void write_line(char* line, const float (&rows)[VECTO
     }
 }
 
-__device__ __forceinline__ void read_ends(int (&ends)[GROUP], const int* from) {
-    if constexpr (GROUP == 4) {
-        const int4 four = *reinterpret_cast<const int4*>(from);
-        ends[0] = four.x, ends[1] = four.y, ends[2] = four.z, ends[3] = four.w;
-    } else {
-        const int2 two = *reinterpret_cast<const int2*>(from);
-        ends[0] = two.x, ends[1] = two.y;
-    }
+__device__ __forceinline__ void read_ends(unsigned (&ends)[4], unsigned from) { read_four(ends, from); }
+__device__ __forceinline__ void read_ends(unsigned (&ends)[2], unsigned from) {
+    const int2 two = read_pair(from);
+    ends[0] = two.x, ends[1] = two.y;
 }
 
-// Adds one chunk's products to the sums of this warp's outputs. `lines` is where this lane's rows of the chunk begin.
-// The next two edges are read while these two are multiplied, across the borders between outputs.
+// Reads the places that are before a record's first weights.
+__device__ __forceinline__ void read_places(unsigned (&ahead)[1], unsigned weights) { ahead[0] = read_word(weights - 4); }
+__device__ __forceinline__ void read_places(unsigned (&ahead)[2], unsigned weights) {
+    const int2 two = read_pair(weights - 8);
+    ahead[0] = two.x, ahead[1] = two.y;
+}
+
+// Adds one chunk's products to the sums of this warp's outputs. `lines` is where this lane's rows of the chunk begin. The
+// compiler sees that `warp` is the same for all lanes, hence the ends, hence that lanes need not meet again after branches.
 __device__ __forceinline__ void add_chunk(const char* lines, const char* record, int warp,
                                           float (&sums)[OUTPUTS][VECTOR]) {
-    const int* ends = reinterpret_cast<const int*>(record) + 4 + warp * OUTPUTS;
-    int at = ends[-1];
-    int4 two = *reinterpret_cast<const int4*>(record + at);
+    const unsigned begin = shared_address(record), ends = begin + 16 + warp * OUTPUTS * 4, rows = shared_address(lines);
+    unsigned at = begin + read_word(ends - 4), ahead[EDGES];
+    read_places(ahead, at);
 #pragma unroll
     for (int first = 0; first < OUTPUTS; first += GROUP) {
-        int end[GROUP];
-        read_ends(end, ends + first);
+        unsigned end[GROUP];
+        read_ends(end, ends + 4 * first);
 #pragma unroll
-        for (int k = 0; k < GROUP; k++) {
-            float(&sum)[VECTOR] = sums[first + k];
-#pragma unroll 1
-            while (at < end[k]) {
-                float here[VECTOR], there[VECTOR];
-                read_line(here, lines + two.x);
-                read_line(there, lines + two.z);
-                at += 16;
-                const int4 next = *reinterpret_cast<const int4*>(record + at);
-#pragma unroll
-                for (int v = 0; v < VECTOR; v++) {
-                    sum[v] = fmaf(__int_as_float(two.y), here[v], sum[v]);
-                    sum[v] = fmaf(__int_as_float(two.w), there[v], sum[v]);
-                }
-                two = next;
-            }
-        }
+        for (int k = 0; k < GROUP; k++) add_edges(sums[first + k], at, ahead, begin + end[k], rows);
     }
 }

@@ -1,0 +1,79 @@
+"""gather_chunks, emulated: in blocks of any shape, outputs are summed by increasing input; the bias comes last."""
+
+import numpy as np
+import pytest
+from sparse_emulation import emulated_kernel, fma
+
+from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
+from sparsenn.backends.cuda.sparse.tiling import BlockShape, Tiling
+from sparsenn.backends.machine import H200
+from sparsenn.formats import CSC, from_dense
+
+IDENTITY = 3
+SHAPES = [
+    *(BlockShape(vector, 4, 2, 1, edges) for vector in (1, 2, 4, 8) for edges in (1, 2)),
+    BlockShape(1, 40, 1, 1, 1),
+    BlockShape(2, 34, 2, 1, 2),
+]
+
+
+def problem(rng, outputs):
+    """Rows, weights of outputs with no, few and all inputs, and a bias; one input has no number that is finite."""
+    degree = rng.choice([0, 1, 2, 3, 7, 50], outputs)
+    mask = rng.permuted(np.arange(50)[:, None] < degree, axis=0)
+    weights = (mask * rng.normal(size=mask.shape)).astype(np.float32)
+    weights[9, ::2] = 0
+    rows = rng.normal(size=(70, 50)).astype(np.float32)
+    rows[:, 9] = rng.choice(np.float32([np.inf, -np.inf, np.nan]), 70)
+    return rows, weights, rng.normal(size=outputs).astype(np.float32)
+
+
+def launched(rows, weights, bias, block, chunk):
+    """Run the kernel; returns the outputs of the rows."""
+    groups = -(-bias.size // block.slots)
+    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
+    chunked = chunk_weights(sparse, bias, Tiling(block, groups, chunk), H200)
+    tiles = -(-len(rows) // block.rows)
+    padded = np.zeros((tiles * block.rows, rows.shape[1]), np.float32)
+    padded[: len(rows)] = rows
+    features = np.ascontiguousarray(padded.reshape(tiles, block.rows, -1).transpose(0, 2, 1))
+    target = np.full((tiles, bias.size, block.rows), np.nan, np.float32)
+    defines = {
+        "VECTOR": block.vector,
+        "OUTPUTS": block.outputs,
+        "WARPS": block.warps,
+        "BLOCKS": 1,
+        "EDGES": block.edges,
+    }
+    kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines, __CUDA_ARCH__=900)
+    numbers = tiles, *weights.shape, groups, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes, IDENTITY
+    kernel.launch(
+        2,
+        32 * (block.warps + 1),
+        *(features, chunked.records, chunked.starts, chunked.slots, target, None, None),
+        *(np.int32(number) for number in numbers),
+        np.float32(np.inf),
+    )
+    return target.transpose(0, 2, 1).reshape(-1, bias.size)[: len(rows)]
+
+
+def in_order(rows, weights, bias):
+    sums = np.zeros((len(rows), bias.size), np.float32)
+    for output, column in enumerate(weights.T):
+        for edge in np.flatnonzero(column):
+            sums[:, output] = fma(column[edge], rows[:, edge], sums[:, output]).astype(np.float32)
+    return sums + bias
+
+
+def assert_bits(found, expected):
+    assert np.array_equal(np.isnan(found), np.isnan(expected))
+    numbers = ~np.isnan(expected)
+    assert np.array_equal(found[numbers].view(np.int32), expected[numbers].view(np.int32))
+
+
+@pytest.mark.parametrize("block", SHAPES, ids=str)
+def test_any_shape_sums_in_order(block, rng):
+    rows, weights, bias = problem(rng, block.slots + 3)
+    expected = in_order(rows, weights, bias)
+    for chunk in (7, 50):
+        assert_bits(launched(rows, weights, bias, block, chunk), expected)
