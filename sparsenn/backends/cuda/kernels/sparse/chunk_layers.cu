@@ -188,7 +188,7 @@ __device__ __forceinline__ void consume(const Problem& problem, const Buffers& b
         __threadfence();
         fence_copies();
         __syncwarp();
-        if (lane == 0) atomicAdd(&buffers.done[item.layer * (buffers.capacity / ROWS) + item.tile], 1);
+        if (lane == 0) add_to_global(&buffers.done[item.layer * (buffers.capacity / ROWS) + item.tile], 1);
     }
 }
 
@@ -282,16 +282,9 @@ extern "C" __global__ void __launch_bounds__(256)
             nonzeros = present ? buffers.nonzeros[layer * buffers.capacity + position] : 0;
             const uint64 active = warp_sum(nonzeros ? static_cast<uint64>(weight) : 0ull);
             const uint64 sum = warp_sum(static_cast<uint64>(weight) * nonzeros);
-            if (lane == 0) {
-                const uint64 here = min(WARP, rows - base);
-                uint64* counters = stage.counters + 4 * number;
-                atomicAdd(&counters[0], here);
-                if (sum) {
-                    atomicAdd(&counters[1], active);
-                    atomicAdd(&counters[2], sum);
-                }
-                atomicAdd(&counters[3], here * network->layers[number].edges);
-            }
+            const uint64 here = min(WARP, rows - base);
+            if (lane == 0)
+                add_to_counters(stage.counters + 4 * number, here, active, sum, here * network->layers[number].edges);
         }
         const bool keep = present && (nonzeros || stage.last - 1 < stage.droppable_from);
         const unsigned kept = __ballot_sync(ALL_LANES, keep);

@@ -165,10 +165,14 @@ extern "C" __global__ void __launch_bounds__(SIDE * STEP)
     rows_to_tiles(const float* __restrict__ matrix, float* __restrict__ tiles, int rows, int width) {
     __shared__ float block[SIDE][ROWS + 1];
     const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
-    for (int row = threadIdx.y; row < ROWS; row += STEP) {
-        const bool inside = first_row + row < rows && column < width;
-        block[threadIdx.x][row] = inside ? matrix[static_cast<int64>(first_row + row) * width + column] : 0.0f;
+    float values[ROWS / STEP];
+#pragma unroll
+    for (int k = 0; k < ROWS / STEP; k++) {
+        const int row = first_row + threadIdx.y + k * STEP;
+        values[k] = row < rows && column < width ? matrix[static_cast<int64>(row) * width + column] : 0.0f;
     }
+#pragma unroll
+    for (int k = 0; k < ROWS / STEP; k++) block[threadIdx.x][threadIdx.y + k * STEP] = values[k];
     __syncthreads();
     float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
     for (int line = threadIdx.y; line < SIDE && blockIdx.y * SIDE + line < width; line += STEP)
@@ -185,9 +189,18 @@ extern "C" __global__ void __launch_bounds__(SIDE * STEP)
     if (static_cast<int64>(blockIdx.x) * ROWS >= rows) return;
     const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
     const float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
-    for (int line = threadIdx.y; line < SIDE && blockIdx.y * SIDE + line < width; line += STEP)
-        for (int row = threadIdx.x; row < ROWS; row += SIDE)
-            block[line][row] = tile[static_cast<int64>(blockIdx.y * SIDE + line) * ROWS + row];
+    float values[SIDE / STEP][ROWS / SIDE];
+#pragma unroll
+    for (int k = 0; k < SIDE / STEP; k++) {
+        const int line = blockIdx.y * SIDE + threadIdx.y + k * STEP;
+#pragma unroll
+        for (int r = 0; r < ROWS / SIDE; r++)
+            values[k][r] = line < width ? tile[static_cast<int64>(line) * ROWS + r * SIDE + threadIdx.x] : 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < SIDE / STEP; k++)
+#pragma unroll
+        for (int r = 0; r < ROWS / SIDE; r++) block[threadIdx.y + k * STEP][r * SIDE + threadIdx.x] = values[k][r];
     __syncthreads();
     for (int row = threadIdx.y; row < ROWS && first_row + row < rows; row += STEP)
         if (column < width) matrix[static_cast<int64>(first_row + row) * width + column] = block[threadIdx.x][row];
