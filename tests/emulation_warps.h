@@ -33,6 +33,8 @@ Number __shfl_sync(unsigned, Number value, int from) {
     return found;
 }
 
+int __reduce_add_sync(unsigned, int);
+
 inline int atomicAdd(int* counter, int value) { return (*counter += value) - value; }
 inline unsigned atomicOr(unsigned* place, unsigned bits) {
     const unsigned before = *place;

@@ -17,9 +17,9 @@ SHAPES = [
 ]
 
 
-def problem(rng, outputs):
-    """Rows, weights of outputs with no, few and all inputs, and a bias; one input has no number that is finite."""
-    degree = rng.choice([0, 1, 2, 3, 7, 50], outputs)
+def problem(rng, outputs, degrees):
+    """Rows, weights of outputs with so many inputs of 50, and a bias; one input has no number that is finite."""
+    degree = rng.choice(degrees, outputs)
     mask = rng.permuted(np.arange(50)[:, None] < degree, axis=0)
     weights = (mask * rng.normal(size=mask.shape)).astype(np.float32)
     weights[9, ::2] = 0
@@ -72,8 +72,9 @@ def assert_bits(found, expected):
 
 
 @pytest.mark.parametrize("block", SHAPES, ids=str)
-def test_any_shape_sums_in_order(block, rng):
-    rows, weights, bias = problem(rng, block.slots + 3)
+@pytest.mark.parametrize(("further", "degrees"), [(0, [1, 3, 7]), (3, [0, 1, 2, 3, 7, 50])], ids=["full", "not full"])
+def test_any_shape_sums_in_order(block, further, degrees, rng):
+    rows, weights, bias = problem(rng, block.slots + further, degrees)
     expected = in_order(rows, weights, bias)
     for chunk in (7, 50):
         assert_bits(launched(rows, weights, bias, block, chunk), expected)

@@ -140,7 +140,8 @@ __device__ __forceinline__ void read_places(unsigned (&ahead)[2], unsigned weigh
 __device__ __forceinline__ void add_chunk(const char* lines, const char* record, int warp,
                                           float (&sums)[OUTPUTS][VECTOR]) {
     const unsigned begin = shared_address(record), ends = begin + 16 + warp * OUTPUTS * 4, rows = shared_address(lines);
-    unsigned at = begin + read_word(ends - 4), ahead[EDGES];
+    constexpr unsigned UNIT = 8 * EDGES;  // bytes
+    unsigned at = begin + (read_word(ends - 4) + UNIT - 1) / UNIT * UNIT, ahead[EDGES];
     read_places(ahead, at);
 #pragma unroll
     for (int first = 0; first < OUTPUTS; first += GROUP) {
