@@ -57,10 +57,13 @@ def runs_at_once(machine: Machine, rows: int) -> bool:
 
 
 def stage_lengths(layers: int) -> list[int]:
-    """Cut the layers into stages: short ones first, then ever longer ones."""
+    """Cut the layers into stages: short ones first, then ever longer ones; the last has what would not make one more."""
     lengths: list[int] = []
-    while sum(lengths) < layers:
+    while rest := layers - sum(lengths):
         at = len(lengths)
-        wanted = FIRST_STAGES[at] if at < len(FIRST_STAGES) else 2 * lengths[-1]
-        lengths.append(min(wanted, layers - sum(lengths)))
+        if at < len(FIRST_STAGES):
+            lengths.append(min(FIRST_STAGES[at], rest))
+        else:
+            longer = 2 * lengths[-1]
+            lengths.append(rest if rest < 2 * longer else longer)
     return lengths
