@@ -85,7 +85,7 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
         stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)
         if 2 * stage <= most or chunk == 1:
             break
-        chunk = -(-chunk // 2)
+        chunk = max(1, chunk * 7 // 8)
     if int(sizes.sum()) > MOST_UNITS:
         raise ResourceError(
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "

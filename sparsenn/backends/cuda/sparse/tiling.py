@@ -117,22 +117,26 @@ class Tiling:
     chunk: int
 
 
-# What `estimated_clocks` reckons with. Instructions are counted in the machine code for compute capability 9.0. What
-# does not follow from them was fitted on an H200, when two edges were read at once in every shape: to 541 tilings (256
-# to 16384 inputs and outputs, 1, 5 and 20 % dense, 1,000 and 10,000 rows); the utilisation and the instructions of a
-# chunk to four more networks (1024 to 16384 wide, 32 and 102 edges an output). The clocks of a unit are reckoned, not
-# measured. `bench/record_general.py --sweep` compares on any device.
+# What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can. Instructions
+# are counted in the machine code for compute capability 9.0, and those of pairs raised to what an H200 took. The rest was
+# fitted there: clocks of shares, slots and chunks to 541 tilings, when two edges were read at once in every shape (256 to
+# 16384 inputs and outputs, 1, 5 and 20 % dense, 1,000 and 10,000 rows); reads, their bytes and the utilisation to the
+# fastest tilings of layers 1024 to 16384 wide with 32 edges an output, from which estimates are off by up to 10 %. The
+# clocks of a unit are reckoned, not measured. `bench/record_general.py --sweep` compares on any device.
 
 ISSUED = 4
 """Instructions that a multiprocessor begins in a clock."""
 
 UTILISATION = 0.87
-"""Part of the clocks in which instructions are begun, or shared memory is read, where that is what takes the time."""
+"""Part of the clocks in which instructions are begun, where that is what takes the time."""
+
+READ_CLOCKS = 0.9
+"""Clocks that a multiprocessor takes to read up to 128 bytes of shared memory."""
 
 CHUNK_INSTRUCTIONS = 50
 """Of a warp: to wait for a chunk, to find its part of it, and to give it back."""
 
-L2_BYTES = 46.5
+L2_BYTES = 43.0
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
 
 UNIT_CLOCKS = 70
@@ -186,7 +190,7 @@ class _Work:
         vector, lines = self.block.vector, -(-self.block.vector // 4)
         if self.block.edges == 1:
             return (5 + lines + vector) * self.edges + 3.25 * self.segments
-        return (8 + 2 * lines + 2 * vector) * self.full + (10.25 + lines + vector) * self.segments
+        return (12 + 2 * lines + 2 * vector) * self.full + (11.25 + lines + vector) * self.segments
 
     @property
     def reads(self) -> float:
@@ -239,7 +243,7 @@ def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges
         + SLOT_CLOCKS * block.slots
         + block.line * tiling.chunk / L2_BYTES
     )
-    busy = max(issued / UTILISATION, read / UTILISATION, brought / L2_BYTES)
+    busy = max(issued / UTILISATION, read * READ_CLOCKS, brought / L2_BYTES)
     return max(share * busy, -(-share // block.blocks) * waited) + share * SHARE_CLOCKS
 
 
