@@ -57,7 +57,7 @@ def runs_at_once(machine: Machine, rows: int) -> bool:
 
 
 def stage_lengths(layers: int) -> list[int]:
-    """Cut the layers into stages: short ones first, then ever longer ones; the last has what would not make one more."""
+    """Cut the layers into stages: short ones first, then ever longer ones; the last has what makes no further one."""
     lengths: list[int] = []
     while rest := layers - sum(lengths):
         at = len(lengths)

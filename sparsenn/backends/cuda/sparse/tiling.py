@@ -117,12 +117,13 @@ class Tiling:
     chunk: int
 
 
-# What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can. Instructions
-# are counted in the machine code for compute capability 9.0, and those of pairs raised to what an H200 took. The rest was
-# fitted there: clocks of shares, slots and chunks to 541 tilings, when two edges were read at once in every shape (256 to
-# 16384 inputs and outputs, 1, 5 and 20 % dense, 1,000 and 10,000 rows); reads, their bytes and the utilisation to the
-# fastest tilings of layers 1024 to 16384 wide with 32 edges an output, from which estimates are off by up to 10 %. The
-# clocks of a unit are reckoned, not measured. `bench/record_general.py --sweep` compares on any device.
+# What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
+# Instructions are counted in the machine code for compute capability 9.0, and those of pairs raised to what an H200
+# took. The rest was fitted there: clocks of shares, slots and chunks to 541 tilings, when two edges were read at once
+# in every shape (256 to 16384 inputs and outputs, 1, 5 and 20 % dense, 1,000 and 10,000 rows); reads, their bytes and
+# the utilisation to the fastest tilings of layers 1024 to 16384 wide with 32 edges an output, from which estimates
+# are off by up to 10 %. The clocks of a unit are reckoned, not measured. `bench/record_general.py --sweep` compares
+# on any device.
 
 ISSUED = 4
 """Instructions that a multiprocessor begins in a clock."""
