@@ -4,7 +4,7 @@ Of the kernels of conv2d for a GPU, each of which is compiled anew for every sha
 may take; the others have tests of their own.
 """
 
-from math import prod
+from math import fsum, prod
 
 import numpy as np
 import pytest
@@ -200,6 +200,29 @@ def test_layers_without_weights_of_usual_sizes(device, layer, shape, count, rng)
     images = rng.normal(scale=3, size=(count, *shape)).astype(np.float32)
     found, expected = run_weightless(device, layer, images), forward_images(layer, images)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+@devices
+@pytest.mark.parametrize(("side", "value"), [(2, 3e38), (256, 0.1), (512, 0.1), (512, -3e38), (2000, 0.1)])
+def test_means_of_many_pixels_keep_their_digits(device, side, value):
+    images = np.full((1, 1, side, side), value, np.float32)
+    found = run_weightless(device, AvgPool2d(side), images)
+    np.testing.assert_allclose(found, images[:, :, :1, :1], rtol=2.0**-23)
+
+
+@devices
+def test_means_are_those_of_exact_sums(device, rng):
+    """Against `math.fsum`, which rounds once: numbers of any size and sign."""
+    images = (rng.normal(size=(3, 2, 60, 40)) * 2.0 ** rng.integers(-20, 20, (3, 2, 60, 40))).astype(np.float32)
+    found = run_weightless(device, AvgPool2d((60, 40)), images)
+    expected = [[fsum(plane.ravel().tolist()) / 2400 for plane in image] for image in images]
+    np.testing.assert_allclose(found[:, :, 0, 0], expected, rtol=2.0**-23)
+
+
+@devices
+def test_shares_of_many_numbers_keep_their_digits(device):
+    found = run_weightless(device, Softmax(), np.full((2, 3_000_000), 0.3, np.float32))
+    np.testing.assert_allclose(found, 1 / 3_000_000, rtol=2.0**-23)
 
 
 @devices
