@@ -18,6 +18,13 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
+from sparsenn.errors import UsageError
+
+if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get("NUMBA_NUM_THREADS", "1")) < 1:
+    raise UsageError(
+        f"NUMBA_NUM_THREADS is {os.environ['NUMBA_NUM_THREADS']!r}; give an integer of at least 1, or unset it"
+    )
+
 import numba
 
 __all__ = ["compiled", "compiled_functions", "example", "run_examples", "threaded"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sparsenn.errors import ResourceError
+from sparsenn.errors import ResourceError, UsageError
 
-__all__ = ["check_memory", "free_memory", "shown_bytes"]
+__all__ = ["bytes_of", "check_memory", "free_memory", "shown_bytes"]
 
 
 class _Controller(NamedTuple):
@@ -37,6 +38,8 @@ _CONTROLLERS = (
     ),
 )
 """Versions 2 and 1."""
+
+_BYTES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT])(i?)B?", re.IGNORECASE)
 
 
 def check_memory(needed: int, what: str, remedy: str = "close other programs, or use a machine with more") -> None:
@@ -70,6 +73,25 @@ def free_memory(root: Path = Path("/")) -> int | None:
     root : of the file system that holds proc and sys.
     """
     return min((left for left in (_left_by_system(root), *_left_by_groups(root)) if left is not None), default=None)
+
+
+def bytes_of(text: str, name: str) -> int:
+    """Return the bytes that a text says, such as `1G`, `1.5 GB` or `512 MiB`: k, M, G and T are powers of 1,000.
+
+    Parameters
+    ----------
+    name : what the message calls it.
+
+    Raises
+    ------
+    UsageError
+        It is no such text, or less than a byte.
+    """
+    found = _BYTES.fullmatch(text.strip())
+    count = int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2].lower()))) if found else 0
+    if count < 1:
+        raise UsageError(f"{name} is {text!r}; give bytes, an integer of at least 1, or a text such as '2G'")
+    return count
 
 
 def shown_bytes(count: int) -> str:

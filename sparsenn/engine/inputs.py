@@ -11,6 +11,8 @@ import numpy as np
 from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
+from sparsenn.formats.arrays import real_numbers
+from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
 
 __all__ = ["Given", "Inputs", "canonical", "check_network", "like", "look"]
@@ -86,7 +88,8 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     InputError
         They are none of these.
     MatrixError
-        They do not have two dimensions, or are not of real numbers.
+        They do not have two dimensions, or are not of real numbers; or, on the host, some are masked, or finite and
+        beyond float32, unless the reference computes, which takes float64.
     ShapeError
         They are not as wide as the network's first layer.
     """
@@ -101,6 +104,8 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     numbers = rows.values if isinstance(rows, CSR | SparseRows) else rows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
+    if on_host and backend.device != "reference":
+        _check_range(numbers)
     if rows.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
     return Given(rows, on_host, inputs)
@@ -118,8 +123,21 @@ def check_network(network: Network) -> None:
         raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
 
 
+def _check_range(numbers: Array) -> None:
+    """Refuse finite numbers that float32 cannot hold. Those that are infinite, or NaN, stay what they are."""
+    if numbers.dtype.kind != "f" or numbers.dtype.itemsize <= 4 or not numbers.size:
+        return
+    if numbers.min() >= -FLOAT32_MAX and numbers.max() <= FLOAT32_MAX:
+        return
+    beyond = np.isfinite(numbers) & ~np.isfinite(numbers.astype(np.float32))
+    if beyond.any():
+        raise MatrixError(f"the inputs hold {numbers[beyond][0]:g}, which is beyond float32")
+
+
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     """Return inputs in host memory as CSR, as sparse rows or as an array."""
+    if isinstance(inputs, np.ma.MaskedArray):
+        return real_numbers(inputs, "inputs hold", MatrixError)
     if isinstance(inputs, CSR | np.ndarray):
         return inputs
     if hasattr(inputs, "tocsr"):
@@ -130,10 +148,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if hasattr(inputs, "__dlpack__"):
         return np.from_dlpack(inputs)
     if isinstance(inputs, list | tuple):
-        try:
-            return np.asarray(inputs)
-        except ValueError as error:
-            raise InputError("the inputs are a list whose rows are not equally long") from error
+        return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(
         f"the inputs are a {type(inputs).__name__}; take a sparsenn.CSR, a SciPy sparse matrix, a NumPy array or "
         "whatever speaks DLPack"
