@@ -136,6 +136,6 @@ def windows(image: Pair, window: Pair, stride: Pair, padding: Pair = (0, 0), dil
             "included"
         )
     if prod(padded) > INDEX32_LIMIT:
-        raise ShapeError(f"an image of {padded[0]} x {padded[1]} pixels, padding included, has more than 2^31 - 1")
+        raise ShapeError(f"{padded[0]} x {padded[1]} pixels, padding included, are more than an image may have")
     down, across = ((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
     return down, across
