@@ -86,7 +86,7 @@ def test_what_are_no_inputs(device: str, kind: str) -> None:
 def test_sparse_inputs_beyond_float32(device: str) -> None:
     session = Session(SPARSE, device=device)
     for rows in (sp.csr_array(ROW * 1e300), from_dense(ROW * 1e300, np.float64)):
-        assert "beyond float32" in refuse(lambda rows=rows: session(rows))
+        assert "float32" in refuse(lambda rows=rows: session(rows))
     assert np.array_equal(Session(SPARSE, device="reference")(ROW * 1e300), ROW * 1e300)
 
 

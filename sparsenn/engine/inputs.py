@@ -14,8 +14,12 @@ from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import real_numbers
 from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
+from sparsenn.workers import chunks, map_threads
 
 __all__ = ["Given", "Inputs", "canonical", "check_network", "like", "look"]
+
+PIECE = 1 << 16
+"""Numbers of float64 that are looked at together: they stay in a core's cache, so that memory is read once."""
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, or
@@ -104,10 +108,10 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     numbers = rows.values if isinstance(rows, CSR | SparseRows) else rows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
-    if on_host and backend.device != "reference":
-        _check_range(numbers)
     if rows.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
+    if on_host and isinstance(rows, np.ndarray) and backend.device != "reference":
+        _check_range(rows)
     return Given(rows, on_host, inputs)
 
 
@@ -123,15 +127,25 @@ def check_network(network: Network) -> None:
         raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
 
 
-def _check_range(numbers: Array) -> None:
+def _check_range(matrix: Array) -> None:
     """Refuse finite numbers that float32 cannot hold. Those that are infinite, or NaN, stay what they are."""
-    if numbers.dtype.kind != "f" or numbers.dtype.itemsize <= 4 or not numbers.size:
-        return
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 4 and matrix.size:
+        found = map_threads(
+            lambda piece: _beyond_float32(matrix[slice(*piece)]),
+            chunks(matrix.shape[0], max(1, PIECE // matrix.shape[1])),
+        )
+        beyond = next((number for number in found if number is not None), None)
+        if beyond is not None:
+            raise MatrixError(f"the inputs hold {beyond:g}, which is beyond float32")
+
+
+def _beyond_float32(numbers: Array) -> float | None:
+    """Return the first finite number that float32 cannot hold; None if there is none."""
     if numbers.min() >= -FLOAT32_MAX and numbers.max() <= FLOAT32_MAX:
-        return
-    beyond = np.isfinite(numbers) & ~np.isfinite(numbers.astype(np.float32))
-    if beyond.any():
-        raise MatrixError(f"the inputs hold {numbers[beyond][0]:g}, which is beyond float32")
+        return None
+    with np.errstate(all="ignore"):
+        beyond = numbers[np.isfinite(numbers) & ~np.isfinite(numbers.astype(np.float32))]
+    return float(beyond[0]) if beyond.size else None
 
 
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:
