@@ -116,6 +116,6 @@ class OutOfMemoryError(ResourceError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not in `known`: it lists all choices and the nearest one."""
     choices = sorted(known)
-    near = get_close_matches(name, choices, n=1)
+    near = get_close_matches(name, choices, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (known: {', '.join(choices) or 'none'})")

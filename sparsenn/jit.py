@@ -1,8 +1,8 @@
 """Decorators for every function that numba compiles, so that all share the same floating-point rules.
 
-Compiled code is cached beside the source (or in the user's cache folder where that is read-only) and releases
-the GIL. Of the fast-math liberties only *contract* is taken: a multiply and an add may become one fused
-multiply-add, which rounds once instead of twice. Nothing is reordered and NaN keeps its meaning.
+Compiled code is kept on disk (`sparsenn.storage.compiled` says where) and releases the GIL. Of the fast-math liberties
+only *contract* is taken: a multiply and an add may become one fused multiply-add, which rounds once instead of twice.
+Nothing is reordered and NaN keeps its meaning.
 
 Numba's own threads, which only `threaded` functions use, neither survive a fork nor, with every library that it may
 take them from, calls from two threads at a time: either ends the process. So one call waits for another, and children
@@ -18,7 +18,16 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
+from sparsenn.errors import UsageError
+
+if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get("NUMBA_NUM_THREADS", "1")) < 1:
+    raise UsageError(
+        f"NUMBA_NUM_THREADS is {os.environ['NUMBA_NUM_THREADS']!r}; give an integer of at least 1, or unset it"
+    )
+
 import numba
+
+from sparsenn.storage.compiled import compiled_cache
 
 __all__ = ["compiled", "compiled_functions", "example", "run_examples", "threaded"]
 
@@ -30,7 +39,7 @@ _examples: list[Callable[[], object]] = []
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile `function` in nopython mode on first call; it runs without the GIL and is cached on disk."""
+    """Compile `function` in nopython mode on first call; it runs without the GIL and is kept on disk."""
     return _compile(function)
 
 
@@ -75,8 +84,9 @@ def threaded(function: Callable[P, R]) -> Callable[P, R]:
 
 def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     decorated: Callable[P, R] = numba.njit(
-        nogil=True, cache=True, error_model="numpy", fastmath={"contract"}, boundscheck=False, **options
+        nogil=True, error_model="numpy", fastmath={"contract"}, boundscheck=False, **options
     )(function)
+    decorated._cache = compiled_cache(function)  # type: ignore[attr-defined]
     _functions.append(decorated)
     return decorated
 

@@ -1,15 +1,21 @@
-"""How much memory the host has left for this process: what the system says, within what its control groups allow."""
+"""How much memory the host has left for this process: what the system says, within what its limits allow."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sparsenn.errors import ResourceError
+from sparsenn.errors import ResourceError, UsageError
 
-__all__ = ["check_memory", "free_memory", "shown_bytes"]
+try:
+    import resource
+except ImportError:  # not a Unix
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["bytes_of", "check_memory", "free_memory", "shown_bytes"]
 
 
 class _Controller(NamedTuple):
@@ -38,6 +44,8 @@ _CONTROLLERS = (
 )
 """Versions 2 and 1."""
 
+_BYTES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT])(i?)B?", re.IGNORECASE)
+
 
 def check_memory(needed: int, what: str, remedy: str = "close other programs, or use a machine with more") -> None:
     """Refuse to start what would not fit into the memory that is left.
@@ -63,13 +71,34 @@ def check_memory(needed: int, what: str, remedy: str = "close other programs, or
 def free_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that can be allocated without swapping; None on systems that do not tell.
 
-    It is the least of what the system has left and what each control group that the process is in may still take.
+    It is the least of what the system has left, what each control group that the process is in may still take, and what
+    the process may by its own limit (`ulimit -v`).
 
     Parameters
     ----------
     root : of the file system that holds proc and sys.
     """
-    return min((left for left in (_left_by_system(root), *_left_by_groups(root)) if left is not None), default=None)
+    found = (_left_by_system(root), *_left_by_groups(root), _left_by_limit(root))
+    return min((left for left in found if left is not None), default=None)
+
+
+def bytes_of(text: str, name: str) -> int:
+    """Return the bytes that a text says, such as `1G`, `1.5 GB` or `512 MiB`: k, M, G and T are powers of 1,000.
+
+    Parameters
+    ----------
+    name : what the message calls it.
+
+    Raises
+    ------
+    UsageError
+        It is no such text, or less than a byte.
+    """
+    found = _BYTES.fullmatch(text.strip())
+    count = int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2].lower()))) if found else 0
+    if count < 1:
+        raise UsageError(f"{name} is {text!r}; give bytes, an integer of at least 1, or a text such as '2G'")
+    return count
 
 
 def shown_bytes(count: int) -> str:
@@ -109,6 +138,17 @@ def _left_along(top: Path, path: str, controller: _Controller) -> Iterator[int]:
         if limit.isdigit() and (used := _text(folder / controller.used).strip()).isdigit():
             cached = _line(folder / "memory.stat", controller.reclaimable) or 0
             yield max(0, int(limit) - max(0, int(used) - cached))
+
+
+def _left_by_limit(root: Path) -> int | None:
+    """Return what the process may still reserve of addresses; None where that has no limit, or is not told."""
+    if resource is None:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    pages = _text(root / "proc/self/statm").split()
+    if limit == resource.RLIM_INFINITY or not pages:
+        return None
+    return max(0, int(limit) - int(pages[0]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _line(path: Path, name: str) -> int | None:

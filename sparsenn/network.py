@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, TypeAlias, TypeVar
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
@@ -50,7 +50,7 @@ class Network(Rebuilt):
     ------
     ShapeError
         There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
-        or the image is needed and not given, or not three sizes of at least 1.
+        the image is needed and not given, or not three sizes of at least 1; or rows become longer than 2^31 - 1.
     InputError
         A layer is none, such as a matrix.
     """
@@ -82,6 +82,10 @@ class Network(Rebuilt):
         for number, layer in enumerate(self.layers, start=1):
             shape = _shape_after(layer, shape, number)
             shapes.append(shape)
+        for number, shape in enumerate(shapes):
+            if prod(shape) > INDEX32_LIMIT:
+                what = f"layer {number} gives" if number else "the network takes"
+                raise ShapeError(f"{what} rows of shape {shape}; a row holds at most {INDEX32_LIMIT:,} numbers")
         return tuple(shapes)
 
     def __len__(self) -> int:

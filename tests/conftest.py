@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pytest
-from compiled import prune
+from compiled import folder, prune
 from gpu import processes, why_no_gpu
 from hypothesis import HealthCheck, settings
+
+# Tests have the cache folder elsewhere; what numba compiles stays where it is, lest it be compiled in each of them.
+os.environ.setdefault("NUMBA_CACHE_DIR", str((folder() or Path(gettempdir(), "tests")).with_name("numba-of-tests")))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SLOW_LEFT_OUT = "tests marked slow are left out (--all runs them)"

@@ -15,8 +15,9 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("errors", "jit", "plugins", "progress", "workers"),
+    ("errors", "plugins", "progress", "workers"),
     ("memory", "storage"),
+    ("jit",),
     ("formats",),
     ("layers",),
     ("network",),

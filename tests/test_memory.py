@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,40 @@ def test_a_group_that_cannot_be_read_limits_nothing(system: Path, spoilt: str) -
     for content in ("", "much"):
         (system / "sys/fs/cgroup/app" / spoilt).write_text(content)
         assert free_memory(system) == 8 * GIB
+
+
+def test_the_least_of_all_limits(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    files(system, proc__self__cgroup="0::/app", proc__self__statm=f"{GIB // page} 17 9")
+    group(system / "sys/fs/cgroup", "app", 6, 1)
+    limits = {"soft": 4 * GIB}
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (limits["soft"], -1))
+    assert free_memory(system) == 3 * GIB
+    group(system / "sys/fs/cgroup", "app", 3, 1)
+    assert free_memory(system) == 2 * GIB
+    limits["soft"] = GIB // 2
+    assert free_memory(system) == 0
+    limits["soft"] = memory.resource.RLIM_INFINITY
+    assert free_memory(system) == 2 * GIB
+    monkeypatch.setattr(memory, "resource", None)
+    assert free_memory(system) == 2 * GIB
+
+
+def test_the_limit_of_a_process_bounds_what_a_plan_takes() -> None:
+    program = (
+        "import resource, numpy, scipy.sparse, sparsenn\n"
+        "network = sparsenn.Network.from_scipy([scipy.sparse.eye(3, format='csc')])\n"
+        "limit = 20 * 1000**3\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "from sparsenn.memory import free_memory\n"
+        "assert free_memory() < limit\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (10 * 1000**3, limit))\n"
+        "plan = sparsenn.plan(network, numpy.ones((1, 3)), device='cpu')\n"
+        "print(plan.problem.memory_limit)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 0 < int(done.stdout) < 5 * 1000**3
 
 
 def test_systems_that_tell_otherwise_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

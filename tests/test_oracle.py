@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from oracle import assert_close, expected
+from strategies import inputs_for, mixed_networks, networks_with_inputs
 
-from sparsenn import backends
+from sparsenn import Session, backends
 from sparsenn.formats import CSR, from_dense
 from sparsenn.network import Network
 
@@ -37,6 +40,23 @@ def test_one_wrong_value_is_rejected(problem, wrong):
     outputs = replace(outputs, values=values)
     with pytest.raises(Exception, match=r"differ|finite"):
         assert_close(outputs, *problem)
+
+
+@given(networks_with_inputs())
+def test_the_reference_is_as_close_as_float64_allows(problem):
+    """Two programs that have nothing in common but NumPy."""
+    network, inputs = problem
+    found = backends.oracle.run(network, inputs).toarray()
+    values, error = expected(network, inputs)
+    assert (np.abs(found - values) <= 2.0**-24 * error).all()
+
+
+@given(mixed_networks(), st.data())
+def test_the_reference_is_right_for_dense_layers_too(network, data):
+    inputs = data.draw(inputs_for(network.inputs))
+    values, error = expected(network, inputs)
+    found = Session(network, device="reference")(inputs, form="dense")
+    assert (np.abs(found - values) <= 2.0**-24 * error).all()
 
 
 def test_a_missing_row_is_rejected(problem):

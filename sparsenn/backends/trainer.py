@@ -7,12 +7,12 @@ v = momentum·v - rate·gradient, w = w + v, by backpropagation.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import real_number, size
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.network import Network
 
@@ -79,9 +79,10 @@ class TrainingProblem:
         activation = self.layers[-1].activation
         if self.loss == "cross_entropy" and not isinstance(activation, Identity):
             raise UsageError(f"cross_entropy takes raw outputs, but the last layer has the activation {activation}")
-        if self.batch_size < 1:
-            raise UsageError(f"a batch size of {self.batch_size} is not positive")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+        object.__setattr__(self, "batch_size", size(self.batch_size, "the batch size"))
+        for name in ("learning_rate", "momentum"):
+            object.__setattr__(self, name, real_number(getattr(self, name), f"the {name.replace('_', ' ')}"))
+        if self.learning_rate <= 0:
             raise UsageError(f"a learning rate of {self.learning_rate:g} is not a positive number")
         if not 0 <= self.momentum < 1:
             raise UsageError(f"a momentum of {self.momentum:g} is not in 0 to 1, 1 excluded")

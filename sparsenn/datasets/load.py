@@ -11,6 +11,7 @@ import numpy as np
 from sparsenn.datasets.named import named_file
 from sparsenn.datasets.names import LAYER_COUNTS, NAMES, parse_name
 from sparsenn.errors import InputError, UsageError, unknown_name
+from sparsenn.formats.arrays import real_number
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5 import read_dataset
 from sparsenn.io.layout import CHALLENGE_BIAS
@@ -18,12 +19,14 @@ from sparsenn.io.official import read_official
 from sparsenn.layers import Conv2d, FullyConnected
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import check_path
 
 __all__ = ["load"]
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
+@np.errstate(all="ignore")
 def load(
     source: str | os.PathLike[str],
     *,
@@ -55,7 +58,9 @@ def load(
     ResourceError
         Memory, disk space or permissions do not suffice.
     """
+    check_path(source, "the dataset")
     check_limits(layers, limit_inputs)
+    bias = None if bias is None else real_number(bias, "the bias", InputError)
     official = source not in NAMES and _is_folder(source)
     if source in NAMES:
         path, layers = _named(str(source), neurons, layers, progress)

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array, index_dtype
-from sparsenn.formats.arrays import frozen
+from sparsenn.formats.arrays import as_floats, frozen, real_number, size
 from sparsenn.io.layout import CHALLENGE_CLIP
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.memory import check_memory
@@ -63,13 +63,15 @@ def radixnet(
     ResourceError
         Memory does not suffice.
     """
-    radices = _checked_radices(neurons, layers, radices, kronecker)
-    if not math.isfinite(weight):
-        raise UsageError(f"a weight of {weight} is not a finite number")
-    if seed < 0:
-        raise UsageError(f"a seed of {seed} is negative; give 0 or more")
+    neurons, layers, kronecker = size(neurons, "neurons"), size(layers, "layers"), size(kronecker, "kronecker")
+    if radices is not None and not isinstance(radices, Sequence | np.ndarray):
+        raise UsageError(f"the radices are a {type(radices).__name__}; give a list of integers")
+    radices = _checked_radices(
+        neurons, layers, None if radices is None else [size(radix, "a radix") for radix in radices], kronecker
+    )
+    weight, seed = real_number(weight, "the weight"), size(seed, "the seed", 0)
     _check_memory(neurons, layers, radices, kronecker)
-    values = frozen(np.array([weight], np.float32))
+    values = frozen(as_floats(np.array([weight]), np.float32))
     offsets = {radix: frozen(np.arange(neurons + 1, dtype=np.int64) * (radix * kronecker)) for radix in set(radices)}
     made = []
     for number, (radix, columns) in enumerate(_layer_indices(neurons, layers, radices, kronecker, seed), start=1):

@@ -11,9 +11,15 @@ import numpy as np
 from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
+from sparsenn.formats.arrays import real_numbers
+from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
+from sparsenn.workers import chunks, map_threads
 
 __all__ = ["Given", "Inputs", "canonical", "check_network", "like", "look"]
+
+PIECE = 1 << 16
+"""Numbers of float64 that are looked at together: they stay in a core's cache, so that memory is read once."""
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, or
@@ -86,7 +92,8 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     InputError
         They are none of these.
     MatrixError
-        They do not have two dimensions, or are not of real numbers.
+        They do not have two dimensions, or are not of real numbers; or, on the host, some are masked, or finite and
+        beyond float32, unless the reference computes, which takes float64.
     ShapeError
         They are not as wide as the network's first layer.
     """
@@ -103,6 +110,8 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
+    if on_host and isinstance(rows, np.ndarray) and backend.device != "reference":
+        _check_range(rows)
     return Given(rows, on_host, inputs)
 
 
@@ -118,8 +127,31 @@ def check_network(network: Network) -> None:
         raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
 
 
+def _check_range(matrix: Array) -> None:
+    """Refuse finite numbers that float32 cannot hold. Those that are infinite, or NaN, stay what they are."""
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 4 and matrix.size:
+        found = map_threads(
+            lambda piece: _beyond_float32(matrix[slice(*piece)]),
+            chunks(matrix.shape[0], max(1, PIECE // matrix.shape[1])),
+        )
+        beyond = next((number for number in found if number is not None), None)
+        if beyond is not None:
+            raise MatrixError(f"the inputs hold {beyond:g}, which is beyond float32")
+
+
+def _beyond_float32(numbers: Array) -> float | None:
+    """Return the first finite number that float32 cannot hold; None if there is none."""
+    if numbers.min() >= -FLOAT32_MAX and numbers.max() <= FLOAT32_MAX:
+        return None
+    with np.errstate(all="ignore"):
+        beyond = numbers[np.isfinite(numbers) & ~np.isfinite(numbers.astype(np.float32))]
+    return float(beyond[0]) if beyond.size else None
+
+
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     """Return inputs in host memory as CSR, as sparse rows or as an array."""
+    if isinstance(inputs, np.ma.MaskedArray):
+        return real_numbers(inputs, "inputs hold", MatrixError)
     if isinstance(inputs, CSR | np.ndarray):
         return inputs
     if hasattr(inputs, "tocsr"):
@@ -130,10 +162,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if hasattr(inputs, "__dlpack__"):
         return np.from_dlpack(inputs)
     if isinstance(inputs, list | tuple):
-        try:
-            return np.asarray(inputs)
-        except ValueError as error:
-            raise InputError("the inputs are a list whose rows are not equally long") from error
+        return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(
         f"the inputs are a {type(inputs).__name__}; take a sparsenn.CSR, a SciPy sparse matrix, a NumPy array or "
         "whatever speaks DLPack"

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from sparsenn.backends import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size as whole_size
+from sparsenn.memory import bytes_of
 
 __all__ = ["Options"]
 
 _SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
+_FLAGS = ("compaction", "deduplication", "merging")
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,10 @@ class Options:
         for layers that none of the precision can run, and where it should be faster. Sums are float32 in any case; the
         reference computes in float64. `Plan.precisions` says what became of it layer by layer.
     batch_size : inputs taken through the network together; by default as many as the memory limit allows.
-    memory_limit : bytes for the rows in flight; by default half of the memory that is free.
-    weight_memory : bytes that prepared weights may take on the device; by default half of what is free on a GPU,
-        256 MiB on the host. Weights that take more are prepared in parts, again for each batch of rows.
+    memory_limit : bytes for the rows in flight, or a text such as "2G" or "512 MiB"; by default half of the memory that
+        is free.
+    weight_memory : bytes, likewise, that prepared weights may take on the device; by default half of what is free on a
+        GPU, 256 MiB on the host. Weights that take more are prepared in parts, again for each batch of rows.
     compaction : drop rows that have become all zero, where later layers keep them so.
     deduplication : compute rows that are equal bit for bit once.
     merging : compute outputs of a layer whose weights and bias are equal once; by default so, but on the reference.
@@ -41,7 +46,8 @@ class Options:
     Raises
     ------
     UsageError
-        A name is no text; a size is no whole number, or not positive; or there is no option of a name (`Options.of`).
+        A name is no text, a machine no `Machine`, a size no whole number or not positive, or what is switched on or off
+        no truth value; or there is no option of a name (`Options.of`).
     """
 
     device: str = "auto"
@@ -65,7 +71,15 @@ class Options:
             given = getattr(self, name)
             if given is None:
                 continue
-            object.__setattr__(self, name, whole_size(given, f"the {words}"))
+            in_bytes = isinstance(given, str) and name != "batch_size"
+            found = bytes_of(given, f"the {words}") if in_bytes else whole_size(given, f"the {words}")
+            object.__setattr__(self, name, found)
+        for name in _FLAGS:
+            given = getattr(self, name)
+            if not isinstance(given, bool | np.bool_) and (given is not None or name != "merging"):
+                raise UsageError(f"{name} is {given!r}; give True or False")
+        if not isinstance(self.machine, Machine | str | None):
+            raise UsageError(f"the machine is a {type(self.machine).__name__}; give a Machine, or one's name")
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:

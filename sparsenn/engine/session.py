@@ -77,7 +77,8 @@ class Session:
     """
 
     def __init__(self, network: Network, **options: Any) -> None:
-        self._begin(Problem.of(network, Options.of(options)))
+        with np.errstate(all="ignore"):
+            self._begin(Problem.of(network, Options.of(options)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
@@ -130,7 +131,7 @@ class Session:
         SparseNNError
             As `__call__` does.
         """
-        with self._lock:
+        with self._lock, np.errstate(all="ignore"):
             self._refuse_closed()
             given = look(self.network, inputs, self.backend)
             return self._told(self._shelf.plan_of(given), given)
@@ -166,9 +167,9 @@ class Session:
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
-        if form is not None and form not in FORMS:
+        if form is not None and (not isinstance(form, str) or form not in FORMS):
             raise UsageError(f"outputs are dense or csr, not {form!r}")
-        with self._lock:
+        with self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
                 if form is None and self.backend.reads_as_is(inputs):
@@ -202,9 +203,11 @@ class Session:
         Raises
         ------
         SparseNNError
-            As `__call__` does.
+            As `__call__` does; or the progress is none that can be told.
         """
-        with self._lock:
+        if not callable(progress):
+            raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
+        with self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
                 return self._run(inputs, statistics, progress)

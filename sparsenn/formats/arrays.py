@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from math import isfinite
+from numbers import Real
 from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from sparsenn.errors import MatrixError, UsageError
+from sparsenn.errors import InputError, MatrixError, SparseNNError, UsageError
 
 __all__ = [
     "INDEX16_LIMIT",
@@ -26,6 +29,8 @@ __all__ = [
     "is_own",
     "own",
     "read_only",
+    "real_number",
+    "real_numbers",
     "size",
 ]
 
@@ -73,6 +78,65 @@ def size(value: Any, name: str, least: int = 1) -> int:
     if found is None or found < least:
         raise UsageError(f"{name} is {value!r}; give an integer of at least {least}")
     return found
+
+
+def real_number(value: Any, name: str, error: type[SparseNNError] = UsageError) -> float:
+    """Return a finite real number of any type as Python's own.
+
+    Parameters
+    ----------
+    value : a number, or an array of no dimension; texts and truth values are none.
+    name : what the message calls it, such as `the learning rate`.
+    error : what is raised.
+
+    Raises
+    ------
+    UsageError
+        It is no number, or not finite; or the error that is given.
+    """
+    given = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+    if isinstance(given, Real | Decimal) and not isinstance(given, bool):
+        try:
+            if isfinite(found := float(given)):
+                return found
+        except OverflowError:
+            pass
+    raise error(f"{name} is {value!r}; give a finite number")
+
+
+def real_numbers(values: Any, what: str, error: type[InputError] = InputError) -> Array:
+    """Return what becomes an array of real numbers as one of NumPy, of any real type; of other things nothing is made.
+
+    Parameters
+    ----------
+    values : an array, or nested lists of numbers.
+    what : how messages begin, such as `weights hold`.
+    error : what is raised.
+
+    Raises
+    ------
+    InputError
+        They are texts, dates, records, complex numbers, lists of unequal length or no numbers at all, or some are
+        masked; or the error that is given.
+    """
+    try:
+        found = np.asanyarray(values)
+        if found.dtype.kind == "O" and all(isinstance(item, Real | Decimal) for item in found.flat):
+            found = found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as reason:
+        raise _no_numbers(values, what, error) from reason
+    if found.dtype.kind == "c":
+        raise error(f"the {what} complex numbers; real ones are needed")
+    if found.dtype.kind not in "biuf":
+        raise _no_numbers(values, what, error)
+    if np.ma.is_masked(found) or (isinstance(values, list | tuple) and any(map(np.ma.is_masked, values))):
+        raise error(f"the {what} masked numbers; give them values, as by filled(0)")
+    return np.asarray(found)
+
+
+def _no_numbers(values: Any, what: str, error: type[InputError]) -> InputError:
+    found = f"{values.dtype} array" if isinstance(values, np.ndarray) else type(values).__name__
+    return error(f"the {what} no array of numbers: a dense one is needed, not a {found}")
 
 
 def check_shape(shape: Any) -> tuple[int, int]:
@@ -195,7 +259,7 @@ def as_floats(values: Array, dtype: npt.DTypeLike) -> Array:
     """
     if values.dtype.kind not in "biuf":
         raise MatrixError(f"values must be real numbers, not {values.dtype}")
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return values.astype(dtype)
 
 

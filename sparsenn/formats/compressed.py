@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from sparsenn.errors import MatrixError, UnsortedError
+from sparsenn.errors import MatrixError, UnsortedError, UsageError
 from sparsenn.formats.arrays import (
     Array,
     as_floats,
@@ -23,6 +23,7 @@ from sparsenn.formats.arrays import (
     is_own,
     own,
     read_only,
+    real_numbers,
     size,
 )
 from sparsenn.formats.rebuilt import Rebuilt
@@ -231,9 +232,11 @@ class Compressed(Rebuilt):
         Raises
         ------
         UsageError
-            A bound is no integer, or below 0.
+            A bound is no integer, or they are not in order within the groups.
         """
         start, stop = size(start, "start", 0), size(stop, "stop", 0)
+        if not start <= stop <= self.groups:
+            raise UsageError(f"there are no {self.major_name}s {start} to {stop} of {self.groups:,}")
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         shape = (stop - start, self.shape[1]) if self.major_axis == 0 else (self.shape[0], stop - start)
         values = self.values if self.iso else self.values[first:last]
@@ -256,14 +259,17 @@ class Compressed(Rebuilt):
         Raises
         ------
         MatrixError
-            An index does not fit the index type, or lengths disagree.
+            An index does not fit the index type, lengths disagree, or they are no numbers.
         """
         shape = check_shape(shape)
+        offsets = real_numbers(indptr, "offsets (indptr) hold", MatrixError)
+        if offsets.dtype.kind not in "iu":
+            raise MatrixError(f"indptr is {offsets.dtype}; offsets are integers")
         return cls(
             shape,
-            np.ascontiguousarray(indptr, dtype=np.int64),
-            as_indices("indices", np.asarray(indices), shape[1 - cls.major_axis]),
-            collapse_iso(np.ascontiguousarray(values)),
+            np.ascontiguousarray(offsets, dtype=np.int64),
+            as_indices("indices", real_numbers(indices, "indices hold", MatrixError), shape[1 - cls.major_axis]),
+            collapse_iso(np.ascontiguousarray(real_numbers(values, "values hold", MatrixError))),
         )
 
     @classmethod

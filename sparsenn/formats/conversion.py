@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats.arrays import Array, as_floats, collapse_iso, frozen, index_dtype
+from sparsenn.formats.arrays import Array, as_floats, collapse_iso, frozen, index_dtype, real_numbers
 from sparsenn.formats.compressed import CSC, CSR, Compressed
 from sparsenn.formats.coo import COO
 from sparsenn.jit import compiled
@@ -179,7 +179,7 @@ def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
     MatrixError
         `matrix` is not two-dimensional, or not of real numbers.
     """
-    dense = np.asarray(matrix)
+    dense = real_numbers(matrix, "matrix holds", MatrixError)
     if dense.ndim != 2:
         raise MatrixError(f"a matrix has two dimensions, not {dense.ndim}")
     rows, columns = np.nonzero(dense)

@@ -18,6 +18,7 @@ from sparsenn.formats.arrays import (
     check_values,
     collapse_iso,
     index_dtype,
+    real_numbers,
 )
 from sparsenn.formats.rebuilt import Rebuilt
 
@@ -104,14 +105,14 @@ class COO(Rebuilt):
         Raises
         ------
         MatrixError
-            An index is outside `shape`, or lengths disagree.
+            An index is outside `shape`, lengths disagree, or they are no real numbers.
         """
         shape = check_shape(shape)
         return cls(
             shape,
-            as_indices("rows", np.asarray(rows), shape[0]),
-            as_indices("columns", np.asarray(columns), shape[1]),
-            collapse_iso(np.ascontiguousarray(values)),
+            as_indices("rows", real_numbers(rows, "rows hold", MatrixError), shape[0]),
+            as_indices("columns", real_numbers(columns, "columns hold", MatrixError), shape[1]),
+            collapse_iso(np.ascontiguousarray(real_numbers(values, "values hold", MatrixError))),
         )
 
     @classmethod

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
+from sparsenn.storage import check_path
 
 __all__ = ["MAX_RATIO", "Source", "check_length", "reading"]
 
@@ -60,6 +61,7 @@ class Source:
         ratio: int | None = MAX_RATIO,
         excess: str = _EXCESS,
     ) -> None:
+        check_path(path)
         self.path = Path(path)
         self.compressed = self.path.suffix.lower() == ".gz"
         with reading(path):
@@ -144,7 +146,10 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         The file does not exist, or is a folder.
     ResourceError
         There is no permission, or the device fails.
+    UsageError
+        That is no file's name.
     """
+    check_path(path)
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

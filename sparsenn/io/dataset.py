@@ -8,6 +8,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
+from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 
 __all__ = ["Dataset", "check_limits"]
@@ -66,5 +67,5 @@ def check_limits(layers: int | None = None, limit_inputs: int | None = None) -> 
         A limit is given that is not positive.
     """
     for what, limit in (("layers", layers), ("inputs", limit_inputs)):
-        if limit is not None and limit < 1:
-            raise UsageError(f"cannot read {limit} {what}; at least 1 is needed")
+        if limit is not None:
+            size(limit, f"the number of {what} to read")

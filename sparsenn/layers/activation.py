@@ -9,10 +9,13 @@ import numpy as np
 
 from sparsenn.errors import InputError, unknown_name
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import real_number
 
 __all__ = ["Activation", "Identity", "ReLU", "Sigmoid", "Tanh", "activation_named", "check_activation"]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_LEAST = float(np.finfo(np.float32).tiny)
+"""The smallest normal number; GPUs take smaller ones for zero."""
 
 
 class Activation(Protocol):
@@ -32,15 +35,19 @@ class ReLU:
     Raises
     ------
     InputError
-        The clip is not a positive number that float32 can hold.
+        The clip is not a positive number within the normal numbers of float32.
     """
 
     name: ClassVar[str] = "relu"
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not 0 < self.clip <= FLOAT32_MAX:
-            raise InputError(f"a ReLU clip of {self.clip} is not a positive number up to {FLOAT32_MAX:.4g}")
+        if self.clip is None:
+            return
+        clip = real_number(self.clip, "the clip of a ReLU", InputError)
+        if not FLOAT32_LEAST <= clip <= FLOAT32_MAX:
+            raise InputError(f"a ReLU clip of {clip} is not in {FLOAT32_LEAST:.4g} to {FLOAT32_MAX:.4g}")
+        object.__setattr__(self, "clip", clip)
 
     def __call__(self, z: Array) -> Array:
         """Apply the function to an array of any shape; the floating-point type is kept."""

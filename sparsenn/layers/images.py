@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import prod
 from operator import index
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
+from sparsenn.formats import INDEX32_LIMIT
 
 __all__ = ["ImageLayer", "Pair", "check_images", "integers", "pair", "windows"]
 
@@ -95,11 +97,13 @@ def pair(value: int | Pair, name: str, least: int) -> Pair:
     Raises
     ------
     UsageError
-        They are not one or two integers of at least `least`; the message calls them `name`.
+        They are not one or two integers from `least` to 2^31 - 1; the message calls them `name`.
     """
     found = integers(value, least)
     if found is None or len(found) != (2 if np.ndim(value) else 1):
         raise UsageError(f"a {name} of {value} is not one or two integers of at least {least}")
+    if max(found) > INDEX32_LIMIT:
+        raise UsageError(f"a {name} of {value} is more than {INDEX32_LIMIT:,}, the most")
     return found[0], found[-1]
 
 
@@ -122,7 +126,7 @@ def windows(image: Pair, window: Pair, stride: Pair, padding: Pair = (0, 0), dil
     Raises
     ------
     ShapeError
-        It is larger than the padded image.
+        It is larger than the padded image, or that has more than 2^31 - 1 pixels.
     """
     spans = [apart * (size - 1) + 1 for size, apart in zip(window, dilation, strict=True)]
     padded = [size + 2 * added for size, added in zip(image, padding, strict=True)]
@@ -131,5 +135,7 @@ def windows(image: Pair, window: Pair, stride: Pair, padding: Pair = (0, 0), dil
             f"a window of {spans[0]} x {spans[1]} pixels is larger than an image of {padded[0]} x {padded[1]}, padding "
             "included"
         )
+    if prod(padded) > INDEX32_LIMIT:
+        raise ShapeError(f"{padded[0]} x {padded[1]} pixels, padding included, are more than an image may have")
     down, across = ((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
     return down, across

@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
-from sparsenn.formats.arrays import frozen, is_own
+from sparsenn.formats.arrays import frozen, is_own, real_numbers
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
@@ -97,19 +97,9 @@ def float32_parameters(values: float | Array, what: str) -> Array:
 
 def _converted(values: Any, what: str) -> Array:
     """Return a float32 copy of real numbers, or refuse other things."""
-    try:
-        given = np.asanyarray(values)
-        if given.dtype.kind in "SUV":
-            raise TypeError("text and records are no numbers")
-        if given.dtype.kind == "c":
-            raise InputError(f"the {what} complex numbers; a layer takes real ones")
-        if isinstance(given, np.ma.MaskedArray) and given.mask.any():
-            raise InputError(f"the {what} masked numbers; give them values, as by filled(0)")
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(given, np.float32, order="C")
-    except (TypeError, ValueError, OverflowError) as error:
-        found = type(values).__name__
-        raise InputError(f"the {what} no array of numbers: a dense one is needed, not a {found}") from error
+    given = real_numbers(values, what)
+    with np.errstate(all="ignore"):
+        return np.array(given, np.float32, order="C")
 
 
 def float32_bias(bias: float | Array | None, outputs: int, name: str) -> float | Array | None:

@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import IO
 
 from sparsenn.errors import ResourceError
+from sparsenn.storage.paths import check_path
 
 __all__ = ["adding_to", "open_to_write", "replacing"]
 
@@ -49,6 +50,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         The file cannot be written: folder missing, no permission, disk full, not a plain file. The message says what
         to do.
     """
+    check_path(path)
     with _explained(path):
         target = Path(os.path.realpath(path))
         if target.is_dir():
@@ -77,6 +79,7 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
     ResourceError
         The folder cannot be made or written to, or holds a file of the same name.
     """
+    check_path(folder, "the folder")
     target = Path(folder)
     staging = target / _temporary_name()
     with _explained(target):

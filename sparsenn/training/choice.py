@@ -53,6 +53,9 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
     DeviceError
         The device is not there.
     """
+    for what, name in (("device", device), ("kernel", kernel), ("precision", precision)):
+        if not isinstance(name, str):
+            raise UsageError(f"the {what} is {name!r}; give a name, such as 'auto'")
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     backend = backend_for(device)

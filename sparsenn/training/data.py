@@ -12,10 +12,12 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import real_numbers, size
 from sparsenn.io.csv import read_csv
 from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
+from sparsenn.layers.images import integers
 from sparsenn.network import Image
 
 __all__ = [
@@ -52,7 +54,7 @@ class TrainingData:
     ShapeError
         Inputs or targets are no matrix, are empty, or differ in their rows; or a row does not hold such an image.
     InputError
-        A number is not finite in float32, or classes are not one-hot.
+        They are no real numbers, one is masked or not finite in float32, or classes are not one-hot.
     """
 
     inputs: Array
@@ -62,8 +64,9 @@ class TrainingData:
 
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):
-            with np.errstate(over="ignore"):
-                array = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
+            numbers = real_numbers(getattr(self, name), f"{name} hold")
+            with np.errstate(all="ignore"):
+                array = np.ascontiguousarray(numbers, dtype=np.float32)
             if array.ndim != 2 or 0 in array.shape:
                 raise ShapeError(f"the {name} have shape {array.shape}; needed is a matrix, a row or more")
             if not np.isfinite(array).all():
@@ -72,7 +75,7 @@ class TrainingData:
             object.__setattr__(self, name, array)
         if len(self.inputs) != len(self.targets):
             raise ShapeError(f"there are {len(self.inputs):,} rows of inputs and {len(self.targets):,} of targets")
-        if self.image is not None and prod(self.image) != self.inputs.shape[1]:
+        if self.image is not None and prod(integers(self.image, 1) or ()) != self.inputs.shape[1]:
             raise ShapeError(f"rows of {self.inputs.shape[1]:,} inputs hold no images of shape {self.image}")
         if self.classes and not _is_one_hot(self.targets):
             raise InputError("targets of classes must be one-hot: a 1 in each row, and zeros")
@@ -94,11 +97,14 @@ class TrainingData:
         ------
         InputError, ShapeError
             As above; also if a label is not a whole number from 0 to below `classes`.
+        UsageError
+            `classes` is no integer of at least 1.
         """
-        labels = np.asarray(labels)
-        if labels.ndim != 1 or len(labels) != len(inputs):
-            raise ShapeError(f"there are {len(inputs):,} rows of inputs, and labels of shape {labels.shape}")
-        most = _MOST_CLASSES if classes is None else classes
+        inputs, labels = real_numbers(inputs, "inputs hold"), real_numbers(labels, "labels hold")
+        rows = len(inputs) if inputs.ndim else 0
+        if labels.ndim != 1 or len(labels) != rows:
+            raise ShapeError(f"there are {rows:,} rows of inputs, and labels of shape {labels.shape}")
+        most = _MOST_CLASSES if classes is None else size(classes, "the number of classes")
         sound = (labels >= 0) & (labels < most) & (labels == np.trunc(labels))
         if not sound.all():
             row = int(np.argmin(sound))
@@ -106,13 +112,14 @@ class TrainingData:
                 f"row {row + 1} has the label {labels[row]}; labels are whole numbers from 0 to {most - 1:,}"
             )
         whole = labels.astype(np.int64)
-        count = int(whole.max(initial=0)) + 1 if classes is None else classes
+        count = int(whole.max(initial=0)) + 1 if classes is None else most
         targets = np.zeros((len(whole), count), np.float32)
         targets[np.arange(len(whole)), whole] = 1
         return cls(inputs, targets, True, image)
 
     def head(self, rows: int) -> TrainingData:
-        """Return the first `rows` rows, or all where there are no more."""
+        """Return the first `rows` rows, at least 1, or all where there are no more."""
+        rows = size(rows, "rows")
         return TrainingData(self.inputs[:rows], self.targets[:rows], self.classes, self.image)
 
     def part(self, first: int, last: int) -> Array:

@@ -7,8 +7,10 @@ import numpy as np
 from sparsenn.backends.oracle.training import loss_and_gradient
 from sparsenn.backends.trainer import LOSSES, Evaluation
 from sparsenn.engine import Session
+from sparsenn.engine.inputs import check_network
 from sparsenn.errors import ShapeError, unknown_name
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import real_numbers
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 
@@ -18,6 +20,7 @@ _ROWS = 8192
 """Rows computed at a time."""
 
 
+@np.errstate(all="ignore")
 def evaluate(
     network: Network,
     inputs: Array,
@@ -42,17 +45,22 @@ def evaluate(
     Raises
     ------
     UsageError
-        The loss, the kernel or the precision is unknown, or the kernel does not take the network.
+        The network is none; the loss, the kernel or the precision is unknown; or the kernel does not take the network.
+    InputError
+        Inputs or targets are no real numbers, or one is masked.
     ShapeError
         Inputs or targets do not fit the network.
     DeviceError
         The device is not there.
     """
+    check_network(network)
     if loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
+    inputs, targets = real_numbers(inputs, "inputs hold"), real_numbers(targets, "targets hold")
     for what, array, width in (("inputs", inputs, network.inputs), ("targets", targets, network.outputs)):
         if array.ndim != 2 or array.shape[1] != width or len(array) != len(inputs) or not len(array):
-            raise ShapeError(f"the {what} have shape {array.shape}; the network takes ({len(inputs)}, {width})")
+            rows = len(inputs) if inputs.ndim else 1
+            raise ShapeError(f"the {what} have shape {array.shape}; the network takes ({rows}, {width})")
     total, right, predict = 0.0, 0, Session(network, device=device, kernel=kernel, precision=precision)
     for start in range(0, len(inputs), _ROWS):
         expected = targets[start : start + _ROWS]

@@ -15,9 +15,12 @@ import numpy as np
 from sparsenn.backends.contract import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError
+from sparsenn.formats.arrays import real_number, size
 from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from sparsenn.layers import Activation, Linear, activation_named
+from sparsenn.layers.activation import check_activation
 from sparsenn.network import Network
+from sparsenn.storage import check_path
 from sparsenn.training.choice import Choice, choose
 from sparsenn.training.data import TrainingData, read_data
 from sparsenn.training.evaluation import evaluate
@@ -37,6 +40,7 @@ class Epoch:
     validation: Evaluation | None
 
 
+@np.errstate(all="ignore")
 def train(
     data: TrainingData | str | os.PathLike[str],
     *,
@@ -92,11 +96,18 @@ def train(
     ShapeError, InputError, DeviceError, ResourceError
         The data do not fit together or cannot be read, the device is not there, or a file cannot be written.
     """
-    _check_counts(epochs, validate_every, seed, checkpoint_every)
+    epochs, seed = size(epochs, "the number of epochs"), size(seed, "the seed", 0)
+    validate_every = size(validate_every, "validate_every", 0)
+    if not real_number(checkpoint_every, "checkpoint_every") >= 0:
+        raise UsageError(f"a checkpoint every {checkpoint_every:g} seconds is not possible")
+    if checkpoint is not None:
+        check_path(checkpoint, "the checkpoint")
+    if not callable(report):
+        raise UsageError(f"the report is {report!r}; give a function of an Epoch")
     choice = choose(device, kernel, precision)
     generator = np.random.Generator(np.random.PCG64(seed))
     rows = data if isinstance(data, TrainingData) else read_data(data)
-    widths = (rows.inputs.shape[1], *(int(width) for width in hidden), rows.targets.shape[1])
+    widths = (rows.inputs.shape[1], *_hidden(hidden), rows.targets.shape[1])
     layers = initial_layers(widths, _activation(activation), _activation(output_activation), generator)
     kind = loss or ("cross_entropy" if rows.classes else "mse")
     if kind == "cross_entropy" and not rows.classes:
@@ -294,14 +305,13 @@ def _validation(source: TrainingData | str | os.PathLike[str] | None, data: Trai
 
 def _activation(given: str | Activation) -> Activation:
     if not isinstance(given, str):
+        check_activation(given)
         return given
     return activation_named("identity" if given == "none" else given)
 
 
-def _check_counts(epochs: int, validate_every: int, seed: int, checkpoint_every: float) -> None:
-    if epochs < 1:
-        raise UsageError(f"{epochs} epochs are not positive")
-    if validate_every < 0 or seed < 0:
-        raise UsageError(f"validation every {validate_every} epochs and a seed of {seed} must not be negative")
-    if not checkpoint_every >= 0:
-        raise UsageError(f"a checkpoint every {checkpoint_every:g} seconds is not possible")
+def _hidden(widths: Sequence[int]) -> tuple[int, ...]:
+    """Return the widths of hidden layers as Python's integers."""
+    if isinstance(widths, str) or not isinstance(widths, Sequence | np.ndarray):
+        raise UsageError(f"hidden is {widths!r}; give the widths of the hidden layers, such as (64, 32)")
+    return tuple(size(width, "a hidden width") for width in widths)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle import outputs_of
 from strategies import csr_matrices, inputs_for, layers, linear_layers
 
 from sparsenn import backends
 from sparsenn.backends import StepInput
-from sparsenn.backends.oracle import forward
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 
@@ -55,7 +55,7 @@ def test_every_kernel_computes_the_layer(entry, step):
     multiplicity = np.arange(1, inputs.shape[0] + 1)
     output = entry.launch(StepInput(stack, 0, 1, features, multiplicity, 0 if drop else 1, scatter))
 
-    expected = forward(layer, inputs.to_scipy().astype(np.float64)).toarray()
+    expected = outputs_of(layer, inputs.to_scipy().toarray())
     alive = expected.any(axis=1)
     rows = dense(backend.fetch(output.features))
     found = np.zeros_like(expected)
@@ -99,7 +99,7 @@ def test_every_kernel_computes_the_dense_layers(entry, step):
     expected, size = inputs.to_scipy().toarray().astype(np.float64), np.float64(1.0)
     for layer in stack:
         size = np.abs(expected).max(initial=1.0) * np.abs(layer.weights).sum(axis=0).max() + size
-        expected = layer.activation(expected @ layer.weights.astype(np.float64) + layer.bias_vector())
+        expected = outputs_of(layer, expected)
     assert found.shape == expected.shape
     assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[entry.precision] * size * len(stack)
     assert np.array_equal(backend.fetch(features), before)

@@ -4,7 +4,8 @@ Of the kernels of conv2d for a GPU, each of which is compiled anew for every sha
 may take; the others have tests of their own.
 """
 
-from math import prod
+from functools import partial
+from math import fsum, prod
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from convolutions import ALLOWED, absolute_sums, assert_near_conv2d, reference_c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_strategies import convolutions, images_for, weightless_layers
+from oracle import activated, outputs_of
 
 from sparsenn import backends
 from sparsenn.backends import image_kernel, run_images
 from sparsenn.backends.machine import H200
-from sparsenn.backends.oracle.images import forward_images
 from sparsenn.errors import ShapeError
 from sparsenn.formats import from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
@@ -53,11 +54,11 @@ def assert_near(entry, layer, images):
     steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
     given_layer = layer.weights, layer.bias
     if entry.precision in ALLOWED:  # in parts of what sums' terms add up to without their signs: sums may be zero
-        expected = reference_conv2d(images, *given_layer, layer.activation, **steps)
+        expected = reference_conv2d(images, *given_layer, partial(activated, layer.activation), **steps)
         size = absolute_sums(images, *given_layer, **steps).max()
         assert (np.abs(found - expected) <= ALLOWED[entry.precision] * size).all()
     else:
-        assert_near_conv2d(found, images, *given_layer, layer.activation, **steps)
+        assert_near_conv2d(found, images, *given_layer, partial(activated, layer.activation), **steps)
 
 
 @st.composite
@@ -171,7 +172,7 @@ def run_weightless(device, layer, images):
 @given(problem=layer_problems())
 def test_layers_without_weights(device, problem):
     layer, images = problem
-    found, expected = run_weightless(device, layer, images), forward_images(layer, images)
+    found, expected = run_weightless(device, layer, images), outputs_of(layer, images)
     if isinstance(layer, MaxPool2d | Flatten):
         assert np.array_equal(found, expected)
     else:
@@ -198,17 +199,40 @@ def test_layers_without_weights(device, problem):
 @pytest.mark.parametrize("count", [1, 33])
 def test_layers_without_weights_of_usual_sizes(device, layer, shape, count, rng):
     images = rng.normal(scale=3, size=(count, *shape)).astype(np.float32)
-    found, expected = run_weightless(device, layer, images), forward_images(layer, images)
+    found, expected = run_weightless(device, layer, images), outputs_of(layer, images)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
 @devices
-def test_numbers_that_are_not_finite_behave_as_in_the_reference(device):
+@pytest.mark.parametrize(("side", "value"), [(2, 3e38), (256, 0.1), (512, 0.1), (512, -3e38), (2000, 0.1)])
+def test_means_of_many_pixels_keep_their_digits(device, side, value):
+    images = np.full((1, 1, side, side), value, np.float32)
+    found = run_weightless(device, AvgPool2d(side), images)
+    np.testing.assert_allclose(found, images[:, :, :1, :1], rtol=2.0**-23)
+
+
+@devices
+def test_means_are_those_of_exact_sums(device, rng):
+    """Against `math.fsum`, which rounds once: numbers of any size and sign."""
+    images = (rng.normal(size=(3, 2, 60, 40)) * 2.0 ** rng.integers(-20, 20, (3, 2, 60, 40))).astype(np.float32)
+    found = run_weightless(device, AvgPool2d((60, 40)), images)
+    expected = [[fsum(plane.ravel().tolist()) / 2400 for plane in image] for image in images]
+    np.testing.assert_allclose(found[:, :, 0, 0], expected, rtol=2.0**-23)
+
+
+@devices
+def test_shares_of_many_numbers_keep_their_digits(device):
+    found = run_weightless(device, Softmax(), np.full((2, 3_000_000), 0.3, np.float32))
+    np.testing.assert_allclose(found, 1 / 3_000_000, rtol=2.0**-23)
+
+
+@devices
+def test_numbers_that_are_not_finite_behave_as_in_scipy(device):
     images = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)
     images[0, 0, 1, 1], images[1, 0, 0, 0], images[1, 0, 3, 3] = np.nan, -np.inf, np.inf
     for layer in (MaxPool2d(2), MaxPool2d(3, 1, 1), AvgPool2d(2), Softmax()):
         with np.errstate(invalid="ignore"):
-            expected = forward_images(layer, images)
+            expected = outputs_of(layer, images)
         assert np.isnan(expected).any()
         np.testing.assert_array_equal(run_weightless(device, layer, images), expected.astype(np.float32))
 
@@ -231,7 +255,7 @@ def test_half_precision_stays_half_precision(layer, rng):
     images = rng.normal(size=(9, 3, 12, 10)).astype(np.float16)
     found = backend.run_image_layer(layer, images.shape[1:], cupy.asarray(images.reshape(9, -1)))
     assert found.dtype == np.float16
-    expected = forward_images(layer, images).reshape(9, -1)
+    expected = outputs_of(layer, images).reshape(9, -1)
     np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=2e-3, atol=1e-5)
 
 
@@ -252,7 +276,7 @@ def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
         kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
         features = backend.as_dense(backend.place(from_dense(rows) if sparse else rows.copy()))
         found = backend.fetch(run_images(kernel, stack, number, features))
-        expected = forward_images(layer, rows.reshape(-1, *SHAPES[number])).reshape(6, -1)
+        expected = outputs_of(layer, rows.reshape(-1, *SHAPES[number])).reshape(6, -1)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
         rows = expected.astype(np.float32)
 

@@ -86,7 +86,8 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("conv2d", "--sizes", "1,9,9,4,3,-1"), "--sizes 1,9,9,4,3,-1: take"),
         (("conv2d", "--sizes", "1,9,9,0,3"), "--sizes 1,9,9,0,3: take"),
         (("conv2d", "--sizes", "1,5,5,1,8,1", "--device", "cpu"), "larger than an image of 7 x 7"),
-        (("conv2d", "--sizes", "1048576,1048576,1048576,1,1", "--device", "cpu"), "take fewer --rows"),
+        (("conv2d", "--sizes", "1048576,1048576,1048576,1,1", "--device", "cpu"), "1048576 x 1048576 pixels"),
+        (("conv2d", "--sizes", "1048576,40000,40000,1,1", "--device", "cpu"), "take fewer --rows"),
         (("conv2d", "--rows", 0), "--rows"),
     ],
 )

@@ -173,7 +173,7 @@ def test_divergence(run: Run, table: Path, tmp_path: Path) -> None:
         (("--epochs", "0"), ["--epochs"]),
         (("--batch-size", "0"), ["--batch-size"]),
         (("--learning-rate", "0"), ["learning rate of 0"]),
-        (("--learning-rate", "nan"), ["learning rate of nan"]),
+        (("--learning-rate", "nan"), ["learning rate is nan"]),
         (("--momentum", "1"), ["momentum of 1"]),
         (("--loss", "hinge"), ["unknown loss 'hinge'"]),
         (("--loss", "cross_entropy"), ["a loss of classes", "--classes"]),

@@ -100,7 +100,7 @@ def test_the_same_bias_keeps_the_truth(file: Path) -> None:
 
 
 def test_a_bias_that_is_no_number_is_refused(file: Path) -> None:
-    with pytest.raises(InputError, match="NaN"):
+    with pytest.raises(InputError, match="the bias is nan; give a finite number"):
         load(file, bias=float("nan"))
 
 

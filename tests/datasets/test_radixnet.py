@@ -101,9 +101,9 @@ def test_indices_at_the_largest_16_bit_width() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"neurons": 0}, "neurons of 0"),
-        ({"layers": 0}, "layers of 0"),
-        ({"kronecker": 0}, "Kronecker factor of 0"),
+        ({"neurons": 0}, "neurons is 0"),
+        ({"layers": 0}, "layers is 0"),
+        ({"kronecker": 0}, "kronecker is 0"),
         ({"neurons": 1 << 31}, "2147483648"),
         ({"neurons": 1000}, "multiple of the Kronecker factor"),
         ({"neurons": 16}, "two or more base nodes"),
@@ -111,8 +111,8 @@ def test_indices_at_the_largest_16_bit_width() -> None:
         ({"radices": (2, 3)}, r"\[2, 3\] \(product 6.* 64 base nodes"),
         ({"radices": ()}, r"\[\] \(product 1"),
         ({"radices": (64, 1)}, "each 2 or more"),
-        ({"radices": (-8, -8)}, "each 2 or more"),
-        ({"seed": -1}, "seed of -1 is negative"),
+        ({"radices": (-8, -8)}, "a radix is -8"),
+        ({"seed": -1}, "the seed is -1"),
         ({"weight": math.nan}, "nan"),
         ({"weight": math.inf}, "inf"),
     ],

@@ -169,7 +169,7 @@ def test_merging_changes_products_within_the_stated_bound(seed):
     network = Network((layer(copies), layer(weights, -0.3)))
     assert merge_equal_outputs(network).network[0].outputs == 5
     inputs = rng.random((8, 5)).astype(np.float32)
-    on, off = (infer(network, inputs, device="cpu", merging=flag).outputs.to_scipy().toarray() for flag in (1, 0))
+    on, off = (infer(network, inputs, device="cpu", merging=flag).dense for flag in (True, False))
     steps = 16 * 2.0**-24
     bound = 2 * steps / (1 - steps) * (inputs.astype(np.float64) @ copies @ np.abs(weights) + 0.3)
     assert (np.abs(on.astype(np.float64) - off) <= bound).all()

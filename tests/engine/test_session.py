@@ -56,7 +56,9 @@ def dense(rng):
 @pytest.mark.parametrize("name", ["batch_size", "memory_limit", "weight_memory"])
 @pytest.mark.parametrize("value", [0, -3, 1.5, "3", "1G", True, np.True_, np.nan, [4]], ids=repr)
 def test_sizes_that_are_none_are_refused_in_one_line(network, name, value):
-    message = f"the {name.replace('_', ' ')} is .*; give an integer of at least 1"
+    if value == "1G" and name != "batch_size":
+        pytest.skip("that is a size")
+    message = f"the {name.replace('_', ' ')} is .*; give .*an integer of at least 1"
     with pytest.raises(UsageError, match=message) as caught:
         Session(network, **{name: value})
     assert len(str(caught.value).splitlines()) == 1

@@ -344,7 +344,7 @@ def test_sizes_are_pythons_own(kind: Any) -> None:
     shape = tuple(map(np.uint8, (255, 255)))
     matrix = kind(shape, np.zeros(256, np.int64), np.empty(0, np.uint16), np.ones(1, np.float32))
     assert [type(length) for length in matrix.shape] == [int, int]
-    assert kind.from_arrays(shape, np.zeros(256), np.empty(0, int), np.ones(1, np.float32)).groups == 255
+    assert kind.from_arrays(shape, np.zeros(256, int), np.empty(0, int), np.ones(1, np.float32)).groups == 255
 
 
 @BOTH

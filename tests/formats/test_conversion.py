@@ -170,8 +170,10 @@ def test_from_dense_takes_lists_and_any_numbers(dense: Any) -> None:
         (np.zeros(3), "two dimensions, not 1"),
         (np.zeros((2, 2, 2)), "two dimensions, not 3"),
         (1.0, "two dimensions, not 0"),
-        (np.eye(2) * 1j, "real numbers, not complex128"),
-        (np.array([["a"]]), "real numbers"),
+        (np.eye(2) * 1j, "the matrix holds complex numbers; real ones"),
+        (np.array([["a"]]), "no array of numbers"),
+        ([[1.0], [1.0, 2.0]], "no array of numbers"),
+        (np.ma.masked_array(np.eye(2), np.eye(2)), "masked numbers"),
     ],
 )
 def test_from_dense_refuses(dense: Any, message: str) -> None:

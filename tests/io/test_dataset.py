@@ -45,7 +45,7 @@ def test_parts_of_other_types(
 def test_limits() -> None:
     check_limits()
     check_limits(1, 1)
-    with pytest.raises(UsageError, match="cannot read 0 layers; at least 1"):
+    with pytest.raises(UsageError, match="the number of layers to read is 0; give an integer of at least 1"):
         check_limits(layers=0)
-    with pytest.raises(UsageError, match="cannot read -2 inputs; at least 1"):
+    with pytest.raises(UsageError, match="the number of inputs to read is -2; give an integer of at least 1"):
         check_limits(limit_inputs=-2)

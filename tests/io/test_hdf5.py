@@ -140,7 +140,7 @@ def test_equal_datasets_give_equal_files(path: Path, tmp_path: Path, mixed: Data
 def test_more_than_there_is(path: Path) -> None:
     with pytest.raises(UsageError, match="cannot take 6 layers of a network that has 5"):
         read_dataset(path, layers=6)
-    with pytest.raises(UsageError, match="cannot read 0 inputs"):
+    with pytest.raises(UsageError, match="the number of inputs to read is 0; give an integer of at least 1"):
         read_dataset(path, limit_inputs=0)
     assert read_dataset(path, limit_inputs=1000).inputs.shape[0] == 5
 

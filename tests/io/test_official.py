@@ -122,7 +122,8 @@ def test_bias_must_be_given_where_the_challenge_sets_none(written: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"), [(4, "n8-l4.tsv: layer 4 is missing; 4 layers are needed, 3 are there"), (0, "0 layers")]
+    ("layers", "message"),
+    [(4, "n8-l4.tsv: layer 4 is missing; 4 layers are needed, 3 are there"), (0, "layers to read is 0")],
 )
 def test_more_layers_than_there_are(written: Path, layers: int, message: str) -> None:
     with pytest.raises(SparseNNError, match=message):
@@ -130,7 +131,7 @@ def test_more_layers_than_there_are(written: Path, layers: int, message: str) ->
 
 
 def test_inputs_must_be_asked_for(written: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read 0 inputs"):
+    with pytest.raises(UsageError, match="the number of inputs to read is 0; give an integer of at least 1"):
         read_official(written, bias=-0.3, limit_inputs=0)
 
 

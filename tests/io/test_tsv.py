@@ -181,7 +181,7 @@ def test_enormous_index_beyond_the_limit_costs_nothing(corrupted: Corrupted) -> 
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_limit_must_be_positive(corrupted: Corrupted, limit: int) -> None:
-    with pytest.raises(UsageError, match=f"cannot read {limit} inputs"):
+    with pytest.raises(UsageError, match=f"the number of inputs to read is {limit};"):
         tsv.read_images(corrupted(LAYER), 5, limit_inputs=limit)
 
 

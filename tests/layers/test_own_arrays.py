@@ -71,7 +71,7 @@ def test_what_hands_out_its_own_array_is_left_alone(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda ones: ones + 1j, "hold complex numbers; a layer takes real ones"),
+        (lambda ones: ones + 1j, "hold complex numbers; real ones are needed"),
         (lambda ones: ones.astype(str), "hold no array of numbers"),
         (lambda ones: np.ma.masked_array(ones, ones > 0), "hold masked numbers; give them values"),
         (lambda ones: [10**400] * len(ones), "hold no array of numbers"),

@@ -209,11 +209,11 @@ def test_divergence_in_the_last_update(data: TrainingData) -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "told"),
     [
-        ({"epochs": 0}, UsageError, "0 epochs"),
-        ({"validate_every": -1}, UsageError, "negative"),
-        ({"seed": -1}, UsageError, "negative"),
+        ({"epochs": 0}, UsageError, "the number of epochs is 0"),
+        ({"validate_every": -1}, UsageError, "validate_every is -1"),
+        ({"seed": -1}, UsageError, "the seed is -1"),
         ({"checkpoint_every": math.nan}, UsageError, "nan"),
-        ({"hidden": (4, 0)}, UsageError, "0 neurons"),
+        ({"hidden": (4, 0)}, UsageError, "a hidden width is 0"),
         ({"activation": "softmax"}, UsageError, "unknown activation 'softmax'"),
         ({"loss": "cross_entropy"}, UsageError, "a loss of classes"),
         ({"precision": "int8"}, UsageError, "unknown precision 'int8'"),

@@ -1,4 +1,4 @@
-"""Pooling and softmax on the CPU, in float32, on plain threads."""
+"""Pooling and softmax on the CPU, on plain threads: float32, whose sums are of float64."""
 
 from __future__ import annotations
 
@@ -124,19 +124,19 @@ def _max_pool(planes: Array, window: tuple[int, int], stride: tuple[int, int], p
 @compiled
 def _average_pool(planes: Array, window: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int],
                   outputs: Array) -> None:  # fmt: skip
-    """Add up each window within the image, and divide by its pixels, padding included."""
+    """Add up each window within the image, in float64, and divide by its pixels, padding included."""
     height, width = planes.shape[1:]
-    pixels = np.float32(window[0] * window[1])
+    pixels = np.float64(window[0]) * np.float64(window[1])
     for plane in range(planes.shape[0]):
         for row in range(outputs.shape[1]):
             top = row * stride[0] - padding[0]
             for column in range(outputs.shape[2]):
                 left = column * stride[1] - padding[1]
-                total = np.float32(0)
+                total = 0.0
                 for y in range(max(top, 0), min(top + window[0], height)):
                     for x in range(max(left, 0), min(left + window[1], width)):
                         total += planes[plane, y, x]
-                outputs[plane, row, column] = total / pixels
+                outputs[plane, row, column] = np.float32(total / pixels)
 
 
 @compiled

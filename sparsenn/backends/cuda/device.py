@@ -5,10 +5,12 @@ CuPy is imported here and nowhere else, when a kernel or an array is first neede
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from sparsenn.backends.machine import MACHINES, Machine
@@ -29,7 +31,23 @@ def cupy() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _imported = import_module("cupy")
+        _place_cache()
     return _imported
+
+
+def _place_cache() -> None:
+    """Have CuPy keep what it compiles where SPARSENN_CACHE says, or in memory where nothing can be written there."""
+    if own := os.environ.get("SPARSENN_CACHE"):
+        os.environ.setdefault("CUPY_CACHE_DIR", str(Path(own, "cupy")))
+    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path(os.environ.get("HOME", "/"), ".cupy", "kernel_cache"))
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if "CUPY_CACHE_IN_MEMORY" not in os.environ and not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
+        warnings.warn(
+            f"compiled kernels are not kept, and are compiled again in the next run ({folder} cannot be written to); "
+            "set SPARSENN_CACHE to a folder that can be written to",
+            stacklevel=3,
+        )
 
 
 CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH = 13, 36, 37

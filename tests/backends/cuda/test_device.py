@@ -1,5 +1,6 @@
 """CuPy as it is imported, and what a GPU that is here offers, with a CuPy that only answers."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -88,3 +89,29 @@ def test_cupy_is_imported_once_and_again_where_it_has_changed(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     device.cupy()
     assert asked == ["cupy"] * 2
+
+
+def test_a_setting_moves_cupys_cache(monkeypatch, tmp_path):
+    for name in ("CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "own"))
+    device._place_cache()
+    assert os.environ["CUPY_CACHE_DIR"] == str(tmp_path / "own" / "cupy")
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "other"))
+    device._place_cache()
+    assert os.environ["CUPY_CACHE_DIR"] == str(tmp_path / "other")
+    assert "CUPY_CACHE_IN_MEMORY" not in os.environ
+
+
+def test_where_cupy_cannot_keep_anything_it_keeps_it_in_memory(monkeypatch, tmp_path):
+    for name in ("CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("SPARSENN_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="compiled kernels are not kept,.*set SPARSENN_CACHE"):
+        device._place_cache()
+    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
+    device._place_cache()

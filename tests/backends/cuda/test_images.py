@@ -118,10 +118,17 @@ def test_windows_of_two_by_two(shape: tuple[int, ...], mean: int, dtype: type, r
     )
     blocks = -(-outputs.size // (threads * each))
     kernel.launch(blocks, threads, np.int64(outputs.size), np.int32(outputs.shape[2]), pixels, outputs)
-    corners = [pixels[:, row::2, column::2].astype(np.float32) for row in (0, 1) for column in (0, 1)]
+    corners = [pixels[:, row::2, column::2].astype(np.float64) for row in (0, 1) for column in (0, 1)]
     expected = sum(corners[1:], corners[0]) / 4 if mean else np.max(corners, axis=0)
-    assert np.array_equal(outputs, expected.astype(dtype), equal_nan=True)
+    assert np.array_equal(outputs, expected.astype(np.float32).astype(dtype), equal_nan=True)
     assert np.isnan(outputs).sum() == 1
+
+
+def test_the_mean_of_large_numbers_is_finite() -> None:
+    pixels, outputs = np.full((1, 2, 2), 3e38, np.float32), np.zeros((1, 1, 1), np.float32)
+    kernel = emulated("images/pool_pairs.cu", {"HALF": 0, "MEAN": 1, "THREADS": 32, "EACH": 1})
+    kernel.launch(1, 32, np.int64(1), np.int32(1), pixels, outputs)
+    assert outputs == np.float32(3e38)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-// What kernels on images read and write: float32, or float16 as its bits where HALF is 1. They compute in float32.
+// What kernels on images read and write: float32, or float16 as its bits where HALF is 1. They compute in float32, and add
+// up in float64: a sum of millions of numbers keeps its digits, and finite numbers have a finite mean.
 #pragma once
 #include "common.cuh"
 #include "ptx/numbers.cuh"

@@ -7,7 +7,7 @@
 //           rows, columns: of a window; down, across: from one window to the next; above, beside: padding on each side.
 // Needs     MEAN is 1 for the mean, where padding counts as zeros, and 0 for the largest number, where it does not count.
 //           A block is (pixels, planes) threads; the grid's first dimension covers a plane, its second any planes.
-#include "images/numbers.cuh"
+#include "images/pooled.cuh"
 
 extern "C" __global__ void pool(int64 planes, int height, int width, int output_height, int output_width, int rows,
                                 int columns, int down, int across, int above, int beside,
@@ -19,17 +19,15 @@ extern "C" __global__ void pool(int64 planes, int height, int width, int output_
     const int left = pixel % output_width * across - beside;
     const int first_row = max(top, 0), last_row = min(top + rows, height);
     const int first_column = max(left, 0), last_column = min(left + columns, width);
-    const float scale = static_cast<float>(rows) * static_cast<float>(columns);
+    const double size = static_cast<double>(rows) * static_cast<double>(columns);
     const int64 step = static_cast<int64>(gridDim.y) * blockDim.y;
     for (int64 plane = static_cast<int64>(blockIdx.y) * blockDim.y + threadIdx.y; plane < planes; plane += step) {
         const Number* image = images + plane * height * width;
-        float found = MEAN ? 0.0f : -infinity();
+        Pooled found = nothing();
         for (int row = first_row; row < last_row; ++row) {
-            for (int column = first_column; column < last_column; ++column) {
-                const float value = loaded(image[static_cast<int64>(row) * width + column]);
-                found = MEAN ? found + value : larger_or_nan(found, value);
-            }
+            for (int column = first_column; column < last_column; ++column)
+                found = with(found, image[static_cast<int64>(row) * width + column]);
         }
-        store(&outputs[plane * pixels + pixel], MEAN ? found / scale : found);
+        store(&outputs[plane * pixels + pixel], of_window(found, size));
     }
 }

@@ -8,16 +8,11 @@
 // Needs     MEAN is 1 for the mean and 0 for the largest number; blocks of THREADS threads, of which each takes
 //           THREADS * EACH outputs; images that begin at a multiple of a pair's size; width * 2 + THREADS * EACH < 2^31.
 // Watch     numbers are taken in the order in which pool.cu takes them, so that the outputs are the same bit for bit.
-#include "images/numbers.cuh"
+#include "images/pooled.cuh"
 
 struct __align__(2 * sizeof(Number)) Pair {
     Number left, right;
 };
-
-__device__ __forceinline__ float with(float found, Number number) {
-    const float value = loaded(number);
-    return MEAN ? found + value : larger_or_nan(found, value);
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     pool_pairs(int64 count, int width, const Pair* __restrict__ images, Number* __restrict__ outputs) {
@@ -38,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int each = 0; each < EACH; ++each) {
         const int64 output = first + threadIdx.x + each * THREADS;
-        const float above = with(with(MEAN ? 0.0f : -infinity(), upper[each].left), upper[each].right);
-        const float found = with(with(above, lower[each].left), lower[each].right);
-        if (output < count) store(&outputs[output], MEAN ? found / 4.0f : found);
+        const Pooled above = with(with(nothing(), upper[each].left), upper[each].right);
+        const Pooled found = with(with(above, lower[each].left), lower[each].right);
+        if (output < count) store(&outputs[output], of_window(found, 4.0));
     }
 }

@@ -10,7 +10,7 @@ static_assert(TEAM == WARP || TEAM == THREADS, "a team is a warp or a block");
 static_assert(THREADS % WARP == 0 && THREADS <= WARP * WARP, "a block is 1 to 32 whole warps");
 
 struct Sum {
-    __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+    __device__ __forceinline__ double operator()(double a, double b) const { return a + b; }
 };
 
 struct Largest {
@@ -18,12 +18,12 @@ struct Largest {
 };
 
 // What all threads of a team get of their values; all of them must call.
-template <class Joined>
-__device__ __forceinline__ float over_team(float value, Joined joined) {
+template <class Value, class Joined>
+__device__ __forceinline__ Value over_team(Value value, Joined joined) {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
         value = joined(value, __shfl_xor_sync(ALL_LANES, value, distance));
 #if TEAM > 32
-    __shared__ float parts[THREADS / WARP];
+    __shared__ Value parts[THREADS / WARP];
     __syncthreads();  // an earlier call's parts have been read
     if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
     __syncthreads();
@@ -39,11 +39,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (row >= rows) return;  // whole teams
     const int member = threadIdx.x % TEAM;
     const Number* numbers = given + row * width;
-    float largest = -infinity(), sum = 0.0f;
+    float largest = -infinity();
+    double sum = 0.0;
     for (int64 at = member; at < width; at += TEAM) largest = larger_or_nan(largest, loaded(numbers[at]));
     largest = over_team(largest, Largest());
     for (int64 at = member; at < width; at += TEAM) sum += expf(loaded(numbers[at]) - largest);
     sum = over_team(sum, Sum());
     for (int64 at = member; at < width; at += TEAM)
-        store(&outputs[row * width + at], expf(loaded(numbers[at]) - largest) / sum);
+        store(&outputs[row * width + at], static_cast<float>(expf(loaded(numbers[at]) - largest) / sum));
 }

@@ -1,0 +1,140 @@
+"""Where numba keeps what it compiles, and what is done where that is damaged or cannot be kept.
+
+The folder is the first of these that can be written to: what NUMBA_CACHE_DIR names, `numba` within what SPARSENN_CACHE
+names, `__pycache__` beside the source, and numba's folder of the user. Files begin with a digest of what they hold: one
+that is damaged, or that another numba wrote, is as good as none, and is written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
+
+__all__ = ["compiled_cache"]
+
+_SEAL_BYTES = 16
+_first, *_others = CompileResultCacheImpl._locator_classes
+
+
+def compiled_cache(function: Callable[..., Any]) -> Any:
+    """Return the cache of a function that numba is to compile; one that keeps nothing where there is no folder."""
+    try:
+        return _FileCache(function)
+    except RuntimeError:  # numba has found no folder
+        return _NoCache()
+
+
+class _OwnFolder(_first):  # type: ignore[misc, valid-type]
+    """The folder that SPARSENN_CACHE names. What is there is read, too, where nothing can be written."""
+
+    def __init__(self, function: Any, path: str) -> None:
+        self._py_file = path
+        self._lineno = function.__code__.co_firstlineno
+        self._cache_path = str(Path(os.environ["SPARSENN_CACHE"], "numba", self.get_suitable_cache_subpath(path)))
+
+    @classmethod
+    def from_function(cls, function: Any, path: str) -> Any:
+        """Return the place for a function of a file; None where it is not set, or no folder."""
+        if not os.environ.get("SPARSENN_CACHE"):
+            return None
+        made = cls(function, path)
+        try:
+            made.ensure_cache_path()
+        except OSError:
+            return made if Path(made.get_cache_path()).is_dir() else None
+        return made
+
+
+class _Folders(CompileResultCacheImpl):  # type: ignore[misc]
+    """What is kept, and where."""
+
+    _locator_classes = (_first, _OwnFolder, *_others)
+
+
+class _SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """An index of what was compiled of a function, and a file for each, all of them sealed by a digest."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep what was compiled, together with its key: the index may be another process's."""
+        super().save(key, (key, data))
+
+    def load(self, key: Any) -> Any:
+        """Return what was compiled; None where it is not there, or damaged."""
+        found = super().load(key)
+        return found[1] if found is not None and found[0] == key else None
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            stamp, overloads = self._load_data(self._index_name)
+        except OSError:
+            return {}
+        return overloads if stamp == self._source_stamp else {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        self._save_data(self._index_name, (self._source_stamp, overloads))
+
+    def _load_data(self, name: str) -> Any:
+        content = Path(self._data_path(name)).read_bytes()
+        if content[:_SEAL_BYTES] != self._seal(content[_SEAL_BYTES:]):
+            raise OSError(f"{name} is damaged, or of another numba")
+        return pickle.loads(content[_SEAL_BYTES:])
+
+    def _save_data(self, name: str, data: Any) -> None:
+        content = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(self._seal(content) + content)
+
+    def _seal(self, content: bytes) -> bytes:
+        return hashlib.blake2b(content, digest_size=_SEAL_BYTES, key=str(self._version).encode()[:64]).digest()
+
+
+class _FileCache(FunctionCache):  # type: ignore[misc]
+    """Files of a function; whatever is wrong with them costs its compilation, no more."""
+
+    _impl_class = _Folders
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return what was compiled for a signature, or None."""
+        try:
+            return super().load_overload(signature, context)
+        except Exception:  # what numba fails to build from what it once wrote can be anything
+            return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep what was compiled, or say why not."""
+        try:
+            super().save_overload(signature, compiled)
+        except OSError as error:
+            _tell(f"{self._cache_path}: {error.strerror or error}")
+
+
+class _NoCache(NullCache):  # type: ignore[misc]
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Say that nothing is kept."""
+        _tell("no folder for them can be written to")
+
+
+_told: list[str] = []
+
+
+def _tell(why: str) -> None:
+    """Warn, once in a process, that compiled kernels are not kept."""
+    if not _told:
+        _told.append(why)
+        warnings.warn(
+            f"compiled kernels are not kept, and are compiled again in the next run ({why}); "
+            "set SPARSENN_CACHE to a folder that can be written to",
+            stacklevel=2,
+        )
