@@ -57,17 +57,24 @@ def check_target(option: str, path: Path | None, suffixes: Collection[str] = ())
     Raises
     ------
     UsageError
-        The suffix is not one of `suffixes`, or the path names something that is not a plain file.
+        The suffix is not one of `suffixes`, or the path names a folder, a socket or a disk.
     ResourceError
-        The folder does not exist or cannot be written to.
+        The folder does not exist or cannot be written to; or the path leads to a device, a pipe or an open file (such
+        as /dev/stdout) that cannot be.
     """
+    from sparsenn.storage import is_stream
+
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
         found = repr(path.suffix) if path.suffix else "no suffix"
         raise UsageError(f"{option} {path}: {found} does not name a known file type; use {', '.join(suffixes)}")
+    if is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise ResourceError(f"{option} {path}: is not open, or no permission to write to it")
+        return
     if path.exists() and not path.is_file():
-        raise UsageError(f"{option} {path}: is a {'folder' if path.is_dir() else 'device'}, not a file")
+        raise UsageError(f"{option} {path}: is a {'folder' if path.is_dir() else 'socket or a disk'}, not a file")
     _check_folder(option, path, path.parent)
 
 
@@ -95,7 +102,7 @@ def is_hdf5(path: Path) -> bool:
 
 
 def write_json(path: Path, document: str) -> None:
-    """Write a JSON document to a file, replaced only when complete, or to stdout."""
+    """Write a JSON document to a file, replaced only when complete, or to stdout or another stream."""
     from sparsenn.storage import replacing
 
     if path == STDOUT:

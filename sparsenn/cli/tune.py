@@ -109,6 +109,7 @@ def _tune(
     from sparsenn.backends import backend_for
     from sparsenn.report import to_json
     from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
+    from sparsenn.storage import make_cache_folder
     from sparsenn.studies.ladder import ladder_for
     from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
     from sparsenn.studies.tuning import tune as run
@@ -120,6 +121,7 @@ def _tune(
     chosen = limited(tunable_named(rung, kind, operation), limits)
     ladder = ladder_for(chosen.operation)
     refuse_given(context, ladder)
+    make_cache_folder()  # where what is found will be kept
     with reporting(progress) as report:
         problem, origin = given.problem(ladder, report)
         result = run(chosen, problem, device=device, runs=runs, progress=report)

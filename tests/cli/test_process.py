@@ -116,6 +116,19 @@ def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> N
     assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_a_log_is_added_to(spawn: Spawn, problem: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "log").write_text("IMPORTANT\n")
+    with (tmp_path / "log").open("a") as log:
+        process = spawn("infer", problem, "--json", name, stdout=log)
+        assert process.communicate(timeout=240)[1] == ""
+    text = (tmp_path / "log").read_text()
+    assert process.returncode == 0
+    assert text.startswith("IMPORTANT\n")
+    assert "PASSED" in text
+    assert json.loads(text[text.index("{\n") :])["verified"] is True
+
+
 def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
     with Path("/dev/full").open("w") as full:
         process = spawn("infer", problem, stdout=full)
