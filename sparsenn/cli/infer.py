@@ -18,7 +18,7 @@ from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.targets import STDOUT, ResultTargets, is_hdf5, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, write_json
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ def _deliver(name: str, result: Result, verdict: Verification | str, targets: Re
         document = to_json(to_record(result, None if isinstance(verdict, str) else verdict.passed))
         write_json(targets.json, document)
     if targets.plot is not None:
-        draw_layers(result.statistics, targets.plot, name)
+        with drawing(targets.plot):
+            draw_layers(result.statistics, targets.plot, name)
 
 
 def _write_output(path: Path, name: str, result: Result) -> None:

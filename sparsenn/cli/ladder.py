@@ -13,7 +13,7 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given
-from sparsenn.cli.targets import STDOUT, check_target
+from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
 
@@ -59,13 +59,12 @@ def ladder(
       sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
     """
     from sparsenn.backends import backend_for
-    from sparsenn.report import PLOT_SUFFIXES
     from sparsenn.report.ladder import ladder_table
     from sparsenn.studies.ladder import ladder_for, rungs_of
     from sparsenn.studies.run import run_ladder
 
     check_target("--json", None if json == STDOUT else json)
-    check_target("--plot", plot, PLOT_SUFFIXES)
+    check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
@@ -88,4 +87,5 @@ def _deliver(result: Any, origin: dict[str, Any], json: Path | None, plot: Path 
     if json is not None:
         write_json(json, to_json(origin | ladder_record(result)))
     if plot is not None:
-        draw_ladder(result, plot)
+        with drawing(plot):
+            draw_ladder(result, plot)

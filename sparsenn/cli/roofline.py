@@ -13,7 +13,7 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
-from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing, write_json
 from sparsenn.errors import SparseNNError, UsageError
 
 if TYPE_CHECKING:
@@ -68,14 +68,13 @@ def roofline(
       sparsenn roofline --measure
     """
     from sparsenn.backends import backend_for
-    from sparsenn.report import PLOT_SUFFIXES
     from sparsenn.report.roofline import roofline_table, roofs_table
     from sparsenn.studies.measure import meter_for, roofs_of
     from sparsenn.studies.roofline import roofline as beside_roofs
     from sparsenn.studies.run import run_ladder
 
     check_target("--json", None if json == STDOUT else json)
-    check_target("--plot", plot, PLOT_SUFFIXES)
+    check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     backend = backend_for(device)
     chosen = _ladders(operation, backend)
@@ -144,4 +143,5 @@ def _deliver(
         records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
         write_json(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
     if plot is not None:
-        draw_roofline(results, measured.roofs, measured.identity.device, plot)
+        with drawing(plot):
+            draw_roofline(results, measured.roofs, measured.identity.device, plot)

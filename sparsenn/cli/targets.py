@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenn.errors import ResourceError, UsageError
+from sparsenn.errors import ResourceError, SparseNNError, UsageError
 
-__all__ = ["STDOUT", "ResultTargets", "check_dataset_target", "check_target", "is_hdf5", "write_json"]
+__all__ = [
+    "HDF5_SUFFIXES",
+    "STDOUT",
+    "ResultTargets",
+    "check_dataset_target",
+    "check_plot",
+    "check_target",
+    "drawing",
+    "is_hdf5",
+    "write_json",
+]
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
@@ -39,10 +50,7 @@ class ResultTargets:
 
             check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
         check_target("--json", None if self.json == STDOUT else self.json)
-        if self.plot is not None:
-            from sparsenn.report import PLOT_SUFFIXES
-
-            check_target("--plot", self.plot, PLOT_SUFFIXES)
+        check_plot(self.plot)
 
 
 def check_target(option: str, path: Path | None, suffixes: Collection[str] = ()) -> None:
@@ -76,6 +84,40 @@ def check_target(option: str, path: Path | None, suffixes: Collection[str] = ())
     if path.exists() and not path.is_file():
         raise UsageError(f"{option} {path}: is a {'folder' if path.is_dir() else 'socket or a disk'}, not a file")
     _check_folder(option, path, path.parent)
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse a picture that could not be written, as `check_target`, or not be drawn, as the library for it is missing.
+
+    Parameters
+    ----------
+    path : what `--plot` names; None where it was not given.
+    """
+    if path is not None:
+        from sparsenn.report import PLOT_SUFFIXES
+
+        check_target("--plot", path, PLOT_SUFFIXES)
+        with drawing(path):
+            import matplotlib.figure  # noqa: F401
+
+
+@contextmanager
+def drawing(path: Path) -> Iterator[None]:
+    """Have whatever goes wrong while a picture is drawn be one line: it is the last thing done, and costs no result.
+
+    Raises
+    ------
+    ResourceError
+        It cannot be drawn, for a reason of the library that draws.
+    """
+    try:
+        yield
+    except (SparseNNError, ImportError):
+        raise
+    except Exception as error:
+        raise ResourceError(
+            f"cannot draw {path}: {' '.join(str(error).split()) or type(error).__name__}; all else is done"
+        ) from error
 
 
 def check_dataset_target(option: str, path: Path) -> None:

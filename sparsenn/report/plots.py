@@ -53,7 +53,7 @@ def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 8), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     rows, density, time = figure.subplots(3, 1, sharex=True)
     _draw_rows(rows, statistics)
     known = [(layer.layer, layer.density) for layer in statistics if layer.density is not None]
