@@ -15,7 +15,7 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("errors", "jit", "plugins", "progress", "workers"),
+    ("errors", "jit", "plugins", "printable", "progress", "workers"),
     ("memory", "storage"),
     ("formats",),
     ("layers",),

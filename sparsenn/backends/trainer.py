@@ -15,6 +15,7 @@ from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Array
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.network import Network
+from sparsenn.printable import one_line
 
 __all__ = [
     "LOSSES",
@@ -183,6 +184,8 @@ class TrainingResult:
     first_epoch: int
     seconds: float
     options: dict[str, object] = field(default_factory=dict)
+
+    __repr__ = one_line
 
     @property
     def epochs(self) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from sparsenn.cli.exits import ExitCode, finish, leave, prepare_streams, report_error
 from sparsenn.cli.signals import Stopped, stopping
 from sparsenn.cli.startup import begin
+from sparsenn.printable import printable
 
 if TYPE_CHECKING:
     import typer
@@ -70,4 +71,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Say a warning's message on stderr; where in the code it arose is of no use to users."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+    print(f"warning: {printable(str(message))}", file=sys.stderr, flush=True)

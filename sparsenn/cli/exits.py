@@ -14,6 +14,7 @@ from typing import Any, NoReturn, ParamSpec, TextIO, TypeVar, cast
 
 from sparsenn.cli.signals import Stopped, end_at_once
 from sparsenn.errors import SparseNNError
+from sparsenn.printable import printable
 
 __all__ = ["ExitCode", "finish", "guarded", "leave", "prepare_streams", "report_error"]
 
@@ -88,7 +89,7 @@ def report_error(error: BaseException) -> int:
     with suppress(OSError):
         if code == ExitCode.FAULT:
             traceback.print_exception(error)
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {printable(message)}", file=sys.stderr, flush=True)
     return int(code)
 
 

@@ -15,6 +15,7 @@ from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
 from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing, write_json
 from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.printable import printable
 
 if TYPE_CHECKING:
     from sparsenn.backends import Backend
@@ -85,7 +86,7 @@ def roofline(
     given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
     measured = roofs_of(meter_for(backend), anew=measure)
     for note in measured.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     screen.print(roofs_table(measured))
     results, origins, failed = [], [], {}
@@ -98,7 +99,7 @@ def roofline(
                 if operation is not None:
                     raise
                 failed[ladder.operation] = str(error)
-                print(f"error: {ladder.operation}: {error}", file=sys.stderr, flush=True)
+                print(f"error: {ladder.operation}: {printable(str(error))}", file=sys.stderr, flush=True)
                 continue
             results.append(beside_roofs(timed, problem, backend.device, measured.roofs))
             origins.append(origin)

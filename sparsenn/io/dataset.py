@@ -9,6 +9,7 @@ import numpy as np
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
+from sparsenn.printable import one_line
 
 __all__ = ["Dataset", "check_limits"]
 
@@ -40,6 +41,8 @@ class Dataset:
     inputs: CSR
     truth: Array | None = None
     provenance: dict[str, str] = field(default_factory=dict)
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):

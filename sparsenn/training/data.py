@@ -17,6 +17,7 @@ from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
 from sparsenn.network import Image
+from sparsenn.printable import one_line
 
 __all__ = [
     "FANN_SUFFIXES",
@@ -59,6 +60,8 @@ class TrainingData:
     targets: Array
     classes: bool = False
     image: Image | None = None
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):

@@ -32,6 +32,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (FileNotFoundError(2, "No such file or directory", "x.h5"), 2, "error: x.h5: No such file or directory\n"),
         (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (OSError("odd"), 2, "error: odd\n"),
+        (UsageError("\x1b[2Ja\nerror: b\u202e\x9b"), 2, "error: \\x1b[2Ja\\nerror: b\\u202e\\x9b\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (BrokenPipeError(32, "Broken pipe"), 141, ""),
         (
