@@ -10,6 +10,7 @@ import typer
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.options import ProgressFlag, check_finite, whole_numbers
 from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.sources import check_sources
 from sparsenn.cli.targets import check_dataset_target, is_hdf5
 
 __all__ = ["generate"]
@@ -78,13 +79,14 @@ def generate(
       sparsenn generate challenge/ --mnist mnist/
       sparsenn generate long.h5 --layers 1920 --no-truth
     """
+    check_dataset_target("DST", target)
+    check_finite("--bias", bias)
+    check_sources(mnist)
     from sparsenn import datasets
     from sparsenn.datasets.generate import input_kind
     from sparsenn.io import write_dataset, write_official
     from sparsenn.report import describe_dataset
 
-    check_dataset_target("DST", target)
-    check_finite("--bias", bias)
     if input_kind(neurons, inputs, mnist) == "mnist":
         check_apart({"--mnist": datasets.find_training_images(mnist)}, {"DST": target})
     with reporting(progress) as report:

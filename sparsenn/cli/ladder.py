@@ -13,6 +13,7 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given
+from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
@@ -58,14 +59,15 @@ def ladder(
       sparsenn ladder conv2d --rows 16 --sizes 64,224,224,64,3,1 --device cuda
       sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
     """
+    check_dataset_source(dataset)
+    check_target("--json", None if json == STDOUT else json)
+    check_plot(plot)
+    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     from sparsenn.backends import backend_for
     from sparsenn.report.ladder import ladder_table
     from sparsenn.studies.ladder import ladder_for, rungs_of
     from sparsenn.studies.run import run_ladder
 
-    check_target("--json", None if json == STDOUT else json)
-    check_plot(plot)
-    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
     rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read

@@ -13,6 +13,7 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
+from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing, write_json
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.printable import printable
@@ -68,15 +69,16 @@ def roofline(
       sparsenn roofline mlp --rows 100000 --json -
       sparsenn roofline --measure
     """
+    check_dataset_source(dataset)
+    check_target("--json", None if json == STDOUT else json)
+    check_plot(plot)
+    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     from sparsenn.backends import backend_for
     from sparsenn.report.roofline import roofline_table, roofs_table
     from sparsenn.studies.measure import meter_for, roofs_of
     from sparsenn.studies.roofline import roofline as beside_roofs
     from sparsenn.studies.run import run_ladder
 
-    check_target("--json", None if json == STDOUT else json)
-    check_plot(plot)
-    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     backend = backend_for(device)
     chosen = _ladders(operation, backend)
     if operation is None:

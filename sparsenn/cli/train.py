@@ -17,6 +17,7 @@ from sparsenn.cli import data_options, options
 from sparsenn.cli.console import console
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.sources import check_sources
 from sparsenn.cli.targets import HDF5_SUFFIXES, STDOUT, check_plot, check_target, drawing, write_json
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def train(
         )
     if checkpoint is None:
         refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
+    check_sources(data, labels, validation, validation_labels, checkpoint if resume else None)
     files = _Targets(output, checkpoint, json, plot)
     files.check()
     check_apart(

@@ -14,6 +14,7 @@ from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import OF_DATASETS, OF_RANDOM_PROBLEMS, ProblemOptions, refuse_given
+from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
 
@@ -67,6 +68,7 @@ def tune(
       sparsenn tune --show
       sparsenn tune panel --forget
     """
+    check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
     check_apart({"--dataset": dataset}, {"--json": json})
     if show and forget:
