@@ -143,7 +143,6 @@ def test_help_of_a_verb_loads_no_other(verb: str) -> None:
         "convert none.h5 copy.h5",
         "convert none.mtx copy.mtx",
         "generate none/made.h5",
-        "generate made.h5 --mnist none",
         "verify none.tsv {problem}",
         "ladder spmspm --dataset none.h5",
         "roofline spmspm --dataset none.h5",

@@ -199,7 +199,7 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
             yield f"exit code {code}"
         said = log.read_text(errors="replace")
         if "Traceback" in said or "fault" in said or "Exception" in said:
-            yield f"says {said[-800:]!r}"
+            yield f"exit code {code}, says {said!r}"
         try:
             found = contents(work, verb)
         except Exception as error:

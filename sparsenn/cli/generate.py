@@ -10,7 +10,6 @@ import typer
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.options import ProgressFlag, check_finite, whole_numbers
 from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.sources import check_sources
 from sparsenn.cli.targets import check_dataset_target, is_hdf5
 
 __all__ = ["generate"]
@@ -81,7 +80,6 @@ def generate(
     """
     check_dataset_target("DST", target)
     check_finite("--bias", bias)
-    check_sources(mnist)
     from sparsenn import datasets
     from sparsenn.datasets.generate import input_kind
     from sparsenn.io import write_dataset, write_official

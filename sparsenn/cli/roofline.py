@@ -69,7 +69,8 @@ def roofline(
       sparsenn roofline mlp --rows 100000 --json -
       sparsenn roofline --measure
     """
-    check_dataset_source(dataset)
+    if operation is not None:  # else what fails is told, and the others are shown
+        check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
     check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})

@@ -46,7 +46,8 @@ def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kep
 
 def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(run: Run, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("in the way")
-    done = run("tune", "panel", "--dataset", tmp_path / "none.h5", *FEW)
+    (tmp_path / "damaged.h5").write_text("is not read")
+    done = run("tune", "panel", "--dataset", tmp_path / "damaged.h5", *FEW)
     assert done.exit_code == 2
     assert "set SPARSENN_CACHE" in done.stderr
 
