@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Timer, current_thread, main_thread
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 __all__ = ["Stopped", "end_at_once", "stopping"]
@@ -43,23 +43,28 @@ def stopping() -> Iterator[None]:
     if current_thread() is not main_thread():  # which no signal reaches
         yield
         return
-    report = sys.unraisablehook
+    report, show = sys.unraisablehook, sys.excepthook
 
     def raise_again(lost: Any) -> None:
-        if isinstance(lost.exc_value, Stopped):
-            Timer(_AGAIN, os.kill, (os.getpid(), lost.exc_value.number)).start()
-        else:
+        stopped = _cause(lost.exc_value)
+        if stopped is None:
             report(lost)
+        else:
+            Timer(_AGAIN, os.kill, (os.getpid(), stopped.number)).start()
+
+    def show_others(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if _cause(error) is None:  # what Cython loses it shows, too
+            show(kind, error, trace)
 
     try:
-        sys.unraisablehook = raise_again
+        sys.unraisablehook, sys.excepthook = raise_again, show_others
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _stop)
         yield
     finally:
         end_at_once()
-        sys.unraisablehook = report
+        sys.unraisablehook, sys.excepthook = report, show
 
 
 def end_at_once() -> None:
@@ -71,6 +76,13 @@ def end_at_once() -> None:
         while signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL, None):
             with suppress(Stopped):
                 signal.signal(number, signal.SIG_DFL)
+
+
+def _cause(error: BaseException | None) -> Stopped | None:
+    """Return what an exception is, or was raised in the handling of, if that is a signal's."""
+    while error is not None and not isinstance(error, Stopped):
+        error = error.__context__
+    return error
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

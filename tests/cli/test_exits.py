@@ -127,13 +127,19 @@ def test_a_signal_stops_what_runs_and_gives_the_code(
     assert capsys.readouterr() == ("", message)
 
 
-def test_a_signal_whose_exception_is_lost_comes_again(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_signal_whose_exception_is_lost_comes_again(capsys: pytest.CaptureFixture[str], followed: bool) -> None:
     class Interrupted:
         def __del__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                if followed:
+                    raise ValueError("of the interrupted")
 
     def work() -> None:
         Interrupted()
+        sys.excepthook(Stopped, Stopped(signal.SIGTERM), None)
         threading.Event().wait(60)
 
     before = sys.unraisablehook
