@@ -91,6 +91,10 @@ class Network(Rebuilt):
     def __len__(self) -> int:
         return len(self.layers)
 
+    def __repr__(self) -> str:
+        layers = f"{len(self):,} {'layer' if len(self) == 1 else 'layers'}"
+        return f"Network({layers}, {self.inputs:,} → {self.outputs:,}, {self.edges:,} edges)"
+
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
 

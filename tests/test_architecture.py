@@ -15,7 +15,7 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("errors", "plugins", "progress", "workers"),
+    ("errors", "plugins", "printable", "progress", "workers"),
     ("memory", "storage"),
     ("jit",),
     ("formats",),

@@ -128,3 +128,36 @@ def test_help_of_a_verb_loads_no_other(verb: str) -> None:
     modules = imported(verb, "--help")
     assert {name for name in VERBS if f"sparsenn.cli.{name}" in modules} == {verb}
     assert not modules & set(OF_OTHERS) - {"rich", "typer"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "infer none.h5",
+        "infer none/",
+        "infer {problem} --inputs none.csv",
+        "info none.h5",
+        "info radixnet-1024x120 --bias nan",
+        "train none.data --output model.h5",
+        "train {problem} --checkpoint none.h5 --resume --output model.h5",
+        "convert none.h5 copy.h5",
+        "convert none.mtx copy.mtx",
+        "generate none/made.h5",
+        "verify none.tsv {problem}",
+        "ladder spmspm --dataset none.h5",
+        "roofline spmspm --dataset none.h5",
+        "tune panel --dataset none.h5",
+    ],
+)
+def test_a_wrong_file_name_is_told_before_anything_large_is_loaded(line: str, problem: Path, tmp_path: Path) -> None:
+    words = line.format(problem=problem).split()
+    code = (
+        "import atexit, sys; from sparsenn.cli import run; sys.argv = ['sparsenn', *sys.argv[1:]];"
+        "atexit.register(lambda: print(*sys.modules)); run()"
+    )
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert not set(done.stdout.split()) & set(OF_OTHERS) - {"rich", "typer"}
+    assert not list(tmp_path.iterdir())

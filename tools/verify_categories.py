@@ -3,7 +3,8 @@
 
     tools/verify_categories.py RESULT TRUTH
 
-Exit code 0: the two name the same categories. 1: they do not. 2: a file cannot be read or is not such a file.
+Exit code 0: the two name the same categories. 1: they do not. 2: a file cannot be read or is not such a file, or the
+verdict cannot be written.
 Needs nothing but Python's standard library. Files are plain, or gzip where the name ends in .gz; a byte order mark
 and CRLF are accepted, anything else that is not one positive integer on each line is not.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import os
 import sys
 import zlib
 from pathlib import Path
@@ -87,10 +89,16 @@ def main() -> int:
     parser.add_argument("truth", type=Path, help="the true categories, in the same form")
     arguments = parser.parse_args()
     try:
-        return verify(arguments.result, arguments.truth)
+        code = verify(arguments.result, arguments.truth)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except CategoriesError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        print(f"error: the verdict cannot be written: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it fails once more at the end
+    return 2
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from sparsenn.formats import Array
 from sparsenn.formats.arrays import real_number, size
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.network import Network
+from sparsenn.printable import one_line
 
 __all__ = [
     "LOSSES",
@@ -184,6 +185,8 @@ class TrainingResult:
     first_epoch: int
     seconds: float
     options: dict[str, object] = field(default_factory=dict)
+
+    __repr__ = one_line
 
     @property
     def epochs(self) -> int:

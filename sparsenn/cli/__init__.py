@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sparsenn.cli.exits import ExitCode, finish, leave, prepare_streams, report_error
+from sparsenn.cli.signals import Stopped, stopping
 from sparsenn.cli.startup import begin
+from sparsenn.printable import printable
 
 if TYPE_CHECKING:
     import typer
@@ -26,18 +28,27 @@ def main() -> int:
     """Run the program with the arguments in `sys.argv`; returns the exit code.
 
     The codes are 0: done, and verified where there was a truth; 1: verification failed; 2: bad usage or bad input;
-    130: interrupted; 141: whoever read the output stopped reading; 70: a fault in sparsenn itself.
+    130: interrupted; 143: terminated; 129: the terminal was closed; 141: whoever read the output stopped reading; 70: a
+    fault in sparsenn itself.
     """
     prepare_streams()
     warnings.showwarning = _show_warning
     try:
-        _application(sys.argv[1:2])()
-        code = int(ExitCode.DONE)
-    except SystemExit as done:
-        code = done.code if isinstance(done.code, int) else int(done.code is not None)
-    except BaseException as error:
-        code = report_error(error)
+        with stopping():
+            code = _exit_code()
+    except Stopped as stopped:  # while an error was told
+        code = report_error(stopped)
     return finish(code)
+
+
+def _exit_code() -> int:
+    try:
+        _application(sys.argv[1:2])()
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except BaseException as error:
+        return report_error(error)
+    return int(ExitCode.DONE)
 
 
 def _application(words: list[str]) -> typer.Typer:
@@ -60,4 +71,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Say a warning's message on stderr; where in the code it arose is of no use to users."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+    print(f"warning: {printable(str(message))}", file=sys.stderr, flush=True)

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from sparsenn.printable import printable
 from sparsenn.progress import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["console", "reporting"]
+
+USUAL_WIDTH = 80
+"""Columns where COLUMNS says 0, which stands for a width that is not known."""
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
@@ -33,8 +37,15 @@ def console(stream: TextIO | None = None) -> Console:
             raise BrokenPipeError(errno.EPIPE, "the reader is gone")  # rich would end the program with code 1
 
     file = sys.stdout if stream is None else stream
-    piped = not file.isatty() and "COLUMNS" not in os.environ
-    return Pipe(file=file, width=PIPE_WIDTH if piped else None, highlight=False, markup=False, emoji=False)
+    return Pipe(file=file, width=_width(file), highlight=False, markup=False, emoji=False)
+
+
+def _width(file: TextIO) -> int | None:
+    """Return the columns to fill; None where the terminal tells."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal():
+        return int(columns) or USUAL_WIDTH
+    return None if file.isatty() else PIPE_WIDTH
 
 
 @contextmanager
@@ -72,7 +83,7 @@ def _bars() -> Iterator[Progress]:
 
         def report(task: str, done: int, total: int) -> None:
             if task not in tasks:
-                tasks[task] = bars.add_task(task, total=total)
+                tasks[task] = bars.add_task(printable(task), total=total)
             bars.update(tasks[task], completed=done, total=total)
 
         yield report
@@ -89,4 +100,4 @@ class _Lines:
         now = time.monotonic()
         if done >= total or now >= self._next:
             self._next = now + LINE_INTERVAL
-            print(f"{task}: {done:,} of {total:,}", file=self._stream, flush=True)
+            print(f"{printable(task)}: {done:,} of {total:,}", file=self._stream, flush=True)

@@ -11,6 +11,7 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.targets import check_dataset_target, check_target, is_hdf5
 from sparsenn.errors import UsageError
 
@@ -55,10 +56,16 @@ def convert(
       sparsenn convert radixnet-1024x120 challenge/
       sparsenn convert n1024-l1.tsv layer.mtx --shape 1024x1024
     """
+    options.check_finite("--bias", bias)
+    matrix = bool(_MATRIX_NAME.fullmatch(source)) and not Path(source).is_dir()
+    if matrix:
+        check_sources(Path(source))
+    else:
+        check_dataset_source(source)
     check_apart({"SRC": source}, {"DST": target})
     choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     folder_only = {"archive": archive, "compress": compress}
-    if _MATRIX_NAME.fullmatch(source) and not Path(source).is_dir():
+    if matrix:
         _refuse("one matrix", {**choice, **folder_only})
         _convert_matrix(Path(source), target, shape)
         return
@@ -66,7 +73,6 @@ def convert(
     check_dataset_target("DST", target)
     if is_hdf5(target):
         _refuse("HDF5", folder_only)
-    options.check_finite("--bias", bias)
     _convert_dataset(source, target, choice, folder_only, progress)
 
 

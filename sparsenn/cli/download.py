@@ -9,6 +9,7 @@ import typer
 
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.options import ProgressFlag
+from sparsenn.printable import printable
 
 __all__ = ["download"]
 
@@ -45,7 +46,7 @@ def download(
     with reporting(progress) as report:
         files = fetch_all(_width_or_name(what), folder, layers=layers, base_url=url or BASE_URL, progress=report)
     for file in files:
-        console().print(str(file), soft_wrap=True)
+        console().print(printable(str(file)), soft_wrap=True)
 
 
 def _width_or_name(text: str) -> int | str:

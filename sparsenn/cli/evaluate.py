@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.targets import STDOUT, ResultTargets, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json
 
 if TYPE_CHECKING:
     from sparsenn.io import Model
@@ -105,4 +105,5 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
     if files.json is not None:
         write_json(files.json, to_json(model_record(str(path), str(inputs), model.classes, result)))
     if files.plot is not None:
-        draw_layers(result.statistics, files.plot, path.name)
+        with drawing(files.plot):
+            draw_layers(result.statistics, files.plot, path.name)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from functools import wraps
-from typing import NoReturn, ParamSpec, TextIO, TypeVar
+from typing import Any, NoReturn, ParamSpec, TextIO, TypeVar, cast
 
+from sparsenn.cli.signals import Stopped, end_at_once
 from sparsenn.errors import SparseNNError
+from sparsenn.printable import printable
 
 __all__ = ["ExitCode", "finish", "guarded", "leave", "prepare_streams", "report_error"]
 
@@ -22,14 +23,39 @@ R = TypeVar("R")
 
 
 class ExitCode(IntEnum):
-    """What the program tells its caller; the last two follow shells and sysexits.h."""
+    """What the program tells its caller; a fault's follows sysexits.h, and those after it shells: 128 and a signal."""
 
     DONE = 0
     VERIFICATION_FAILED = 1
     BAD_INPUT = 2
     FAULT = 70
+    HUNG_UP = 129
     INTERRUPTED = 130
     READER_GONE = 141
+    TERMINATED = 143
+
+
+_STOPPED = {ExitCode.HUNG_UP: "the terminal is closed", ExitCode.TERMINATED: "terminated"}
+"""What is said of a signal, by the exit code; of all others that the program was interrupted."""
+
+
+class _Unfailing:
+    """A stream, stderr, that takes no failure amiss: what cannot be said there can be said nowhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def guarded(verb: Callable[P, R]) -> Callable[P, R]:
@@ -54,14 +80,16 @@ def report_error(error: BaseException) -> int:
     code, message = ExitCode.BAD_INPUT, _message(error)
     if isinstance(error, BrokenPipeError):
         return int(ExitCode.READER_GONE)
-    if isinstance(error, KeyboardInterrupt):
-        code, message = ExitCode.INTERRUPTED, "interrupted"
+    if isinstance(error, KeyboardInterrupt | Stopped):
+        end_at_once()
+        code = ExitCode.INTERRUPTED if isinstance(error, KeyboardInterrupt) else ExitCode(128 + error.number)
+        message = _STOPPED.get(code, "interrupted")
     elif message is None:
         code, message = ExitCode.FAULT, "a fault in sparsenn; please report it together with the lines above"
     with suppress(OSError):
         if code == ExitCode.FAULT:
             traceback.print_exception(error)
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {printable(message)}", file=sys.stderr, flush=True)
     return int(code)
 
 
@@ -88,23 +116,21 @@ def _source(error: ImportError) -> str:
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr safe to write to: present, and never failing on a character they cannot encode."""
+    """Make stdout and stderr safe to write to: present, and never failing on a character they cannot encode.
+
+    A failure of stdout is an error of the program; one of stderr, such as a full disk, is passed over.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         stream: TextIO = getattr(sys, name)
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
+    sys.stderr = cast(TextIO, _Unfailing(sys.stderr))
 
 
 def finish(code: int) -> int:
-    """Flush stdout while a failure can still be told, and return the exit code of the whole run.
-
-    From here on an interrupt ends the process at once, or it would show a traceback from the interpreter's shutdown;
-    one that is ignored, as under nohup, stays ignored.
-    """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Flush stdout while a failure can still be told, and return the exit code of the whole run."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -78,13 +78,13 @@ def generate(
       sparsenn generate challenge/ --mnist mnist/
       sparsenn generate long.h5 --layers 1920 --no-truth
     """
+    check_dataset_target("DST", target)
+    check_finite("--bias", bias)
     from sparsenn import datasets
     from sparsenn.datasets.generate import input_kind
     from sparsenn.io import write_dataset, write_official
     from sparsenn.report import describe_dataset
 
-    check_dataset_target("DST", target)
-    check_finite("--bias", bias)
     if input_kind(neurons, inputs, mnist) == "mnist":
         check_apart({"--mnist": datasets.find_training_images(mnist)}, {"DST": target})
     with reporting(progress) as report:

@@ -17,8 +17,9 @@ from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.targets import STDOUT, ResultTargets, is_hdf5, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, write_json
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def infer(
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
     """
-    model = _is_model(dataset, inputs)
+    options.check_finite("--bias", bias)
+    model = inputs is not None or _is_model(dataset)
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
@@ -90,13 +92,14 @@ def infer(
     if inputs is not None:
         data_options.refuse_idle(context, [inputs], (".csv", ".tsv"))
     rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs) if model else None
+    check_dataset_source(dataset)
+    check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, stats)
     files.check(model)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
         {"--output": output, "--json": json, "--plot": plot},
     )
-    options.check_finite("--bias", bias)
     wake_gpu(device)
     how: dict[str, Any] = {
         "device": device,
@@ -120,13 +123,13 @@ def infer(
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
 
-def _is_model(source: str, inputs: Path | None) -> bool:
-    """Whether the source is a model; a file that --inputs was given for must be one, or reading it says why not."""
-    if inputs is None and not is_hdf5(Path(source)):
+def _is_model(source: str) -> bool:
+    """Whether the source is there and a model; one that --inputs is given for must be, or reading it says why not."""
+    if not is_hdf5(Path(source)) or not Path(source).exists():
         return False
     from sparsenn.io import is_model
 
-    return inputs is not None or is_model(source)
+    return is_model(source)
 
 
 def _given(model: str, inputs: Path | None) -> Path:
@@ -191,7 +194,8 @@ def _deliver(name: str, result: Result, verdict: Verification | str, targets: Re
         document = to_json(to_record(result, None if isinstance(verdict, str) else verdict.passed))
         write_json(targets.json, document)
     if targets.plot is not None:
-        draw_layers(result.statistics, targets.plot, name)
+        with drawing(targets.plot):
+            draw_layers(result.statistics, targets.plot, name)
 
 
 def _write_output(path: Path, name: str, result: Result) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
+from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import is_hdf5
 from sparsenn.errors import UsageError
 
@@ -31,6 +32,8 @@ def info(
       sparsenn info challenge/ --neurons 1024 --layers 120
       sparsenn info model.h5
     """
+    options.check_finite("--bias", bias)
+    check_dataset_source(dataset)
     from sparsenn.datasets import load
     from sparsenn.io import is_model, read_model
     from sparsenn.report import describe_dataset, describe_layers, describe_model
@@ -44,7 +47,6 @@ def info(
         screen.print(describe_model(Path(dataset).name, model))
         screen.print(describe_layers(model.network))
         return
-    options.check_finite("--bias", bias)
     with reporting(progress) as report:
         found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=limit_inputs, progress=report)
     screen.print(describe_dataset(found))

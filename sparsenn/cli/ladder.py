@@ -13,7 +13,8 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given
-from sparsenn.cli.targets import STDOUT, check_target
+from sparsenn.cli.sources import check_dataset_source
+from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
 
@@ -58,15 +59,15 @@ def ladder(
       sparsenn ladder conv2d --rows 16 --sizes 64,224,224,64,3,1 --device cuda
       sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
     """
+    check_dataset_source(dataset)
+    check_target("--json", None if json == STDOUT else json)
+    check_plot(plot)
+    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     from sparsenn.backends import backend_for
-    from sparsenn.report import PLOT_SUFFIXES
     from sparsenn.report.ladder import ladder_table
     from sparsenn.studies.ladder import ladder_for, rungs_of
     from sparsenn.studies.run import run_ladder
 
-    check_target("--json", None if json == STDOUT else json)
-    check_target("--plot", plot, PLOT_SUFFIXES)
-    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
     rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read
@@ -88,4 +89,5 @@ def _deliver(result: Any, origin: dict[str, Any], json: Path | None, plot: Path 
     if json is not None:
         write_json(json, to_json(origin | ladder_record(result)))
     if plot is not None:
-        draw_ladder(result, plot)
+        with drawing(plot):
+            draw_ladder(result, plot)

@@ -13,8 +13,10 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
-from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.cli.sources import check_dataset_source
+from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing, write_json
 from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.printable import printable
 
 if TYPE_CHECKING:
     from sparsenn.backends import Backend
@@ -67,16 +69,17 @@ def roofline(
       sparsenn roofline mlp --rows 100000 --json -
       sparsenn roofline --measure
     """
+    if operation is not None:  # else what fails is told, and the others are shown
+        check_dataset_source(dataset)
+    check_target("--json", None if json == STDOUT else json)
+    check_plot(plot)
+    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     from sparsenn.backends import backend_for
-    from sparsenn.report import PLOT_SUFFIXES
     from sparsenn.report.roofline import roofline_table, roofs_table
     from sparsenn.studies.measure import meter_for, roofs_of
     from sparsenn.studies.roofline import roofline as beside_roofs
     from sparsenn.studies.run import run_ladder
 
-    check_target("--json", None if json == STDOUT else json)
-    check_target("--plot", plot, PLOT_SUFFIXES)
-    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     backend = backend_for(device)
     chosen = _ladders(operation, backend)
     if operation is None:
@@ -86,7 +89,7 @@ def roofline(
     given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
     measured = roofs_of(meter_for(backend), anew=measure)
     for note in measured.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     screen.print(roofs_table(measured))
     results, origins, failed = [], [], {}
@@ -99,7 +102,7 @@ def roofline(
                 if operation is not None:
                     raise
                 failed[ladder.operation] = str(error)
-                print(f"error: {ladder.operation}: {error}", file=sys.stderr, flush=True)
+                print(f"error: {ladder.operation}: {printable(str(error))}", file=sys.stderr, flush=True)
                 continue
             results.append(beside_roofs(timed, problem, backend.device, measured.roofs))
             origins.append(origin)
@@ -144,4 +147,5 @@ def _deliver(
         records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
         write_json(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
     if plot is not None:
-        draw_roofline(results, measured.roofs, measured.identity.device, plot)
+        with drawing(plot):
+            draw_roofline(results, measured.roofs, measured.identity.device, plot)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import re
 import sys
 from contextlib import suppress
@@ -29,9 +30,16 @@ _alone = False
 
 
 def begin() -> None:
-    """Take note that nothing but one verb runs in this process; have Python look for garbage less often."""
+    """Take note that nothing but one verb runs in this process; have Python look for garbage less often.
+
+    Matplotlib is told to draw into files, for what else its users, such as Jupyter, may have chosen need not be here. A
+    width of 0 columns, at which nothing would be printed, is none.
+    """
     global _alone
     _alone = True
+    os.environ["MPLBACKEND"] = "agg"
+    if not os.environ.get("COLUMNS", "unknown").strip("0"):  # also what typer prints needs some
+        del os.environ["COLUMNS"]
     gc.set_threshold(*COLLECT_AFTER)
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenn.errors import ResourceError, UsageError
+from sparsenn.errors import ResourceError, SparseNNError, UsageError
 
-__all__ = ["STDOUT", "ResultTargets", "check_dataset_target", "check_target", "is_hdf5", "write_json"]
+__all__ = [
+    "HDF5_SUFFIXES",
+    "STDOUT",
+    "ResultTargets",
+    "check_dataset_target",
+    "check_plot",
+    "check_target",
+    "drawing",
+    "is_hdf5",
+    "write_json",
+]
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
@@ -39,10 +50,7 @@ class ResultTargets:
 
             check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
         check_target("--json", None if self.json == STDOUT else self.json)
-        if self.plot is not None:
-            from sparsenn.report import PLOT_SUFFIXES
-
-            check_target("--plot", self.plot, PLOT_SUFFIXES)
+        check_plot(self.plot)
 
 
 def check_target(option: str, path: Path | None, suffixes: Collection[str] = ()) -> None:
@@ -57,18 +65,59 @@ def check_target(option: str, path: Path | None, suffixes: Collection[str] = ())
     Raises
     ------
     UsageError
-        The suffix is not one of `suffixes`, or the path names something that is not a plain file.
+        The suffix is not one of `suffixes`, or the path names a folder, a socket or a disk.
     ResourceError
-        The folder does not exist or cannot be written to.
+        The folder does not exist or cannot be written to; or the path leads to a device, a pipe or an open file (such
+        as /dev/stdout) that cannot be.
     """
+    from sparsenn.storage import is_stream
+
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
         found = repr(path.suffix) if path.suffix else "no suffix"
         raise UsageError(f"{option} {path}: {found} does not name a known file type; use {', '.join(suffixes)}")
+    if is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise ResourceError(f"{option} {path}: is not open, or no permission to write to it")
+        return
     if path.exists() and not path.is_file():
-        raise UsageError(f"{option} {path}: is a {'folder' if path.is_dir() else 'device'}, not a file")
+        raise UsageError(f"{option} {path}: is a {'folder' if path.is_dir() else 'socket or a disk'}, not a file")
     _check_folder(option, path, path.parent)
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse a picture that could not be written, as `check_target`, or not be drawn, as the library for it is missing.
+
+    Parameters
+    ----------
+    path : what `--plot` names; None where it was not given.
+    """
+    if path is not None:
+        from sparsenn.report import PLOT_SUFFIXES
+
+        check_target("--plot", path, PLOT_SUFFIXES)
+        with drawing(path):
+            import matplotlib.figure  # noqa: F401
+
+
+@contextmanager
+def drawing(path: Path) -> Iterator[None]:
+    """Have whatever goes wrong while a picture is drawn be one line: it is the last thing done, and costs no result.
+
+    Raises
+    ------
+    ResourceError
+        It cannot be drawn, for a reason of the library that draws.
+    """
+    try:
+        yield
+    except (SparseNNError, ImportError):
+        raise
+    except Exception as error:
+        raise ResourceError(
+            f"cannot draw {path}: {' '.join(str(error).split()) or type(error).__name__}; all else is done"
+        ) from error
 
 
 def check_dataset_target(option: str, path: Path) -> None:
@@ -95,7 +144,7 @@ def is_hdf5(path: Path) -> bool:
 
 
 def write_json(path: Path, document: str) -> None:
-    """Write a JSON document to a file, replaced only when complete, or to stdout."""
+    """Write a JSON document to a file, replaced only when complete, or to stdout or another stream."""
     from sparsenn.storage import replacing
 
     if path == STDOUT:

@@ -17,7 +17,8 @@ from sparsenn.cli import data_options, options
 from sparsenn.cli.console import console
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.cli.sources import check_sources
+from sparsenn.cli.targets import HDF5_SUFFIXES, STDOUT, check_plot, check_target, drawing, write_json
 
 if TYPE_CHECKING:
     from sparsenn.training import TrainingResult
@@ -41,13 +42,10 @@ class _Targets:
 
     def check(self) -> None:
         """Refuse whatever could not be written, before anything is computed."""
-        from sparsenn.datasets.load import HDF5_SUFFIXES
-        from sparsenn.report import PLOT_SUFFIXES
-
         check_target("--output", self.output, HDF5_SUFFIXES)
         check_target("--checkpoint", self.checkpoint)
         check_target("--json", None if self.json == STDOUT else self.json)
-        check_target("--plot", self.plot, PLOT_SUFFIXES)
+        check_plot(self.plot)
 
 
 def train(
@@ -173,6 +171,7 @@ def train(
         )
     if checkpoint is None:
         refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
+    check_sources(data, labels, validation, validation_labels, checkpoint if resume else None)
     files = _Targets(output, checkpoint, json, plot)
     files.check()
     check_apart(
@@ -286,4 +285,5 @@ def _deliver(name: str, result: TrainingResult, files: _Targets) -> None:
     if files.json is not None:
         write_json(files.json, to_json({"data": name} | training_record(result)))
     if files.plot is not None:
-        draw_losses(result, files.plot, name)
+        with drawing(files.plot):
+            draw_losses(result, files.plot, name)

@@ -14,6 +14,7 @@ from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.problems import OF_DATASETS, OF_RANDOM_PROBLEMS, ProblemOptions, refuse_given
+from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
 
@@ -67,6 +68,7 @@ def tune(
       sparsenn tune --show
       sparsenn tune panel --forget
     """
+    check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
     check_apart({"--dataset": dataset}, {"--json": json})
     if show and forget:
@@ -109,6 +111,7 @@ def _tune(
     from sparsenn.backends import backend_for
     from sparsenn.report import to_json
     from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
+    from sparsenn.storage import make_cache_folder
     from sparsenn.studies.ladder import ladder_for
     from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
     from sparsenn.studies.tuning import tune as run
@@ -120,6 +123,7 @@ def _tune(
     chosen = limited(tunable_named(rung, kind, operation), limits)
     ladder = ladder_for(chosen.operation)
     refuse_given(context, ladder)
+    make_cache_folder()  # where what is found will be kept
     with reporting(progress) as report:
         problem, origin = given.problem(ladder, report)
         result = run(chosen, problem, device=device, runs=runs, progress=report)

@@ -9,6 +9,7 @@ import typer
 
 from sparsenn.cli.console import console
 from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.sources import check_sources
 from sparsenn.cli.targets import is_hdf5
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def verify(
       sparsenn verify found.tsv neuron1024-l120-categories.tsv
       sparsenn verify found.h5 problem.h5
     """
+    check_sources(result, truth)
     from rich.text import Text
 
     from sparsenn.report import compare_categories

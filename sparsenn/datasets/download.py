@@ -72,10 +72,13 @@ def download(
     entries = _recorded(place)
     for name, address in files.items():
         url = base_url.rstrip("/") + "/" + address
+        part = place / f"{name}.part"
         if not _kept(place / name, entries.get(name), progress):
-            entries[name] = _fetched(url, place / name, attempts, pause, progress)
-            with replacing(place / RECORD) as temporary:
+            entries[name] = _fetched(url, part, place / name, attempts, pause, progress)
+            with replacing(place / RECORD) as temporary:  # first: a file that is not recorded counts as the user's own
                 temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+            part.replace(place / name)
+        _note(part).unlink(missing_ok=True)
     return [place / name for name in files]
 
 
@@ -126,30 +129,29 @@ def _kept(path: Path, entry: dict[str, Any] | None, progress: Progress) -> bool:
     return same
 
 
-def _fetched(url: str, path: Path, attempts: int, pause: float, progress: Progress) -> dict[str, Any]:
-    """Fetch one file, check its beginning, give it its name; returns its entry in the record."""
+def _note(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _fetched(url: str, part: Path, path: Path, attempts: int, pause: float, progress: Progress) -> dict[str, Any]:
+    """Fetch one file, `path`, as `part`, and check its beginning; returns its entry in the record."""
     from sparsenn.datasets.fetch import fetch  # brings the library for HTTP with it
 
-    part = path.with_name(path.name + ".part")
     transfer = fetch(url, part, attempts=attempts, pause=pause, progress=progress)
-    note = part.with_name(part.name + ".json")
     with part.open("rb") as file:
         start = file.read(2)
     if (start != b"\x1f\x8b") if path.suffix == ".gz" else not start[:1].isdigit():
         part.unlink()
-        note.unlink()
+        _note(part).unlink()
         kind = "a gzip file" if path.suffix == ".gz" else "a list of categories"
         raise FileFormatError(url, f"begins with {start!r}, which is not {kind}; check the address")
-    entry = {
+    return {
         "url": url,
         "bytes": part.stat().st_size,
         "sha256": _sha256(part),
         "validator": transfer.validator,
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    part.replace(path)
-    note.unlink()
-    return entry
 
 
 def _sha256(path: Path) -> str:

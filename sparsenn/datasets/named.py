@@ -8,10 +8,10 @@ from sparsenn.datasets.cache import cache_folder, check_disk
 from sparsenn.datasets.generate import generate, input_kind
 from sparsenn.datasets.mnist import TRAINING_SHAPE
 from sparsenn.datasets.names import parse_name
-from sparsenn.errors import ResourceError
 from sparsenn.io.hdf5 import write_dataset
 from sparsenn.memory import check_memory
 from sparsenn.progress import Progress, silent
+from sparsenn.storage import make_cache_folder, remove_stale
 
 __all__ = ["cached_files", "named_file"]
 
@@ -42,6 +42,7 @@ def named_file(name: str, progress: Progress = silent) -> Path:
     """
     neurons, layers = parse_name(name)
     folder = cache_folder() / "datasets"
+    remove_stale(folder)
     best = _cached(folder, name, "mnist")
     if best.exists():
         return best
@@ -49,12 +50,7 @@ def named_file(name: str, progress: Progress = silent) -> Path:
     path = _cached(folder, name, kind)
     if not path.exists():
         _check_room(name, folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                f"cannot make {folder}: {error.strerror}; set SPARSENN_CACHE to a folder that you may write to"
-            ) from error
+        make_cache_folder("datasets")
         write_dataset(generate(neurons, layers, inputs=kind, progress=progress), path)
     return path
 

@@ -22,6 +22,7 @@ from sparsenn.errors import ResourceError
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
+from sparsenn.printable import one_line
 
 __all__ = ["Plan", "Problem", "bucket", "cut_for_memory", "with_inputs"]
 
@@ -58,6 +59,8 @@ class Plan:
     batch_size: int
     streams: bool = False
     seconds: float = field(default=0.0, compare=False)
+
+    __repr__ = one_line
 
     @property
     def network(self) -> Network:

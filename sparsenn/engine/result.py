@@ -14,6 +14,7 @@ from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
+from sparsenn.printable import one_line
 
 __all__ = ["BatchOutput", "LayerStatistics", "Result", "Seconds"]
 
@@ -147,6 +148,8 @@ class Result:
     seconds: Seconds
     batches: tuple[BatchOutput, ...]
     notes: tuple[str, ...] = ()
+
+    __repr__ = one_line
 
     @property
     def edges_per_second(self) -> float:

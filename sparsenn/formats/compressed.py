@@ -28,6 +28,7 @@ from sparsenn.formats.arrays import (
 )
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.jit import compiled
+from sparsenn.printable import one_line
 from sparsenn.workers import map_threads
 
 __all__ = ["CSC", "CSR", "Compressed"]
@@ -288,6 +289,8 @@ class CSR(Compressed):
     major_axis: ClassVar[int] = 0
     major_name: ClassVar[str] = "row"
 
+    __repr__ = one_line
+
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
         """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
@@ -306,6 +309,8 @@ class CSC(Compressed):
 
     major_axis: ClassVar[int] = 1
     major_name: ClassVar[str] = "column"
+
+    __repr__ = one_line
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSC:

@@ -21,6 +21,7 @@ from sparsenn.formats.arrays import (
     real_numbers,
 )
 from sparsenn.formats.rebuilt import Rebuilt
+from sparsenn.printable import one_line
 
 __all__ = ["COO"]
 
@@ -47,6 +48,8 @@ class COO(Rebuilt):
     rows: Array
     columns: Array
     values: Array
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", check_shape(self.shape))

@@ -22,6 +22,7 @@ from sparsenn.formats import Array
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.model import check_form, created_as, read_dense_layers, write_dense_layers
 from sparsenn.layers import Linear
+from sparsenn.printable import one_line
 
 __all__ = ["Checkpoint", "read_checkpoint", "write_checkpoint"]
 
@@ -50,6 +51,8 @@ class Checkpoint:
     generator: dict[str, Any]
     losses: tuple[float, ...]
     validation: tuple[tuple[int, float, float], ...] = field(default=())
+
+    __repr__ = one_line
 
 
 def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:

@@ -10,6 +10,7 @@ from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
+from sparsenn.printable import one_line
 
 __all__ = ["Dataset", "check_limits"]
 
@@ -41,6 +42,8 @@ class Dataset:
     inputs: CSR
     truth: Array | None = None
     provenance: dict[str, str] = field(default_factory=dict)
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):

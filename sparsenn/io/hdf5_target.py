@@ -1,29 +1,36 @@
-"""What HDF5 files are written through, so that a full disk is one error and not a crash."""
+"""What HDF5 files are written through, so that a full disk is one error and not a crash, and so is an interrupt."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 
+from sparsenn.io.held_signals import held_signals
+
 __all__ = ["created"]
+
+_PIECE = 1 << 24
+"""Bytes written between two looks at whether the rest is wanted."""
 
 
 @contextmanager
 def created(path: Path) -> Iterator[h5py.File]:
     """Yield a new HDF5 file in place of the empty file `path`.
 
+    An interrupt is held back until the file is closed, which is soon, for nothing more is written.
+
     Raises
     ------
     OSError
         The disk is full, or a write failed for another reason.
     """
-    with path.open("r+b", buffering=0) as file:
-        target = _Target(file)
+    with held_signals() as interrupted, path.open("r+b", buffering=0) as file:
+        target = _Target(file, interrupted)
         try:
             with h5py.File(target, "w") as hdf5:
                 yield hdf5
@@ -35,20 +42,22 @@ def created(path: Path) -> Iterator[h5py.File]:
 class _Target(io.RawIOBase):
     """A file whose first failed write is kept in `failure`, while this one and all later ones seem to succeed.
 
+    So do all writes after an interrupt.
+
     The HDF5 library does not survive failed writes: objects that it cannot flush are never closed, each complains on
     stderr, and the process ends with a segmentation fault.
     """
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
+    def __init__(self, file: io.FileIO, interrupted: Callable[[], bool]) -> None:
+        self._file, self._interrupted = file, interrupted
         self.failure: OSError | None = None
 
     def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
         size = len(rest)
         try:
-            while len(rest) and self.failure is None:
-                rest = rest[self._file.write(rest) :]
+            while len(rest) and self.failure is None and not self._interrupted():
+                rest = rest[self._file.write(rest[:_PIECE]) :]
         except OSError as error:
             self.failure = error
         return size

@@ -38,6 +38,7 @@ from sparsenn.io.hdf5_target import created
 from sparsenn.io.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
 from sparsenn.layers import Linear
 from sparsenn.network import Image, Network
+from sparsenn.printable import one_line
 from sparsenn.storage import replacing
 
 __all__ = [
@@ -89,6 +90,8 @@ class Model:
     classes: bool
     provenance: dict[str, str] = field(default_factory=dict)
     resize: str | None = None
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):

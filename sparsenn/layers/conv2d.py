@@ -13,6 +13,7 @@ from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.images import ImageLayer, Pair, check_images, integers, pair, windows
 from sparsenn.layers.linear import float32_bias, float32_parameters
+from sparsenn.printable import one_line
 
 __all__ = ["Conv2d"]
 
@@ -53,6 +54,8 @@ class Conv2d(Rebuilt, ImageLayer):
     padding: int | Pair = (0, 0)
     dilation: int | Pair = (1, 1)
     groups: int = 1
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         check_activation(self.activation)

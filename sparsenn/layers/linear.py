@@ -13,6 +13,7 @@ from sparsenn.formats.arrays import frozen, is_own, real_numbers
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
+from sparsenn.printable import one_line
 
 __all__ = ["Linear", "float32_bias", "float32_parameters"]
 
@@ -41,6 +42,8 @@ class Linear(Rebuilt, FullyConnected):
     weights: Array
     bias: float | Array | None = None
     activation: Activation = field(default_factory=ReLU)
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         check_activation(self.activation)

@@ -13,6 +13,7 @@ from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import FLOAT32_MAX, Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.linear import float32_bias
+from sparsenn.printable import one_line
 
 __all__ = ["SparseLinear"]
 
@@ -44,6 +45,8 @@ class SparseLinear(Rebuilt, FullyConnected):
     weights: CSC
     bias: float | Array | None = None
     activation: Activation = field(default_factory=ReLU)
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         check_activation(self.activation)

@@ -16,6 +16,7 @@ from sparsenn.formats import Array
 from sparsenn.io import Dataset, Model
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.network import Network
+from sparsenn.printable import printable
 from sparsenn.report.architecture import architecture_table, shape_text
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
@@ -30,7 +31,7 @@ def describe_dataset(dataset: Dataset) -> Table:
     """Return a table of the dataset as a whole: network, inputs, truth and provenance."""
     network, inputs = dataset.network, dataset.inputs
     positions = sum(before * after for before, after in pairwise(network.sizes))
-    facts = [
+    facts: list[tuple[str, str | Text]] = [
         ("dataset", dataset.name),
         ("network", _size(network)),
         ("edges", f"{count(network.edges)}, density {_fraction(network.edges, positions)}"),
@@ -50,7 +51,7 @@ def describe_model(name: str, model: Model) -> Table:
     shares = isinstance(model.network[-1], Softmax)
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
     network = model.network
-    facts = [
+    facts: list[tuple[str, str | Text]] = [
         ("model", name),
         ("network", _size(network)),
         *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
@@ -72,8 +73,10 @@ def _size(network: Network) -> str:
     return f"{count(len(network))} {layers}, {count(network.inputs)} inputs → {count(network.outputs)} outputs"
 
 
-def _origins(provenance: Mapping[str, str]) -> str:
-    return "\n".join(f"{part}: {origin}" for part, origin in provenance.items()) or "unknown"
+def _origins(provenance: Mapping[str, str]) -> Text:
+    """Return where parts are from, each in a line of its own."""
+    lines = (printable(f"{part}: {origin}") for part, origin in provenance.items())
+    return Text("\n".join(lines) or "unknown")
 
 
 def describe_layers(network: Network) -> Table:

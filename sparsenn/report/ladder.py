@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ __all__ = ["draw_ladder", "ladder_record", "ladder_table"]
 
 
 def ladder_table(result: LadderResult) -> Table:
-    """Return the table of a ladder: a line a rung."""
+    """Return the table of a ladder: a line a rung, and no column of which nothing is known; no number is cut."""
     table = Table(title=_title(result), title_justify="left", caption=_caption(result), caption_justify="left")
     mixed = any(rung.precision != "float32" for rung in result.rungs)
     table.add_column("kernel", no_wrap=True)
     if mixed:
         table.add_column("precision")
     headings = (f"ms per {result.stage}", "ms in all", "spread", "in kernel", "speed-up", "of the floor")
-    for heading in (*headings, "registers", "shared memory", "largest error"):
-        table.add_column(heading, justify="right")
-    for rung in result.rungs:
-        table.add_row(Text(rung.name), *([rung.precision] if mixed else []), *_cells(result, rung))
+    cells = [_cells(result, rung) for rung in result.rungs]
+    known = [any(cell != "–" for cell in column) for column in zip(*cells, strict=True)]
+    for heading in compress((*headings, "registers", "shared memory", "largest error"), known):
+        table.add_column(heading, justify="right", overflow="fold")
+    for rung, told in zip(result.rungs, cells, strict=True):
+        table.add_row(Text(rung.name), *([rung.precision] if mixed else []), *compress(told, known))
     return table
 
 

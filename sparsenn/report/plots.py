@@ -8,6 +8,7 @@ from typing import Any
 
 from sparsenn.engine import LayerStatistics
 from sparsenn.errors import UsageError
+from sparsenn.printable import printable
 from sparsenn.storage import replacing
 
 __all__ = ["PLOT_SUFFIXES", "draw_layers", "save_figure"]
@@ -53,7 +54,7 @@ def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 8), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(printable(title), parse_math=False)
     rows, density, time = figure.subplots(3, 1, sharex=True)
     _draw_rows(rows, statistics)
     known = [(layer.layer, layer.density) for layer in statistics if layer.density is not None]

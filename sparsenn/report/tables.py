@@ -9,18 +9,22 @@ from rich.text import Text
 
 from sparsenn.backends import Kernel
 from sparsenn.engine import LayerStatistics
+from sparsenn.printable import printable
 from sparsenn.report.quantities import count, duration
 
 __all__ = ["fact_table", "kernel_table", "layer_table"]
 
 
 def fact_table(facts: Iterable[tuple[str, str | Text]], text_width: int | None = None) -> Table:
-    """Return a table of facts, each beside its heading, without lines; texts are broken at `text_width` columns."""
+    """Return a table of facts, each beside its heading, without lines; texts are broken at `text_width` columns.
+
+    What is no `Text` of rich's takes one line, and nothing in it is obeyed by a terminal.
+    """
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(max_width=text_width)
     for heading, fact in facts:
-        table.add_row(Text(heading), fact if isinstance(fact, Text) else Text(fact))
+        table.add_row(Text(heading), fact if isinstance(fact, Text) else Text(printable(fact)))
     return table
 
 
@@ -34,7 +38,7 @@ def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
     table.add_column("kernel", no_wrap=True)
     counted = "rows computed", "active rows", "distinct rows", "density", "non-zeros", "performed edges"
     for heading in (*counted, "time", "estimated"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for layer in statistics:
         table.add_row(
             str(layer.layer),

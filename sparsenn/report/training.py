@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
 from sparsenn.network import Network
+from sparsenn.printable import printable
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import fact_table
@@ -107,7 +108,7 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
     points = [(epoch, found.value, found.accuracy) for epoch, found in result.validation]
     accuracies = [(epoch, accuracy) for epoch, _, accuracy in points if accuracy is not None]
     figure = Figure(figsize=(8, 7 if accuracies else 4.5), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(printable(title), parse_math=False)
     panels = figure.subplots(2 if accuracies else 1, 1, sharex=True, squeeze=False)[:, 0]
     panels[0].plot(range(1, result.epochs + 1), result.losses, ".-", label="training")
     if points:

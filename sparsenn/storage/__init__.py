@@ -1,17 +1,22 @@
 """Storage: how files are written, where the user's cache is, and what small records are kept there."""
 
 from sparsenn.storage.atomic import adding_to, open_to_write, replacing
-from sparsenn.storage.folder import cache_folder
+from sparsenn.storage.folder import cache_folder, make_cache_folder
 from sparsenn.storage.paths import check_path
 from sparsenn.storage.records import package_version, read_record, write_record
+from sparsenn.storage.streams import is_stream
+from sparsenn.storage.temporary import remove_stale
 
 __all__ = [
     "adding_to",
     "cache_folder",
     "check_path",
+    "is_stream",
+    "make_cache_folder",
     "open_to_write",
     "package_version",
     "read_record",
+    "remove_stale",
     "replacing",
     "write_record",
 ]

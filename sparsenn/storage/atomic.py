@@ -6,17 +6,19 @@ import errno
 import gzip
 import os
 import re
-import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
+from tempfile import gettempdir
 from typing import IO
 
 from sparsenn.errors import ResourceError
 from sparsenn.storage.paths import check_path
+from sparsenn.storage.streams import is_stream, write_through
+from sparsenn.storage.temporary import move_out, temporary_file, temporary_folder
 
-__all__ = ["adding_to", "open_to_write", "replacing"]
+__all__ = ["adding_to", "check_writable", "open_to_write", "replacing"]
 
 _GZIP_LEVEL = 6
 """The gzip program's own."""
@@ -25,6 +27,7 @@ _REMEDIES = {
     errno.ENOENT: "its folder does not exist; make it first",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
     errno.EEXIST: "a file of that name is in the way; remove it or choose another name",
+    errno.ENOTEMPTY: "something was put there meanwhile; choose another folder",
     errno.EISDIR: "it is a folder; give the name of a file",
     errno.EACCES: "no permission; choose a folder that you may write to",
     errno.EPERM: "no permission; choose a folder that you may write to",
@@ -42,37 +45,46 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     The new file is flushed to disk, then renamed, so that `path` holds either all of the old content or all of the
     new. Whatever ends the block early, an interrupt included, removes the new file and leaves `path` as it was. A
-    symbolic link stays, and what it points to is replaced.
+    symbolic link stays, and what it points to is replaced. Until then only its owner may open the new file; then it has
+    the permissions, the owner and the group of the old one, as far as this user may give them.
+
+    What leads to an open file, such as /dev/stdout, to a device or to a pipe is never replaced: when the block ends,
+    all of the content is written there.
 
     Raises
     ------
     ResourceError
-        The file cannot be written: folder missing, no permission, disk full, not a plain file. The message says what
+        The file cannot be written: folder missing, no permission, disk full, a socket or a disk. The message says what
         to do.
+    BrokenPipeError
+        `path` leads to a pipe, and its reader is gone.
     """
     check_path(path)
     with _explained(path):
+        if is_stream(path):
+            with temporary_file(Path(gettempdir())) as (temporary, _):
+                yield temporary
+                write_through(temporary, path)
+            return
         target = Path(os.path.realpath(path))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         if target.exists() and not target.is_file():
-            raise ResourceError(f"cannot write {path}: it is a device or a pipe; give the name of a plain file")
-        temporary = target.with_name(_temporary_name())
-        try:
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            raise ResourceError(f"cannot write {path}: it is a socket or a disk; give the name of a plain file")
+        with temporary_file(target.parent, private=target.exists()) as (temporary, permissions):
             yield temporary
             _flush(temporary)
+            _open_up(temporary, permissions, target)
             temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield an empty folder inside `folder` whose content moves into `folder` when the block ends.
+    """Yield an empty folder whose content moves into `folder` when the block ends: all of it, or nothing.
 
-    Files in it are to be written by `replacing`. `folder` is made if absent. Whatever ends the block early removes
-    all that the block wrote, and `folder` too if it was made here. Nothing in `folder` is overwritten.
+    Files in it are to be written by `replacing`. `folder` is made if absent, with its content at once. Whatever ends
+    the block early leaves nothing of what the block wrote; also what a process leaves that is killed between two moves
+    is removed, when the next one writes into the folder. Nothing in `folder` is overwritten.
 
     Raises
     ------
@@ -80,25 +92,32 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
         The folder cannot be made or written to, or holds a file of the same name.
     """
     check_path(folder, "the folder")
-    target = Path(folder)
-    staging = target / _temporary_name()
-    with _explained(target):
-        made = not target.exists()
-        try:
-            target.mkdir(exist_ok=True)
-            staging.mkdir()
-            yield staging
-            taken = [item.name for item in staging.iterdir() if (target / item.name).exists()]
-            if taken:
-                raise ResourceError(f"cannot write {target / taken[0]}: it exists already; remove it first")
-            for item in sorted(staging.iterdir()):
-                item.rename(target / item.name)
-        except ResourceError as error:
-            raise ResourceError(str(error).replace(f"{staging}{os.sep}", f"{target}{os.sep}")) from error
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-            if made and target.is_dir() and not any(target.iterdir()):
-                target.rmdir()
+    target = Path(os.path.realpath(folder))
+    with _explained(folder):
+        if target.exists() and not target.is_dir():
+            raise FileExistsError(errno.EEXIST, "is a file")
+        there = target.exists()
+        with temporary_folder(target if there else target.parent) as (staging, permissions):
+            with _named(staging, folder):
+                yield staging
+            if there:
+                _move_in(staging, target)
+            else:
+                with suppress(OSError):
+                    staging.chmod(permissions)
+                staging.rename(target)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that no file can be made in, by making one.
+
+    Raises
+    ------
+    ResourceError
+        It cannot; the message says what to do.
+    """
+    with _explained(folder), temporary_file(folder):
+        pass
 
 
 @contextmanager
@@ -115,21 +134,58 @@ def open_to_write(temporary: Path, path: str | os.PathLike[str]) -> Iterator[IO[
             yield zipped
 
 
-def _temporary_name() -> str:
-    """Short, whatever the target's name, and hidden."""
-    return f".{token_hex(8)}.part"
-
-
 def _flush(path: Path) -> None:
     """Have the file's bytes on disk before its name appears, so that a power cut cannot leave an empty file."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
 
 
+def _open_up(temporary: Path, permissions: int, target: Path) -> None:
+    """Give a file the owner, group and permissions of the one it replaces, or `permissions` if it replaces none.
+
+    A group that cannot be given gets no permissions.
+    """
+    with suppress(OSError):
+        if target.exists():
+            old, new = target.stat(), temporary.stat()
+            permissions = stat.S_IMODE(old.st_mode)
+            if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid) and not _given_to(temporary, old):
+                permissions &= ~stat.S_IRWXG
+        temporary.chmod(permissions)
+
+
+def _given_to(temporary: Path, old: os.stat_result) -> bool:
+    """Give a file an owner and a group, or the group alone; returns whether it has the group."""
+    for owner in (old.st_uid, -1):
+        with suppress(OSError, AttributeError):  # Windows knows no such owners
+            os.chown(temporary, owner, old.st_gid)
+            return True
+    return False
+
+
+def _move_in(staging: Path, target: Path) -> None:
+    names = sorted(item.name for item in staging.iterdir())
+    taken = [name for name in names if (target / name).exists()]
+    if taken:
+        raise ResourceError(f"cannot write {target / taken[0]}: it exists already; remove it first")
+    move_out(staging, names)
+
+
+@contextmanager
+def _named(staging: Path, folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Have messages name the folder that files will be in."""
+    try:
+        yield
+    except ResourceError as error:
+        raise ResourceError(str(error).replace(f"{staging}{os.sep}", f"{Path(folder)}{os.sep}")) from error
+
+
 @contextmanager
 def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ResourceError(f"cannot write {os.fspath(path)}: {_reason(error)}") from error
 

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from sparsenn.errors import ResourceError
+from sparsenn.storage.atomic import check_writable
 
-__all__ = ["cache_folder"]
+__all__ = ["cache_folder", "make_cache_folder"]
 
 
 def cache_folder() -> Path:
@@ -30,3 +31,21 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "sparsenn"
     except RuntimeError as error:
         raise ResourceError("there is no home folder to cache data in; set SPARSENN_CACHE to a folder") from error
+
+
+def make_cache_folder(name: str = "") -> Path:
+    """Make the cache folder, or one inside it, where it is missing, and return its path; files can be made in it.
+
+    Raises
+    ------
+    ResourceError
+        It cannot be made or written to, or there is no place for it.
+    """
+    folder = cache_folder() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        check_writable(folder)
+    except (OSError, ResourceError) as error:
+        reason = f"cannot make {folder}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+        raise ResourceError(f"{reason}; set SPARSENN_CACHE to a folder that you may write to") from error
+    return folder

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.storage.atomic import replacing
-from sparsenn.storage.folder import cache_folder
+from sparsenn.storage.folder import cache_folder, make_cache_folder
 
 __all__ = ["MOST_BYTES", "package_version", "read_record", "write_record"]
 
@@ -74,14 +74,8 @@ def write_record(name: str, form: int, record: dict[str, Any]) -> Path:
     ResourceError
         The file cannot be written; the message says what to do.
     """
-    path = cache_folder() / name
     document = json.dumps({"version": form} | record, indent=2, allow_nan=False) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot make the folder {path.parent}: {error.strerror or error}; set SPARSENN_CACHE to a folder"
-        ) from error
+    path = make_cache_folder() / name
     with replacing(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
     return path

@@ -19,6 +19,7 @@ from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
 from sparsenn.layers.images import integers
 from sparsenn.network import Image
+from sparsenn.printable import one_line
 
 __all__ = [
     "FANN_SUFFIXES",
@@ -61,6 +62,8 @@ class TrainingData:
     targets: Array
     classes: bool = False
     image: Image | None = None
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):

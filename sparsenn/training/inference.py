@@ -12,6 +12,7 @@ from sparsenn.engine import RowsResult, Session, run_rows
 from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.model import Model
+from sparsenn.printable import one_line
 from sparsenn.progress import Progress, silent
 from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import loss_of
@@ -33,6 +34,8 @@ class ModelResult(RowsResult):
 
     evaluation: Evaluation | None
     enlarged: bool
+
+    __repr__ = one_line
 
 
 def run_model(

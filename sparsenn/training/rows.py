@@ -15,6 +15,7 @@ from sparsenn.io.csv import read_csv
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.npy import read_npy, read_npz, sparse_rows
 from sparsenn.network import Image
+from sparsenn.printable import one_line
 from sparsenn.training.data import (
     HDF5_SUFFIXES,
     TrainingData,
@@ -52,6 +53,8 @@ class InputRows:
 
     inputs: Array | CSR
     image: Image | None = None
+
+    __repr__ = one_line
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, CSR):

@@ -69,6 +69,20 @@ def test_a_table_in_a_pipe_is_wide_and_plain(monkeypatch: pytest.MonkeyPatch) ->
     assert len(stream.getvalue().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "width"), [("0", 80), ("000", 80), ("40", 40), ("", PIPE_WIDTH), ("x", PIPE_WIDTH)]
+)
+def test_the_width_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, columns: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert console(io.StringIO()).width == width
+
+
+def test_a_task_with_a_name_that_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting(True) as report:
+        report("read \x1b[2J\nPASSED", 1, 1)
+    assert capsys.readouterr().err == "read \\x1b[2J\\nPASSED: 1 of 1\n"
+
+
 def test_a_stream_that_only_knows_ascii_gets_ascii() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", errors="replace")

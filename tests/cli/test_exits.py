@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import typer
 from children import interrupts_ignored, interrupts_obeyed
 
-from sparsenn.cli.exits import ExitCode, finish, guarded, report_error
+from sparsenn.cli.exits import ExitCode, guarded, report_error
+from sparsenn.cli.signals import ENDING, Stopped, stopping
 from sparsenn.errors import FileFormatError, UsageError
 
 
@@ -29,6 +32,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (FileNotFoundError(2, "No such file or directory", "x.h5"), 2, "error: x.h5: No such file or directory\n"),
         (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (OSError("odd"), 2, "error: odd\n"),
+        (UsageError("\x1b[2Ja\nerror: b\u202e\x9b"), 2, "error: \\x1b[2Ja\\nerror: b\\u202e\\x9b\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (BrokenPipeError(32, "Broken pipe"), 141, ""),
         (
@@ -99,6 +103,82 @@ def test_guarded_verb_keeps_name_and_result() -> None:
 def test_at_the_end_an_interrupt_ends_at_once_unless_it_is_ignored(
     interrupts: Callable[[], AbstractContextManager[None]], expected: signal.Handlers
 ) -> None:
-    with interrupts():
-        assert finish(3) == 3
+    with interrupts(), signals_as_before():
+        with stopping():
+            pass
         assert signal.getsignal(signal.SIGINT) is expected
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [
+        (signal.SIGINT, 130, "error: interrupted\n"),
+        (signal.SIGTERM, 143, "error: terminated\n"),
+        (signal.SIGHUP, 129, "error: the terminal is closed\n"),
+    ],
+)
+def test_a_signal_stops_what_runs_and_gives_the_code(
+    number: signal.Signals, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with interrupts_obeyed(), signals_as_before():
+        with pytest.raises(Stopped) as caught, stopping():
+            signal.raise_signal(number)
+        assert report_error(caught.value) == code
+    assert capsys.readouterr() == ("", message)
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_signal_whose_exception_is_lost_comes_again(capsys: pytest.CaptureFixture[str], followed: bool) -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                if followed:
+                    raise ValueError("of the interrupted")
+
+    def work() -> None:
+        Interrupted()
+        sys.excepthook(Stopped, Stopped(signal.SIGTERM), None)
+        threading.Event().wait(60)
+
+    before = sys.unraisablehook
+    with signals_as_before(), pytest.raises(Stopped), stopping():
+        work()
+    assert sys.unraisablehook is before
+    assert capsys.readouterr() == ("", "")
+
+
+def test_another_exception_that_is_lost_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Faulty:
+        def __del__(self) -> None:
+            raise ValueError("lost")
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(str(lost.exc_value)))
+    with signals_as_before(), stopping():
+        Faulty()
+    assert told == ["lost"]
+
+
+def test_a_thread_beside_the_main_one_gets_no_signals() -> None:
+    def work() -> None:
+        with stopping():
+            pass
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@contextmanager
+def signals_as_before() -> Iterator[None]:
+    """Whatever is done with signals within is undone."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from result_files import result_in
 from typer.testing import Result
 
@@ -272,3 +275,35 @@ def test_official_data_with_a_corrupted_truth(run: Run, official_folder: Path, t
     done = run("infer", tmp_path)
     assert done.exit_code == 1
     assert f"18 of 19 true categories match; 1 (1) missing, 1 ({lines[0]}) unexpected" in done.stdout
+
+
+def test_a_picture_of_a_name_like_mathematics(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    write_dataset(replace(dataset, name=r"costs $\frac{1}$ and $_^$"), tmp_path / "p.h5")
+    done = run("infer", tmp_path / "p.h5", "--plot", tmp_path / "layers.svg")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert (tmp_path / "layers.svg").exists()
+
+
+def test_a_picture_that_fails_costs_no_result(
+    run: Run, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("no\nfont")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    places = {option: tmp_path / name for option, name in (("--output", "r.tsv"), ("--json", "r.json"))}
+    options = [word for option, place in places.items() for word in (option, place)]
+    done = run("infer", problem, *options, "--plot", tmp_path / "r.png")
+    assert done.exit_code == 2
+    assert done.stderr == f"error: cannot draw {tmp_path / 'r.png'}: no font; all else is done\n"
+    assert "PASSED" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"r.tsv", "r.json"}
+
+
+def test_a_library_that_cannot_draw_is_found_before_the_work(
+    run: Run, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = run("infer", problem, "--plot", tmp_path / "r.png")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "matplotlib" in done.stderr

@@ -195,6 +195,7 @@ def test_a_full_disk_leaves_the_old_file(
 
 def write_bad(folder: Path, rows: np.ndarray) -> None:
     """Files that do not fit, one for each way."""
+    (folder / "good.txt").write_text("1 2 3")
     write_rows(folder / "narrow.npy", rows[:, 1:])
     write_rows(folder / "narrow.csv", rows[:, 1:])
     write_rows(folder / "single.csv", rows[:, :1])

@@ -67,17 +67,20 @@ def test_progress_on_a_terminal(spawn: Spawn, problem: Path, option: tuple[str, 
 
 
 @pytest.mark.parametrize("arguments", [("infer", "--output", "found.tsv"), ("infer", "--json", "-")])
-def test_interrupt_leaves_no_file_and_no_traceback(
-    spawn: Spawn, problem: Path, tmp_path: Path, arguments: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("number", "code", "message"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_leaves_no_file_and_no_traceback(
+    spawn: Spawn, problem: Path, tmp_path: Path, arguments: tuple[str, ...], number: int, code: int, message: str
 ) -> None:
     process = spawn(arguments[0], problem, *arguments[1:], "--progress", *SLOW, cwd=tmp_path)
     assert process.stderr is not None
     while not process.stderr.readline().startswith("layers"):
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=240)
-    assert (process.returncode, out) == (130, "")
-    assert err.endswith("error: interrupted\n")
+    assert (process.returncode, out) == (code, "")
+    assert err.endswith(f"error: {message}\n")
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
 
@@ -116,6 +119,19 @@ def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> N
     assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_a_log_is_added_to(spawn: Spawn, problem: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "log").write_text("IMPORTANT\n")
+    with (tmp_path / "log").open("a") as log:
+        process = spawn("infer", problem, "--json", name, stdout=log)
+        assert process.communicate(timeout=240)[1] == ""
+    text = (tmp_path / "log").read_text()
+    assert process.returncode == 0
+    assert text.startswith("IMPORTANT\n")
+    assert "PASSED" in text
+    assert json.loads(text[text.index("{\n") :])["verified"] is True
+
+
 def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
     with Path("/dev/full").open("w") as full:
         process = spawn("infer", problem, stdout=full)
@@ -129,6 +145,29 @@ def test_full_disk_behind_stderr_changes_no_exit_code(spawn: Spawn, tmp_path: Pa
         process = spawn("infer", tmp_path / "none.h5", stderr=full)
         process.communicate(timeout=240)
     assert process.returncode == 2
+
+
+@pytest.mark.parametrize("json", ["-", "found.json"])
+def test_progress_that_cannot_be_shown_costs_no_result(spawn: Spawn, problem: Path, tmp_path: Path, json: str) -> None:
+    arguments = ("infer", problem, "--progress", "--stats", "--json", json, "--output", "found.tsv")
+    with Path("/dev/full").open("w") as full:
+        process = spawn(*arguments, cwd=tmp_path, stderr=full)
+        out, _ = process.communicate(timeout=240)
+    assert process.returncode == 0
+    assert (tmp_path / "found.tsv").exists()
+    assert json == "-" or (tmp_path / json).exists()
+    assert '"verified": true' in out or "PASSED" in out
+
+
+@pytest.mark.parametrize("backend", ["module://matplotlib_inline.not_here", "not_here"])
+def test_what_others_chose_to_draw_with_does_not_matter(
+    spawn: Spawn, problem: Path, tmp_path: Path, backend: str
+) -> None:
+    """As Jupyter does, also for the processes that it starts."""
+    process = spawn("infer", problem, "--plot", tmp_path / "r.png", env={"MPLBACKEND": backend})
+    _, err = process.communicate(timeout=240)
+    assert (process.returncode, err) == (0, "")
+    assert (tmp_path / "r.png").exists()
 
 
 def test_closed_streams(problem: Path) -> None:

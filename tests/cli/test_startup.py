@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from sparsenn.cli.program import VERBS
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process of the program alone; how often garbage is looked for is as before afterwards."""
     monkeypatch.setattr(startup, "_alone", False)
+    monkeypatch.setenv("MPLBACKEND", "")
     before = gc.get_threshold()
     startup.begin()
     yield
@@ -114,6 +116,16 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_garbage_is_looked_for_less_often(alone: None) -> None:
     assert gc.isenabled()
     assert gc.get_threshold()[0] >= 100_000
+
+
+@pytest.mark.parametrize(("given", "left"), [("0", None), ("00", None), ("100", "100"), (None, None)])
+@pytest.mark.usefixtures("alone")
+def test_a_width_of_no_columns_is_none(monkeypatch: pytest.MonkeyPatch, given: str | None, left: str | None) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("COLUMNS", given)
+    startup.begin()
+    assert os.environ.get("COLUMNS") == left
 
 
 @pytest.mark.parametrize(("words", "code"), [(["kernels"], 0), (["info", "none.h5"], 2), (["conjure"], 2)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,26 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
         check_target("--output", tmp_path / "plain" / "a.tsv", SUFFIXES)
 
 
-def test_folder_and_device_are_no_files(tmp_path: Path) -> None:
+def test_folder_and_socket_are_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.h5").mkdir()
     with pytest.raises(UsageError, match="is a folder"):
         check_target("--output", tmp_path / "folder.h5", SUFFIXES)
-    with pytest.raises(UsageError, match="is a device"):
-        check_target("--json", Path("/dev/full"))
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("s")
+        with pytest.raises(UsageError, match="is a socket"):
+            check_target("--json", Path("s"))
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/2", "/dev/null", "pipe"])
+def test_what_leads_to_a_stream_is_fine(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    check_target("--json", tmp_path / name)
+
+
+def test_an_open_file_that_is_not_open() -> None:
+    with pytest.raises(ResourceError, match="--json /dev/fd/9876: is not open"):
+        check_target("--json", Path("/dev/fd/9876"))
 
 
 def test_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

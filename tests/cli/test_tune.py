@@ -44,6 +44,14 @@ def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kep
     assert any("width 1024, rows 16-31" in line and "speed-up" not in line for line in lines)
 
 
+def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    (tmp_path / "damaged.h5").write_text("is not read")
+    done = run("tune", "panel", "--dataset", tmp_path / "damaged.h5", *FEW)
+    assert done.exit_code == 2
+    assert "set SPARSENN_CACHE" in done.stderr
+
+
 def test_kept_numbers_are_shown_and_forgotten(run: Run, problem: Path, kept: Path) -> None:
     assert "No numbers are kept" in run("tune", "--show").stdout
     assert run("tune", "panel", "--dataset", problem, *FEW).exit_code == 0

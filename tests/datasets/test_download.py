@@ -104,6 +104,28 @@ def test_what_came_before_a_failure_is_kept_and_recorded(server: FileServer, tmp
     assert len(server.requests) == before + 1
 
 
+@pytest.mark.parametrize("moves", range(7))
+def test_an_end_between_any_two_moves_is_gone_on_from(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """Notes, records and files are all put in their place by moves."""
+    left, move = moves, Path.replace
+
+    def ending(self: Path, target: Path) -> Path:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return move(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", ending)
+        with pytest.raises(KeyboardInterrupt):
+            download("radixnet-1024x120", tmp_path, base_url=server.url)
+    download("radixnet-1024x120", tmp_path, base_url=server.url)
+    assert {path.name for path in tmp_path.iterdir()} == {*names(120), "downloads.json"}
+
+
 def test_a_transfer_that_breaks_off_is_resumed_by_the_next_call(server: FileServer, tmp_path: Path) -> None:
     server.cuts = [100, 100, 10, 0, 0]
     with pytest.raises(ResourceError, match=r"10 bytes are kept in .*tar\.gz\.part"):

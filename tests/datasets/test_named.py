@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from sparsenn.datasets import NAMES, cache, generate, named, named_file
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.hdf5 import read_dataset
+from sparsenn.storage import remove_stale
 
 
 class Generator:
@@ -116,3 +119,24 @@ def test_a_cache_that_cannot_be_made_is_said(
 def test_other_names_are_refused(generator: Generator) -> None:
     with pytest.raises(UsageError, match="unknown dataset 'radixnet'"):
         named_file("radixnet")
+
+
+def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(
+    generator: Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    (tmp_path / "cache" / "datasets").mkdir(parents=True)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ResourceError, match=r"cannot write .*: the file system is read-only; .*; set SPARSENN_CACHE"):
+        named_file("radixnet-1024x120")
+    assert generator.calls == []
+
+
+def test_what_was_left_in_the_cache_goes_also_where_the_dataset_is_there(generator: Generator, tmp_path: Path) -> None:
+    left = named_file("radixnet-1024x120").with_name(".sparsenn-0123456789abcdef.part")
+    left.write_text("half")
+    remove_stale.cache_clear()
+    named_file("radixnet-1024x120")
+    assert not left.exists()

@@ -8,10 +8,10 @@ import numpy as np
 from rich.console import Console
 
 from sparsenn.formats import CSR, from_dense
-from sparsenn.io import Dataset
+from sparsenn.io import Dataset, Model
 from sparsenn.layers import ReLU, Sigmoid, SparseLinear
 from sparsenn.network import Network
-from sparsenn.report import describe_dataset, describe_layers
+from sparsenn.report import describe_dataset, describe_layers, describe_model
 
 
 def described(dataset: Dataset) -> tuple[dict[str, str], list[list[str]]]:
@@ -25,6 +25,20 @@ def described(dataset: Dataset) -> tuple[dict[str, str], list[list[str]]]:
     rows = [line for line in stream.getvalue().splitlines() if "│" in line]
     cells = [[cell.strip() for cell in row.strip("\0│").split("│")] for row in rows]
     return {heading: fact.strip() for heading, fact in facts.items()}, cells
+
+
+def test_names_that_a_terminal_would_obey_are_escaped_and_keep_to_their_lines() -> None:
+    """A file could have its reader see that it passed."""
+    layer = SparseLinear.from_scipy(from_dense(np.eye(2, dtype=np.float32)).to_scipy())
+    hostile = "a\x1b]0;owned\x07\x1b[2J\r\nverification  PASSED"
+    dataset = Dataset(hostile, Network((layer,)), from_dense(np.eye(2)), None, {hostile: hostile})
+    model = Model(Network((layer,)), "mse", False, {hostile: hostile})
+    for table in (describe_dataset(dataset), describe_model(hostile, model)):
+        stream = io.StringIO()
+        Console(file=stream, width=400, markup=False).print(table)
+        assert not set(stream.getvalue()) & set("\x1b\x07\r")
+        assert not any(line.startswith("verification") for line in stream.getvalue().splitlines())
+        assert r"a\x1b]0;owned\x07\x1b[2J\r\nverification  PASSED" in stream.getvalue()
 
 
 def test_hand_made_network() -> None:

@@ -43,6 +43,14 @@ def test_table_has_a_line_a_rung(result: LadderResult) -> None:
     ]
 
 
+def test_columns_of_which_nothing_is_known_are_left_out_and_no_number_is_cut(result: LadderResult) -> None:
+    rungs = tuple(replace(rung, kernel_seconds=None, registers=None, shared_bytes=None) for rung in result.rungs)
+    assert [len(line) for line in shown(replace(result, rungs=rungs))] == [7, 7, 7]
+    console = Console(file=StringIO(), width=60)
+    console.print(ladder_table(result))
+    assert "…" not in console.file.getvalue()
+
+
 def test_precision_is_shown_where_rungs_differ_in_it(result: LadderResult) -> None:
     mixed = replace(result, rungs=(result.rungs[0], replace(result.rungs[1], precision="fp16")))
     assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3"], ["quick", "fp16", "1"]]

@@ -104,6 +104,15 @@ def test_missing_file_folder_and_arguments_are_refused(truth: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("content", [TRUTH, b"2\n"])
+def test_a_verdict_that_cannot_be_written(truth: Path, content: bytes) -> None:
+    found = truth.parent / "found.tsv"
+    found.write_bytes(content)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, SCRIPT, found, truth], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: the verdict cannot be written: No space left on device\n")
+
+
 def test_it_needs_the_standard_library_alone() -> None:
     imports = [
         node for node in ast.walk(ast.parse(SCRIPT.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))
