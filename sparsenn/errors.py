@@ -53,16 +53,17 @@ class FileFormatError(InputError):
     Parameters
     ----------
     path : file that was read; leads the message.
-    message : what was found, what is allowed, what to do.
+    message : what was found, what is allowed, what to do. What is no printable character is escaped, for messages
+        repeat what files hold.
     line : 1-based line number where the fault is, if the file is text and the line is known.
     """
 
     def __init__(self, path: str | PathLike[str], message: str, line: int | None = None) -> None:
         self.path = fspath(path)
         self.line = line
-        self.message = message
+        self.message = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message)
         place = self.path if line is None else f"{self.path}:{line}"
-        super().__init__(f"{place}: {message}")
+        super().__init__(f"{place}: {self.message}")
 
     def __reduce__(self) -> tuple[type[FileFormatError], tuple[str, str, int | None]]:
         return type(self), (self.path, self.message, self.line)  # so that it crosses to another process

@@ -16,6 +16,7 @@ from sparsenn.io.csv import read_csv
 from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
+from sparsenn.memory import check_memory
 from sparsenn.network import Image
 
 __all__ = [
@@ -94,6 +95,8 @@ class TrainingData:
         ------
         InputError, ShapeError
             As above; also if a label is not a whole number from 0 to below `classes`.
+        ResourceError
+            The targets are larger than memory.
         """
         labels = np.asarray(labels)
         if labels.ndim != 1 or len(labels) != len(inputs):
@@ -107,6 +110,7 @@ class TrainingData:
             )
         whole = labels.astype(np.int64)
         count = int(whole.max(initial=0)) + 1 if classes is None else classes
+        check_memory(4 * len(whole) * count, f"a target for each of {count:,} classes and {len(whole):,} rows")
         targets = np.zeros((len(whole), count), np.float32)
         targets[np.arange(len(whole)), whole] = 1
         return cls(inputs, targets, True, image)
