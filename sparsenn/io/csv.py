@@ -14,6 +14,10 @@ from sparsenn.io.text import faulty_lines, line_ends
 __all__ = ["read_csv"]
 
 _MOST = 1 << 62
+
+_CHUNK = 1 << 24
+"""Bytes parsed at a time, and more to the end of a line."""
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -46,10 +50,15 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
     if not body.strip():
         raise FileFormatError(path, "holds no rows of numbers", line)
     columns = first.count(between) + 1
-    table = _parse(body, columns, delimiter)
-    if table is None:
-        raise FileFormatError(path, *_fault(body, columns, delimiter, line))
-    return table
+    tables, start = [], 0
+    while start < len(body):
+        stop = body.find(b"\n", start + _CHUNK) + 1 or len(body)
+        table = _parse(body[start:stop].removesuffix(b"\n"), columns, delimiter)
+        if table is None:
+            raise FileFormatError(path, *_fault(body[start:stop], columns, delimiter, line))
+        tables.append(table)
+        start, line = stop, line + body.count(b"\n", start, stop)
+    return np.concatenate(tables)
 
 
 def _parse(body: bytes, columns: int, delimiter: str) -> Array | None:

@@ -128,11 +128,11 @@ def line_of(
     raise FileFormatError(path, "changed while it was read; read it again")
 
 
-def line_ends(text: bytes) -> list[int]:
+def line_ends(text: bytes) -> Array:
     """Return where the lines of a text end, the first one's beginning before them; a last line needs no line end."""
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-    found: list[int] = [0, *ends.tolist()]
-    return found if found[-1] == len(text) else [*found, len(text)]
+    last = [] if text.endswith(b"\n") else [len(text)]
+    return np.concatenate([[0], ends, last]).astype(np.int64)
 
 
 def faulty_lines(sound: Callable[[int, int], bool], lines: int) -> tuple[int, int]:

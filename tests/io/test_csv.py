@@ -74,6 +74,19 @@ def test_a_fault_is_found_by_parsing_at_most_as_much_again(
     assert len(fields) <= 200
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_chunks_make_one_table(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(csv, "_CHUNK", chunk)
+    table = np.arange(60, dtype=np.float32).reshape(20, 3)
+    for end in (b"\n", b"\r\n"):
+        lines = [b",".join(b"%d" % value for value in row) for row in table]
+        np.testing.assert_array_equal(read_csv(corrupted(end.join([b"a,b,c", *lines, b""]), "a.csv")), table)
+        for number in (0, 10, 19):
+            wrong = [*lines[:number], b"1,2", *lines[number:]]
+            with pytest.raises(FileFormatError, match=rf"csv:{number + 2}: 2 columns instead of 3"):
+                read_csv(corrupted(end.join([b"a,b,c", *wrong]), "b.csv"))
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.csv")

@@ -96,12 +96,13 @@ def test_faulty_line_is_named(faulty: str, message: str | None, number: int) -> 
 
 
 @pytest.mark.parametrize("separator", ["\t", " "])
-@pytest.mark.parametrize("number", [1, 70_000, 100_000])
+@pytest.mark.parametrize("number", [1, 7_000, 10_000])
 def test_a_fault_is_found_by_parsing_at_most_as_much_again(
     monkeypatch: pytest.MonkeyPatch, separator: str, number: int
 ) -> None:
     columns = Columns(("row", "column"), (9, 9), "value", separator)
-    lines = ["1 2 0.5".replace(" ", separator)] * 100_000
+    monkeypatch.setattr(text, "_CHUNK", 1 << 24)
+    lines = ["1 2 0.5".replace(" ", separator)] * 10_000
     lines[number - 1] = "1 x 0.5".replace(" ", separator)
     data = "".join(f"{line}\n" for line in lines).encode()
     parsed: list[int] = []
