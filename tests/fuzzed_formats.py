@@ -137,11 +137,14 @@ def write_idx(folder: Path) -> None:
         idx.write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
         idx.write_idx(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
     idx.write_idx(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
+    idx.write_idx(folder / "doubles.idx", rng.standard_normal((3, 2)))
 
 
 def read_idx(folder: Path, name: str) -> None:
     idx.read_idx(folder / name)
-    if name.endswith(("ubyte", "ubyte.gz")):
+    if name.endswith(".idx"):
+        read_rows(folder / name, 2, 2)
+    else:
         read_data(folder / name.replace("labels", "images").replace("idx1", "idx3"))
 
 

@@ -195,7 +195,7 @@ def as_floats(values: Array, dtype: npt.DTypeLike) -> Array:
     """
     if values.dtype.kind not in "biuf":
         raise MatrixError(f"values must be real numbers, not {values.dtype}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(dtype)
 
 

@@ -20,7 +20,7 @@ from numpy.lib import format as npy_format
 
 from sparsenn.errors import FileFormatError, InputError, MatrixError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.bounded import open_plain, reading
+from sparsenn.io.bounded import check_length, open_plain, reading
 from sparsenn.memory import check_memory
 
 __all__ = ["read_npy", "read_npz", "sparse_rows"]
@@ -105,17 +105,21 @@ def sparse_rows(path: str | os.PathLike[str], arrays: dict[str, Array]) -> CSR |
     if missing:
         raise FileFormatError(path, f"holds a sparse matrix without {missing[0]!r}")
     try:
-        return CSR.from_scipy(_scipy_matrix(name, arrays))
+        return CSR.from_scipy(_scipy_matrix(path, name, arrays))
+    except FileFormatError:
+        raise
     except (ValueError, TypeError, OverflowError, MatrixError, InputError) as error:
         raise FileFormatError(path, f"the sparse matrix is not sound: {error}") from error
 
 
-def _scipy_matrix(name: str, arrays: dict[str, Array]) -> Any:
+def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Array]) -> Any:
     import scipy.sparse
 
     rows, columns = arrays["shape"].tolist()
     check_memory(8 * max(rows, columns), "a sparse matrix's offsets")
     data, first, second = (arrays[part] for part in _SPARSE[name])
+    if name != "csr":  # of which the file holds something for each row
+        check_length(path, "rows", rows, data.size)
     if name == "coo":
         return scipy.sparse.coo_array((data, (first, second)), shape=(rows, columns))
     matrix = getattr(scipy.sparse, f"{name}_array")((data, first, second), shape=(rows, columns))

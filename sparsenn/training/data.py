@@ -63,7 +63,7 @@ class TrainingData:
 
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 array = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
             if array.ndim != 2 or 0 in array.shape:
                 raise ShapeError(f"the {name} have shape {array.shape}; needed is a matrix, a row or more")
@@ -228,7 +228,8 @@ def read_pixels(path: str | os.PathLike[str]) -> tuple[Array, Image | None]:
     """
     images = read_idx(path)
     rows, image = image_shape(images)
-    pixels = rows.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told where the rows are checked
+        pixels = rows.astype(np.float32)
     return pixels / np.float32(255) if images.dtype == np.uint8 else pixels, image
 
 

@@ -79,6 +79,14 @@ def test_unsound_matrices(tmp_path: Path, changes: dict[str, object], told: str)
         sparse_rows(path, read_npz(path))
 
 
+@pytest.mark.parametrize("kind", [csc_array, coo_array])
+def test_a_matrix_of_little_but_rows(tmp_path: Path, kind: type) -> None:
+    path = tmp_path / "a.npz"
+    save_npz(path, kind((1 << 30, 3), dtype=np.float32))
+    with pytest.raises(FileFormatError, match="1,073,741,824 rows for 0 entries"):
+        sparse_rows(path, read_npz(path))
+
+
 def test_formats_of_blocks_are_not_read(tmp_path: Path) -> None:
     save_npz(tmp_path / "m.npz", bsr_array(np.eye(4)))
     with pytest.raises(FileFormatError, match="'bsr'"):
