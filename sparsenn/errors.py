@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from os import PathLike, fspath
 
+from sparsenn.printable import printable
+
 __all__ = [
     "DeviceError",
     "FileFormatError",
@@ -53,16 +55,17 @@ class FileFormatError(InputError):
     Parameters
     ----------
     path : file that was read; leads the message.
-    message : what was found, what is allowed, what to do.
+    message : what was found, what is allowed, what to do. What is no printable character is escaped, for messages
+        repeat what files hold.
     line : 1-based line number where the fault is, if the file is text and the line is known.
     """
 
     def __init__(self, path: str | PathLike[str], message: str, line: int | None = None) -> None:
         self.path = fspath(path)
         self.line = line
-        self.message = message
+        self.message = printable(message)
         place = self.path if line is None else f"{self.path}:{line}"
-        super().__init__(f"{place}: {message}")
+        super().__init__(f"{place}: {self.message}")
 
     def __reduce__(self) -> tuple[type[FileFormatError], tuple[str, str, int | None]]:
         return type(self), (self.path, self.message, self.line)  # so that it crosses to another process

@@ -26,6 +26,8 @@ class FileServer:
     cuts : bytes after which to break off the body, one number per answer, used up in turn.
     statuses : errors to answer with, used up in turn before any file is served.
     tell_length : whether answers carry a Content-Length.
+    length : what they say in it; the body's unless given.
+    redirects : addresses sent on to, by path.
     requests : the headers of all requests so far.
     """
 
@@ -37,6 +39,8 @@ class FileServer:
     cuts: list[int] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     tell_length: bool = True
+    length: str | None = None
+    redirects: dict[str, str] = field(default_factory=dict)
     wrong_range: bool = False
     requests: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
@@ -66,6 +70,11 @@ def serving(server: FileServer) -> Iterator[FileServer]:
 
 def answer(server: FileServer, request: BaseHTTPRequestHandler) -> None:
     server.requests.append(dict(request.headers))
+    if request.path.lstrip("/") in server.redirects:
+        request.send_response(302)
+        request.send_header("Location", server.redirects[request.path.lstrip("/")])
+        request.end_headers()
+        return
     content = server.files.get(request.path.lstrip("/"))
     if server.statuses or content is None:
         request.send_error(server.statuses.pop(0) if server.statuses else 404)
@@ -82,7 +91,7 @@ def answer(server: FileServer, request: BaseHTTPRequestHandler) -> None:
     for name, value in validators.items():
         request.send_header(name, value)
     if server.tell_length:
-        request.send_header("Content-Length", str(len(body)))
+        request.send_header("Content-Length", server.length or str(len(body)))
     if start is not None:
         first = start + 1 if server.wrong_range else start
         request.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")

@@ -15,7 +15,8 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("errors", "plugins", "printable", "progress", "workers"),
+    ("printable",),
+    ("errors", "plugins", "progress", "workers"),
     ("memory", "storage"),
     ("jit",),
     ("formats",),

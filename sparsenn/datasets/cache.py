@@ -1,15 +1,28 @@
-"""Where generated and found data live on this machine, and whether there is room for them."""
+"""Where generated and found data live on this machine, whether there is room for them, and whether they are whole."""
 
 from __future__ import annotations
 
 import shutil
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
-from sparsenn.errors import ResourceError
+from sparsenn.errors import FileFormatError, ResourceError
+from sparsenn.io.bounded import open_plain, reading
 from sparsenn.memory import shown_bytes
-from sparsenn.storage import cache_folder
+from sparsenn.storage import cache_folder, read_record, write_record
+from sparsenn.workers import map_threads
 
-__all__ = ["cache_folder", "check_disk"]
+__all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum"]
+
+_BLOCK = 1 << 22
+"""Bytes that a thread reads at a time."""
+
+_FORM = 1
+
+
+class DamagedCacheWarning(UserWarning):
+    """A file of the cache is damaged, and made again."""
 
 
 def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:
@@ -36,3 +49,51 @@ def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:
         raise ResourceError(
             f"{what} needs {shown_bytes(needed)} of disk space in {folder}; {shown_bytes(free)} are free; {remedy}"
         )
+
+
+def record_checksum(path: Path) -> None:
+    """Write down a dataset's checksum, in a file beside it in the cache's folder of datasets.
+
+    Raises
+    ------
+    ResourceError
+        The dataset cannot be read, or the record not written.
+    """
+    write_record(_record(path), _FORM, {"crc32": _checksum(path)})
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a dataset in the cache's folder of datasets has the checksum that was recorded of it.
+
+    One without a record, from before there were checksums, is taken as it is, and recorded where that is possible.
+
+    Raises
+    ------
+    ResourceError
+        The dataset or the record cannot be read.
+    """
+    try:
+        record = read_record(_record(path), _FORM)
+    except FileFormatError:
+        return False
+    if not record:
+        with suppress(ResourceError):  # the cache may be one to read only
+            record_checksum(path)
+    return not record or record.get("crc32") == _checksum(path)
+
+
+def _record(path: Path) -> str:
+    return f"datasets/{path.name}.json"
+
+
+def _checksum(path: Path) -> str:
+    """Return the CRC-32 of the CRC-32s of a file's blocks: as many threads as there are work on it."""
+
+    def block(start: int) -> bytes:
+        with open_plain(path) as file, reading(path):
+            file.seek(start)
+            return zlib.crc32(file.read(_BLOCK)).to_bytes(4)
+
+    with reading(path):
+        size = path.stat().st_size
+    return f"{zlib.crc32(b''.join(map_threads(block, range(0, size, _BLOCK)))):08x}-{size}"

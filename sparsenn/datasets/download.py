@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE
+from sparsenn.datasets.named import DEGREE
 from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.progress import Progress, silent
@@ -21,6 +23,9 @@ BASE_URL = "https://graphchallenge.s3.amazonaws.com/synthetic/sparsechallenge_20
 
 RECORD = "downloads.json"
 """File beside the downloads: for each of them address, bytes, SHA-256, validator (ETag or date) and time."""
+
+_LINE_BYTES = 32
+"""Bytes that a line of the published text takes at most; compressed, it takes fewer."""
 
 Entries = dict[str, dict[str, Any]]
 
@@ -38,7 +43,8 @@ def download(
     """Download inputs, network and categories of one width into a folder that `load` reads.
 
     A file that is there and matches its record is kept; one that does not match is fetched anew. What was
-    interrupted goes on where it stopped. Size and SHA-256 of each file are recorded in `RECORD`.
+    interrupted goes on where it stopped. Size and SHA-256 of each file are recorded in `RECORD`, and must be the same
+    whenever it is fetched again: a record that was copied into an empty folder says what the files there must be.
 
     Parameters
     ----------
@@ -61,7 +67,7 @@ def download(
     ResourceError
         A file cannot be had or written, or one is in the way that was not downloaded.
     FileFormatError
-        The record, or a fetched file, is not what it should be.
+        The record, or a fetched file, is not what it should be; or the file is not the one recorded.
     """
     files = _files(what, layers)
     place = Path(folder)
@@ -70,11 +76,13 @@ def download(
     except OSError as error:
         raise ResourceError(f"cannot make {place}: {error.strerror}; choose a folder that you may write to") from error
     entries = _recorded(place)
-    for name, address in files.items():
+    for name, (address, most) in files.items():
         url = base_url.rstrip("/") + "/" + address
-        part = place / f"{name}.part"
-        if not _kept(place / name, entries.get(name), progress):
-            entries[name] = _fetched(url, part, place / name, attempts, pause, progress)
+        before, part = entries.get(name), place / f"{name}.part"
+        if not _kept(place / name, before, progress):
+            entries[name] = _fetched(
+                url, part, place / name, before, most=most, attempts=attempts, pause=pause, progress=progress
+            )
             with replacing(place / RECORD) as temporary:  # first: a file that is not recorded counts as the user's own
                 temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
             part.replace(place / name)
@@ -82,8 +90,8 @@ def download(
     return [place / name for name in files]
 
 
-def _files(what: int | str, layers: Sequence[int] | None) -> dict[str, str]:
-    """Return the files to fetch: name in the folder, and address relative to the base."""
+def _files(what: int | str, layers: Sequence[int] | None) -> dict[str, tuple[str, int]]:
+    """Return the files to fetch: name in the folder, address relative to the base, and bytes that each can have."""
     if isinstance(what, str):
         neurons, depth = parse_name(what)
         layers = layers or (depth,)
@@ -96,7 +104,11 @@ def _files(what: int | str, layers: Sequence[int] | None) -> dict[str, str]:
         )
     categories = [f"neuron{neurons}-l{depth}-categories.tsv" for depth in sorted(set(layers))]
     inputs, network = f"sparse-images-{neurons}.tsv.gz", f"neuron{neurons}.tar.gz"
-    return {name: f"dnn/{name}" for name in categories} | {inputs: f"mnist/{inputs}", network: f"dnn/{network}"}
+    edges = neurons * DEGREE * max(LAYER_COUNTS)
+    return {name: (f"dnn/{name}", TRAINING_SHAPE[0] * _LINE_BYTES) for name in categories} | {
+        inputs: (f"mnist/{inputs}", OFFICIAL_NONZEROS[neurons] * _LINE_BYTES),
+        network: (f"dnn/{network}", edges * _LINE_BYTES),
+    }
 
 
 def _recorded(folder: Path) -> Entries:
@@ -107,7 +119,7 @@ def _recorded(folder: Path) -> Entries:
         return {}
     except OSError as error:
         raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "is not JSON; remove it, and the downloads beside it, to start afresh") from error
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
         raise FileFormatError(path, "is not a record of downloads; remove it to start afresh")
@@ -133,11 +145,11 @@ def _note(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
 
-def _fetched(url: str, part: Path, path: Path, attempts: int, pause: float, progress: Progress) -> dict[str, Any]:
-    """Fetch one file, `path`, as `part`, and check its beginning; returns its entry in the record."""
+def _fetched(url: str, part: Path, path: Path, before: dict[str, Any] | None, **how: Any) -> dict[str, Any]:
+    """Fetch one file, `path`, as `part`, and check it; returns its entry, which was `before` in the record."""
     from sparsenn.datasets.fetch import fetch  # brings the library for HTTP with it
 
-    transfer = fetch(url, part, attempts=attempts, pause=pause, progress=progress)
+    transfer = fetch(url, part, **how)
     with part.open("rb") as file:
         start = file.read(2)
     if (start != b"\x1f\x8b") if path.suffix == ".gz" else not start[:1].isdigit():
@@ -145,10 +157,19 @@ def _fetched(url: str, part: Path, path: Path, attempts: int, pause: float, prog
         _note(part).unlink()
         kind = "a gzip file" if path.suffix == ".gz" else "a list of categories"
         raise FileFormatError(url, f"begins with {start!r}, which is not {kind}; check the address")
+    checksum = _sha256(part)
+    if before is not None and before.get("sha256") != checksum:
+        part.unlink()
+        _note(part).unlink()
+        raise FileFormatError(
+            url,
+            f"has the SHA-256 {checksum}; {path.with_name(RECORD)} says {before.get('sha256')!r} of {path.name}; "
+            "remove the record, and the downloads beside it, if the published file is another one now",
+        )
     return {
         "url": url,
         "bytes": part.stat().st_size,
-        "sha256": _sha256(part),
+        "sha256": checksum,
         "validator": transfer.validator,
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -29,10 +29,14 @@ from sparsenn.storage import replacing
 __all__ = ["Transfer", "fetch"]
 
 CHUNK = 1 << 20
+SCHEMES = ("http", "https")
 TIMEOUT = 60.0
 """Seconds without an answer or a byte after which a connection counts as broken."""
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may pass if asked again later."""
+
+_COUNT = "([0-9]{1,18})"
+"""A number of bytes."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,35 @@ class Transfer:
     size: int | None = None
 
 
-def fetch(url: str, part: Path, *, attempts: int = 5, pause: float = 1.0, progress: Progress = silent) -> Transfer:
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Goes where a server says that the file lies, by http or https, but never from https to what is not encrypted."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        before, after = (urllib.parse.urlsplit(address).scheme for address in (req.full_url, newurl))
+        if after not in SCHEMES or (before, after) == ("https", "http"):
+            raise ResourceError(
+                f"{req.full_url}: the server sends on to {newurl!r}, "
+                f"{'which is not encrypted' if after == 'http' else 'not an http or https address'}; not followed"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def fetch(
+    url: str,
+    part: Path,
+    *,
+    most: int | None = None,
+    attempts: int = 5,
+    pause: float = 1.0,
+    progress: Progress = silent,
+) -> Transfer:
     """Fetch `url` into the file `part`, going on with what is there from an earlier transfer.
 
     Parameters
     ----------
     url : http or https address.
     part : file for the bytes; complete on return. The caller checks it and gives it its name.
+    most : bytes that the file can have; no more are taken, and a part that has more is removed.
     attempts : attempts in a row that bring no further byte before giving up.
     pause : seconds before the second attempt; doubled before each further one.
     progress : told of the bytes.
@@ -67,15 +93,15 @@ def fetch(url: str, part: Path, *, attempts: int = 5, pause: float = 1.0, progre
     UsageError
         The address is not http or https, or not valid.
     ResourceError
-        The server does not have the file or refuses it, cannot be reached, or breaks off every time; the disk is
-        full or cannot be written.
+        The server does not have the file or refuses it, sends on from https to http, cannot be reached, breaks off
+        every time, or sends more than the file can have; the disk is full or cannot be written.
     """
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+    if urllib.parse.urlsplit(url).scheme not in SCHEMES:
         raise UsageError(f"{url} is not an http or https address")
-    most, failures = _size(part), 0
+    furthest, failures = _size(part), 0
     while True:
         try:
-            transfer = _attempt(url, part, progress)
+            transfer = _attempt(url, part, most, progress)
             if transfer.size in (None, _size(part)):
                 return transfer
             reason = "the connection ended early"
@@ -88,17 +114,17 @@ def fetch(url: str, part: Path, *, attempts: int = 5, pause: float = 1.0, progre
             raise UsageError(f"{url} is not a valid address: {error}") from error
         except (OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or error or type(error).__name__)
-        failures = 0 if _size(part) > most else failures + 1
-        most = max(most, _size(part))
+        failures = 0 if _size(part) > furthest else failures + 1
+        furthest = max(furthest, _size(part))
         if failures >= attempts:
             raise ResourceError(
-                f"{url}: {reason}; {attempts} attempts brought nothing more, {most:,} bytes are kept in {part}; "
+                f"{url}: {reason}; {attempts} attempts brought nothing more, {furthest:,} bytes are kept in {part}; "
                 "check the connection and run again to go on from there"
             )
         time.sleep(pause * 2 ** max(failures - 1, 0))
 
 
-def _attempt(url: str, part: Path, progress: Progress) -> Transfer:
+def _attempt(url: str, part: Path, most: int | None, progress: Progress) -> Transfer:
     """Open one connection and take all it gives."""
     known, have = _noted(part), _size(part)
     resumable = have > 0 and known.url == url and known.validator is not None
@@ -108,7 +134,8 @@ def _attempt(url: str, part: Path, progress: Progress) -> Transfer:
     if resumable:
         headers |= {"Range": f"bytes={have}-", "If-Range": known.validator or ""}
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        opener = urllib.request.build_opener(_Redirects)
+        response = opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == 416 and resumable:  # the range lies beyond the file: the part is none of it
             error.close()
@@ -122,15 +149,17 @@ def _attempt(url: str, part: Path, progress: Progress) -> Transfer:
             transfer, have = _begun(response, url, part), 0
         else:
             raise ResourceError(f"{url}: the server answers {response.status} {response.reason}; a file was expected")
+        if most is not None and (transfer.size or 0) > most:
+            raise _excess(transfer, part, most)
         remedy = "free some space, or choose a folder on another disk"
         check_disk(part.parent, max((transfer.size or 0) - have, 0), f"downloading {url}", remedy)
-        _take(response, part, have, transfer.size, progress)
+        _take(response, part, have, transfer, most, progress)
     return transfer
 
 
 def _continued(response: Any, known: Transfer, part: Path) -> Transfer:
     """Check that a partial answer goes on where the part ends."""
-    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("Content-Range", ""))
+    found = re.fullmatch(rf"bytes {_COUNT}-{_COUNT}/{_COUNT}", response.headers.get("Content-Range", ""))
     if not found or int(found[1]) != _size(part) or known.size not in (None, int(found[3])):
         said = response.headers.get("Content-Range", "no range")
         part.unlink(missing_ok=True)
@@ -142,8 +171,10 @@ def _begun(response: Any, url: str, part: Path) -> Transfer:
     """Note what is about to be fetched from its start, and drop what was there."""
     etag = response.headers.get("ETag")
     strong = etag if etag and not etag.startswith("W/") else None
-    length = response.headers.get("Content-Length", "")
-    size = int(length) if length.isdecimal() else None
+    length = response.headers.get("Content-Length")
+    if length is not None and not re.fullmatch(_COUNT, length):
+        raise ResourceError(f"{url}: the server says that the file has {length[:20]!r} bytes; check the address")
+    size = None if length is None else int(length)
     transfer = Transfer(url, strong or response.headers.get("Last-Modified"), size)
     part.unlink(missing_ok=True)
     with replacing(_note(part)) as temporary:
@@ -151,15 +182,17 @@ def _begun(response: Any, url: str, part: Path) -> Transfer:
     return transfer
 
 
-def _take(response: Any, part: Path, have: int, size: int | None, progress: Progress) -> None:
-    """Append what the server sends to the part."""
-    task = f"download {part.stem}"
+def _take(response: Any, part: Path, have: int, transfer: Transfer, most: int | None, progress: Progress) -> None:
+    """Append what the server sends to the part; of a size that it does not say, no more than the file can have."""
+    task, size = f"download {part.stem}", transfer.size
     try:
         file = part.open("ab")
     except OSError as error:
         raise ResourceError(f"cannot write {part}: {error.strerror}; choose a folder that you may write to") from error
     with file:
         while block := response.read(CHUNK):
+            if most is not None and have + len(block) > most:
+                raise _excess(transfer, part, most)
             try:
                 file.write(block)
                 file.flush()
@@ -170,6 +203,16 @@ def _take(response: Any, part: Path, have: int, size: int | None, progress: Prog
         os.fsync(file.fileno())
     if size is None:
         progress(task, have, have)
+
+
+def _excess(transfer: Transfer, part: Path, most: int) -> ResourceError:
+    """Drop what was taken of a file that is larger than it can be, and return the error."""
+    part.unlink(missing_ok=True)
+    _note(part).unlink(missing_ok=True)
+    size = "more" if transfer.size is None else f"{transfer.size:,} bytes"
+    return ResourceError(
+        f"{transfer.url}: the server sends {size}; such a file has at most {most:,} bytes; check the address"
+    )
 
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> str:
@@ -185,10 +228,11 @@ def _note(part: Path) -> Path:
 def _noted(part: Path) -> Transfer:
     """Return what the part is part of; an empty note if that is not known."""
     try:
-        note = json.loads(_note(part).read_text(encoding="utf-8"))
-        return Transfer(str(note["url"]), note["validator"], note["size"])
-    except (OSError, ValueError, KeyError, TypeError):
+        note = Transfer(**json.loads(_note(part).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
         return Transfer("")
+    known = isinstance(note.url, str) and isinstance(note.validator, str | None) and isinstance(note.size, int | None)
+    return note if known else Transfer("")
 
 
 def _size(part: Path) -> int:

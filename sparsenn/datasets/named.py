@@ -1,13 +1,15 @@
-"""The named datasets: generated on first use, then kept in the cache folder as one HDF5 file each."""
+"""The named datasets: generated on first use, then kept in the cache folder as one HDF5 file each, with a checksum."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
-from sparsenn.datasets.cache import cache_folder, check_disk
+from sparsenn.datasets.cache import DamagedCacheWarning, cache_folder, check_disk, is_whole, record_checksum
 from sparsenn.datasets.generate import generate, input_kind
-from sparsenn.datasets.mnist import TRAINING_SHAPE
+from sparsenn.datasets.mnist import TRAINING_SHAPE, find_training_images
 from sparsenn.datasets.names import parse_name
+from sparsenn.errors import FileFormatError
 from sparsenn.io.hdf5 import write_dataset
 from sparsenn.memory import check_memory
 from sparsenn.progress import Progress, silent
@@ -26,7 +28,7 @@ INPUT_DENSITY = 0.12
 
 
 def named_file(name: str, progress: Progress = silent) -> Path:
-    """Return the cached file of a named dataset, generating it first if it is not there.
+    """Return the cached file of a named dataset, generating it first if it is not there, or not whole any more.
 
     The inputs are the challenge's own if MNIST is at hand (see `find_training_images`), procedural digits otherwise.
     The file's name tells which, so that the two never mix; a cached one with the challenge's inputs comes first.
@@ -38,20 +40,26 @@ def named_file(name: str, progress: Progress = silent) -> Path:
     ResourceError
         Disk space or memory do not suffice, or the cache folder cannot be written.
     FileFormatError
-        The MNIST file is damaged, or another set of images.
+        The MNIST file is damaged, or another set of images; or the cached file is damaged, and MNIST is gone.
+
+    Warns
+    -----
+    DamagedCacheWarning
+        The cached file does not have the checksum recorded of it: it is made again.
     """
     neurons, layers = parse_name(name)
     folder = cache_folder() / "datasets"
     remove_stale(folder)
-    best = _cached(folder, name, "mnist")
-    if best.exists():
-        return best
-    kind = input_kind(neurons)
+    kind = "mnist" if _cached(folder, name, "mnist").exists() else input_kind(neurons)
     path = _cached(folder, name, kind)
-    if not path.exists():
-        _check_room(name, folder)
-        make_cache_folder("datasets")
-        write_dataset(generate(neurons, layers, inputs=kind, progress=progress), path)
+    if path.exists():
+        if is_whole(path):
+            return path
+        _tell_damage(path, kind)
+    _check_room(name, folder)
+    make_cache_folder("datasets")
+    write_dataset(generate(neurons, layers, inputs=kind, progress=progress), path)
+    record_checksum(path)
     return path
 
 
@@ -62,6 +70,16 @@ def cached_files(name: str) -> tuple[Path, ...]:
 
 def _cached(folder: Path, name: str, kind: str) -> Path:
     return folder / f"{name}-{kind}-v{GENERATION}.h5"
+
+
+def _tell_damage(path: Path, kind: str) -> None:
+    """Say that a file will be made again, or that it cannot be."""
+    damage = "is damaged: its checksum is not the one recorded of it"
+    if kind == "mnist" and find_training_images() is None:
+        raise FileFormatError(
+            path, f"{damage}, and there is no MNIST at hand to make it again; remove it to use digits"
+        )
+    warnings.warn(f"{path} {damage}; it is made again", DamagedCacheWarning, stacklevel=3)
 
 
 def _check_room(name: str, folder: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
 from sparsenn.storage import check_path
 
-__all__ = ["MAX_RATIO", "Source", "check_length", "reading"]
+__all__ = ["MAX_RATIO", "Source", "check_length", "open_plain", "reading"]
 
 MAX_RATIO = 200
 """Bytes that one compressed byte may become. Text of triples reaches 5 to 30; deflate itself can do 1,032."""
@@ -49,7 +51,7 @@ class Source:
     Raises
     ------
     InputError
-        The file does not exist or is a folder.
+        The file does not exist, or is a folder, a device or a pipe.
     ResourceError
         It cannot be opened.
     """
@@ -64,9 +66,8 @@ class Source:
         check_path(path)
         self.path = Path(path)
         self.compressed = self.path.suffix.lower() == ".gz"
-        with reading(path):
-            self._file = self.path.open("rb")
-            self.size = os.fstat(self._file.fileno()).st_size
+        self._file = open_plain(path)
+        self.size = os.fstat(self._file.fileno()).st_size
         bounds = [] if limit is None else [limit]
         if self.compressed and ratio is not None:
             bounds.append(max(_FREE, ratio * self.size))
@@ -134,6 +135,28 @@ class Source:
         while not rest and (block := self._raw(_BLOCK)):
             rest = block.lstrip(b"\0")
         return rest
+
+
+def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a plain file for reading bytes. What else a path may lead to, such as a pipe, is refused without waiting.
+
+    Raises
+    ------
+    InputError
+        The file does not exist, or is a folder, a device or a pipe.
+    ResourceError
+        There is no permission, or the device fails.
+    """
+    with reading(path):
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (an opener; the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{os.fspath(path)}: is a device or a pipe; only plain files are read")
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextmanager

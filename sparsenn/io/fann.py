@@ -16,6 +16,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import Source
+from sparsenn.io.text import faulty_lines
 from sparsenn.memory import check_memory
 from sparsenn.storage import open_to_write, replacing
 
@@ -85,41 +86,53 @@ def _values(
     text: bytes, lines: Sequence[tuple[int, bytes]], path: str | os.PathLike[str], widths: tuple[int, int]
 ) -> Array:
     """Return all numbers of a text, whose lines hold inputs and outputs in turn, or tell of the first fault."""
-    if all(len(line.split()) == widths[index % 2] for index, (_, line) in enumerate(lines)):
-        values = _parsed(text, len(lines) // 2 * sum(widths))
-        if values is not None:
-            return values
-    return np.concatenate([_numbers(*line, path, index % 2, widths) for index, line in enumerate(lines)])
+    values = _parsed(text, lines, widths, 0)
+    if values is not None:
+        return values
+
+    def sound(first: int, last: int) -> bool:
+        part = lines[first:last]
+        return _parsed(b" ".join(line for _, line in part), part, widths, first) is not None
+
+    first, last = faulty_lines(sound, len(lines))
+    for index in range(first, last):
+        _numbers(*lines[index], path, index % 2, widths)
+    raise FileFormatError(path, "cannot be parsed", lines[first][0])
 
 
-def _parsed(text: bytes, count: int) -> Array | None:
-    """Return the numbers of a text of `count` words, parsed all at once, float32; None unless each is a finite number.
+def _parsed(text: bytes, lines: Sequence[tuple[int, bytes]], widths: tuple[int, int], first: int) -> Array | None:
+    """Return the numbers of a text, parsed all at once, float32; None unless each is finite, and where it should be.
 
     A word such as 1-2 makes two numbers, which more numbers than words give away.
+
+    Parameters
+    ----------
+    lines : the text's, numbered; the first holds inputs if `first` is even, and outputs if not.
     """
+    counts = [widths[index % 2] for index in range(first, first + len(lines))]
+    if any(len(line.split()) != count for (_, line), count in zip(lines, counts, strict=True)):
+        return None
     with warnings.catch_warnings(), np.errstate(over="ignore"):
         warnings.simplefilter("error", DeprecationWarning)  # how NumPy tells of what it cannot parse
         try:
             values = np.fromstring(text, np.float32, sep=" ")
         except (DeprecationWarning, ValueError):
             return None
-    return values if values.size == count and np.isfinite(values).all() else None
+    return values if values.size == sum(counts) and np.isfinite(values).all() else None
 
 
-def _numbers(number: int, line: bytes, path: str | os.PathLike[str], kind: int, widths: tuple[int, int]) -> Array:
-    """Return the numbers of a line, parsed one by one, or tell of the first fault."""
+def _numbers(number: int, line: bytes, path: str | os.PathLike[str], kind: int, widths: tuple[int, int]) -> None:
+    """Look at the numbers of a line, one by one, and tell of the first fault."""
     fields = line.split()
     if len(fields) != widths[kind]:
         what = ("inputs", "outputs")[kind]
         raise FileFormatError(path, f"{len(fields):,} {what} instead of {widths[kind]:,}", number)
-    values = np.empty(len(fields), np.float32)
-    for column, field in enumerate(fields):
+    for field in fields:
+        shown = field[:40].decode("utf-8", "replace")
         try:
             with np.errstate(over="ignore"):
-                values[column] = float(field.replace(b"_", b"?"))
+                value = np.float32(float(field.replace(b"_", b"?")))
         except ValueError:
-            raise FileFormatError(path, f"{field[:40].decode('utf-8', 'replace')!r} is not a number", number) from None
-    if not np.isfinite(values).all():
-        fault = fields[int(np.argmin(np.isfinite(values)))][:40].decode("ascii")
-        raise FileFormatError(path, f"{fault} is not a finite float32 number", number)
-    return values
+            raise FileFormatError(path, f"{shown!r} is not a number", number) from None
+        if not np.isfinite(value):
+            raise FileFormatError(path, f"{shown} is not a finite float32 number", number)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from sparsenn.errors import FileFormatError, InputError
+from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
-from sparsenn.io.bounded import reading
+from sparsenn.io.bounded import open_plain
 from sparsenn.memory import check_memory
 
 __all__ = ["Hdf5Source", "opened"]
@@ -151,16 +149,11 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Hdf5Source]:
     InputError, ResourceError
         It does not exist, is not a plain file, or cannot be read.
     """
-    with reading(path):
-        status = Path(path).stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError
-        os.close(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{os.fspath(path)}: is a device or a pipe; HDF5 is read from plain files")
+    with open_plain(path) as plain:
+        size = os.fstat(plain.fileno()).st_size
     try:
         with h5py.File(os.fspath(path), "r", locking=False) as file:
-            yield Hdf5Source(os.fspath(path), file, status.st_size)
+            yield Hdf5Source(os.fspath(path), file, size)
     except _FAULTS as error:
         raise FileFormatError(path, f"not HDF5, or damaged ({_first_line(error)}); fetch or make it again") from error
 

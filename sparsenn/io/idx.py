@@ -53,7 +53,10 @@ def read_idx(path: str | os.PathLike[str]) -> Array:
         raise FileFormatError(
             path, f"holds {len(data):,} bytes of the {size:,} that {dtype.name} of shape {shape} take: truncated?"
         )
-    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+    try:
+        return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+    except ValueError as error:  # lengths beyond any array, one of them 0; or too many of them
+        raise FileFormatError(path, f"declares the shape {shape}, which no array can have") from error
 
 
 def write_idx(path: str | os.PathLike[str], array: Array) -> None:

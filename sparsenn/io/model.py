@@ -32,7 +32,7 @@ import numpy as np
 from sparsenn.backends.trainer import LOSSES
 from sparsenn.errors import FileFormatError, SparseNNError, UsageError, unknown_name
 from sparsenn.formats import INDEX32_LIMIT
-from sparsenn.io.bounded import reading
+from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
 from sparsenn.io.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
@@ -161,7 +161,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 def is_model(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is that of an HDF5 file which says that it is a model; it may be damaged nevertheless."""
     try:
-        with reading(path), open(path, "rb") as file:  # noqa: PTH123 (any path)
+        with open_plain(path) as file, reading(path):
             if file.read(len(_SIGNATURE)) != _SIGNATURE:
                 return False
         with opened(path) as source:

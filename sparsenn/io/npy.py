@@ -6,12 +6,13 @@ to, and to fit into memory, before memory is taken for it.
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Collection
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -19,13 +20,16 @@ from numpy.lib import format as npy_format
 
 from sparsenn.errors import FileFormatError, InputError, MatrixError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.bounded import reading
+from sparsenn.io.bounded import check_length, open_plain, reading
 from sparsenn.memory import check_memory
 
 __all__ = ["read_npy", "read_npz", "sparse_rows"]
 
 _BLOCK = 1 << 24
 """Bytes read at a time."""
+
+_LONGEST_HEADER = 10_000
+"""Bytes of an array's header; NumPy evaluates no longer ones either."""
 
 _NUMBERS = "fiub"
 """Kinds of NumPy types that are real numbers."""
@@ -48,7 +52,7 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory.
     """
-    with reading(path), Path(path).open("rb") as file:
+    with open_plain(path) as file, reading(path):
         return _array(path, "the array", file, os.fstat(file.fileno()).st_size)
 
 
@@ -69,14 +73,16 @@ def read_npz(path: str | os.PathLike[str], known: Collection[str] = ()) -> dict[
     """
     found = {}
     try:
-        with reading(path), zipfile.ZipFile(path) as archive:
+        with open_plain(path) as plain, reading(path), zipfile.ZipFile(plain) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             for member in members:
                 name = member.filename.removesuffix(".npy")
                 if len(members) == 1 or name in known or name in {"shape", "format", *_SPARSE["csr"], *_SPARSE["coo"]}:
+                    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                        raise NotImplementedError(f"{name} is compressed in a way that NumPy does not write")
                     with archive.open(member) as file:
                         found[name] = _array(path, name, file, member.file_size, "SU" if name == "format" else "")
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise FileFormatError(path, f"not an .npz archive, or damaged ({error}); fetch or make it again") from error
     return found
 
@@ -99,17 +105,21 @@ def sparse_rows(path: str | os.PathLike[str], arrays: dict[str, Array]) -> CSR |
     if missing:
         raise FileFormatError(path, f"holds a sparse matrix without {missing[0]!r}")
     try:
-        return CSR.from_scipy(_scipy_matrix(name, arrays))
+        return CSR.from_scipy(_scipy_matrix(path, name, arrays))
+    except FileFormatError:
+        raise
     except (ValueError, TypeError, OverflowError, MatrixError, InputError) as error:
         raise FileFormatError(path, f"the sparse matrix is not sound: {error}") from error
 
 
-def _scipy_matrix(name: str, arrays: dict[str, Array]) -> Any:
+def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Array]) -> Any:
     import scipy.sparse
 
     rows, columns = arrays["shape"].tolist()
     check_memory(8 * max(rows, columns), "a sparse matrix's offsets")
     data, first, second = (arrays[part] for part in _SPARSE[name])
+    if name != "csr":  # of which the file holds something for each row
+        check_length(path, "rows", rows, data.size)
     if name == "coo":
         return scipy.sparse.coo_array((data, (first, second)), shape=(rows, columns))
     matrix = getattr(scipy.sparse, f"{name}_array")((data, first, second), shape=(rows, columns))
@@ -120,18 +130,23 @@ def _scipy_matrix(name: str, arrays: dict[str, Array]) -> Any:
 def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str = "") -> Array:
     """Read an array of real numbers, or of the given kinds, from a stream of `size` bytes."""
     try:
-        version = npy_format.read_magic(file)
-        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-        shape, by_columns, dtype = read(file)
-    except ValueError as error:
-        raise FileFormatError(path, f"{name}: not NumPy's, or damaged ({error}); fetch or make it again") from error
-    if dtype.kind not in (kinds or _NUMBERS):
+        shape, by_columns, dtype = _header(file)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy evaluates the header as Python, which may fail in any way
+        reason = str(error).partition("\n")[0]
+        raise FileFormatError(path, f"{name}: not NumPy's, or damaged ({reason}); fetch or make it again") from error
+    if dtype.kind not in (kinds or _NUMBERS) or not dtype.itemsize:
         raise FileFormatError(path, f"{name} holds {dtype}; it must hold real numbers")
     needed = math.prod(shape) * dtype.itemsize
     if needed > size - file.tell():
         raise FileFormatError(path, f"{name} declares {needed:,} bytes, which are not in the file: truncated?")
     check_memory(needed, f"{os.fspath(path)}: {name}, an array of shape {shape}")
-    data = np.empty(needed, np.uint8)
+    try:
+        array = np.empty(shape, dtype, order="F" if by_columns else "C")
+    except ValueError as error:
+        raise FileFormatError(path, f"{name} declares the shape {shape}, which no array can have") from error
+    data = array.reshape(-1, order="A").view(np.uint8)
     done = 0
     while done < needed:
         piece = file.read(min(_BLOCK, needed - done))
@@ -139,5 +154,18 @@ def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, 
             raise FileFormatError(path, f"{name} ends after {done:,} bytes of {needed:,}: truncated?")
         data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
         done += len(piece)
-    array = data.view(dtype).reshape(shape, order="F" if by_columns else "C")
     return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read an array's shape, whether it is stored column by column, and its type; no more than a header may take."""
+    version = npy_format.read_magic(file)
+    width, read = (2, npy_format.read_array_header_1_0) if version == (1, 0) else (4, npy_format.read_array_header_2_0)
+    length = file.read(width)
+    size = int.from_bytes(length, "little")
+    if size > _LONGEST_HEADER:
+        raise ValueError(f"a header of {size:,} bytes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of headers that Python 2 wrote
+        shape, by_columns, dtype = read(io.BytesIO(length + file.read(size)))
+    return shape, by_columns, dtype

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Self, cast
+from typing import IO, Any, Self, cast
 
 import numpy as np
 
@@ -45,6 +45,14 @@ from sparsenn.storage import adding_to, open_to_write, replacing
 from sparsenn.workers import thread_count
 
 __all__ = ["read_official", "write_official"]
+
+_LONGEST_HEADER = 1 << 16
+"""Bytes of a name or of a PAX header in an archive."""
+
+_EXTENSIONS = frozenset(
+    (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+)
+"""Types of headers that tell more of the member after them."""
 
 
 def read_official(
@@ -148,6 +156,8 @@ def _read_archive(layout: Layout, most: int | None, progress: Progress) -> Itera
     task = f"read {layout.network.name}"
     with Source(layout.network) as source, _opened_archive(source) as archive:
         for member in archive:
+            cast(Any, archive).members.clear()  # else all that were passed over would be kept
+            archive.pax_headers = {}
             number = _layer_number(layout, member)
             if number in seen:
                 raise FileFormatError(layout.network, f"holds layer {number} twice")
@@ -182,16 +192,28 @@ def _layer_number(layout: Layout, member: tarfile.TarInfo) -> int | None:
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A member whose header must be sound: `tarfile` takes a damaged or missing one for the archive's end."""
+    """A member whose header must be sound, and small.
+
+    `tarfile` takes a damaged or missing header for the archive's end, reads a long name or a PAX header into memory
+    whatever its size, and keeps a list of the pieces of a sparse file.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
-            return super().frombuf(buf, encoding, errors)
+            member = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
             if len(buf) == tarfile.BLOCKSIZE and not any(buf):  # the proper end
                 raise
             raise tarfile.ReadError(str(error)) from error
+        if member.type in _EXTENSIONS and member.size > _LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {member.size:,} bytes")
+        if member.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError("a sparse file")
+        return member
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        raise tarfile.ReadError("a sparse file")
 
 
 @contextmanager
@@ -200,7 +222,7 @@ def _opened_archive(source: Source) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|", tarinfo=_StrictTarInfo) as archive:
             yield archive
-    except (tarfile.TarError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise FileFormatError(
             source.path, f"not a tar archive, or damaged ({error}); fetch or make it again"
         ) from error
@@ -227,8 +249,8 @@ def write_official(
 
     Parameters
     ----------
-    dataset : its layers must be of one width and share one bias and the challenge's activation, for the layout has no
-        place for them.
+    dataset : its layers must be of one width and share one bias and the challenge's activation, and its last input
+        must have a pixel or be a true category, for the layout has no place for what is otherwise.
     folder : made if absent; must not hold a network of as many neurons.
     archive : write all layers into one `neuron{N}.tar.gz`.
     compress : write images, and layers that are not in an archive, through gzip.
@@ -272,6 +294,12 @@ def _refuse_unwritable(dataset: Dataset) -> None:
             raise UsageError(f"layer {number} has no weights; {remedy}")
     if not dataset.inputs.nnz:
         raise UsageError(f"the inputs have no entry; {remedy}")
+    told = int(np.flatnonzero(np.diff(dataset.inputs.indptr))[-1]) + 1
+    if dataset.truth is not None:
+        told = max(told, int(dataset.truth.max(initial=-1)) + 1)
+    lost = dataset.inputs.shape[0] - told
+    if lost:
+        raise UsageError(f"the last {lost:,} of {dataset.inputs.shape[0]:,} inputs have no pixel; {remedy}")
 
 
 def _write_layers(network: Network, folder: Path, suffix: str, progress: Progress) -> None:

@@ -1,14 +1,14 @@
 """Lines of numbers in columns: the strict parser behind every text format.
 
-Text is parsed in chunks of whole lines by `pyarrow.csv` with explicit types. Only when a chunk is refused are its
-lines looked at one by one, to say which one is at fault and why.
+Text is parsed in chunks of whole lines by `pyarrow.csv` with explicit types. Only when a chunk is refused is it halved
+until a few lines are left, which are looked at one by one, to say which one is at fault and why.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -18,7 +18,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
 
-__all__ = ["LONGEST_LINE", "Columns", "Readable", "line_of", "parse_lines"]
+__all__ = ["LONGEST_LINE", "Columns", "Readable", "faulty_lines", "line_ends", "line_of", "parse_lines"]
 
 LONGEST_LINE = 1024
 """Bytes; three numbers take well under a hundred."""
@@ -28,6 +28,9 @@ _CHUNK = 1 << 24
 
 _BLOCK = 1 << 20
 """Bytes of text per thread at a time."""
+
+_FEW_LINES = 64
+"""Lines that are looked at one by one."""
 
 _BOM = b"\xef\xbb\xbf"
 _WHOLE = re.compile(r"[ \t]*-?[0-9]+[ \t]*")
@@ -125,6 +128,30 @@ def line_of(
     raise FileFormatError(path, "changed while it was read; read it again")
 
 
+def line_ends(text: bytes) -> Array:
+    """Return where the lines of a text end, the first one's beginning before them; a last line needs no line end."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+    last = [] if text.endswith(b"\n") else [len(text)]
+    return np.concatenate([[0], ends, last]).astype(np.int64)
+
+
+def faulty_lines(sound: Callable[[int, int], bool], lines: int) -> tuple[int, int]:
+    """Return a short range of lines, counted from 0, that holds the first faulty one.
+
+    Half of the lines are looked at, then half of those that are left, and so on: no longer than parsing all takes.
+
+    Parameters
+    ----------
+    sound : whether the lines from one number to below another are all as they should be.
+    lines : how many there are, one of them faulty.
+    """
+    first, last = 0, lines
+    while last - first > _FEW_LINES:
+        middle = (first + last) // 2
+        first, last = (middle, last) if sound(first, middle) else (first, middle)
+    return first, last
+
+
 def _chunks(
     source: Readable, path: str | os.PathLike[str], columns: Columns, first_line: int
 ) -> Iterator[tuple[int, bytes]]:
@@ -157,11 +184,20 @@ def _checked(text: bytes, path: str | os.PathLike[str], columns: Columns, line: 
         if _in_range(arrays, columns):
             return arrays
         reason = "a number is out of range"
-    for number, raw in enumerate(text.split(b"\n")[:-1], start=line):
+    ends = line_ends(text)
+
+    def sound(first: int, last: int) -> bool:
+        try:
+            return _in_range(parse(text[ends[first] : ends[last]], columns), columns)
+        except ValueError:
+            return False
+
+    first, last = faulty_lines(sound, len(ends) - 1)
+    for number, raw in enumerate(text[ends[first] : ends[last]].split(b"\n")[:-1], start=line + first):
         fault = _fault(raw.removesuffix(b"\r"), columns)
         if fault:
             raise FileFormatError(path, fault, number)
-    raise FileFormatError(path, f"cannot be parsed: {reason}", line)
+    raise FileFormatError(path, f"cannot be parsed: {reason}", line + first)
 
 
 def _parse_tabbed(text: bytes, columns: Columns) -> list[Array]:

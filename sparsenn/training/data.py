@@ -18,6 +18,7 @@ from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
 from sparsenn.layers.images import integers
+from sparsenn.memory import check_memory
 from sparsenn.network import Image
 from sparsenn.printable import one_line
 
@@ -102,6 +103,8 @@ class TrainingData:
             As above; also if a label is not a whole number from 0 to below `classes`.
         UsageError
             `classes` is no integer of at least 1.
+        ResourceError
+            The targets are larger than memory.
         """
         inputs, labels = real_numbers(inputs, "inputs hold"), real_numbers(labels, "labels hold")
         rows = len(inputs) if inputs.ndim else 0
@@ -116,6 +119,7 @@ class TrainingData:
             )
         whole = labels.astype(np.int64)
         count = int(whole.max(initial=0)) + 1 if classes is None else most
+        check_memory(4 * len(whole) * count, f"a target for each of {count:,} classes and {len(whole):,} rows")
         targets = np.zeros((len(whole), count), np.float32)
         targets[np.arange(len(whole)), whole] = 1
         return cls(inputs, targets, True, image)
@@ -234,7 +238,8 @@ def read_pixels(path: str | os.PathLike[str]) -> tuple[Array, Image | None]:
     """
     images = read_idx(path)
     rows, image = image_shape(images)
-    pixels = rows.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told where the rows are checked
+        pixels = rows.astype(np.float32)
     return pixels / np.float32(255) if images.dtype == np.uint8 else pixels, image
 
 

@@ -245,7 +245,10 @@ def _resume(
     found = read_checkpoint(path)
     names = [name for name in {**options, **found.options} if options.get(name) != found.options.get(name)]
     if names:
-        differences = "; ".join(f"{name} {found.options.get(name)!r}, now {options.get(name)!r}" for name in names)
+        differences = "; ".join(
+            f"{name if name in options else repr(name)} {found.options.get(name)!r}, now {options.get(name)!r}"
+            for name in names
+        )
         raise UsageError(f"{os.fspath(path)} is of another training: {differences}")
     if len(found.losses) > epochs:
         raise UsageError(f"{os.fspath(path)} has {len(found.losses)} epochs done, more than the {epochs} asked for")

@@ -58,7 +58,7 @@ class InputRows:
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, CSR):
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 object.__setattr__(self, "inputs", np.ascontiguousarray(self.inputs, dtype=np.float32))
         if len(self.inputs.shape) != 2 or 0 in self.inputs.shape:
             raise ShapeError(f"the inputs have shape {self.inputs.shape}; needed is a matrix, a row or more")

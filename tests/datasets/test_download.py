@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,41 @@ def test_what_is_damaged_is_fetched_anew(server: FileServer, tmp_path: Path, dam
     download("radixnet-1024x120", tmp_path, base_url=server.url)
     assert path.read_bytes() == b"1\n2\n"
     assert len(server.requests) == before + 1
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_is_fetched_again_must_be_what_the_record_says(
+    server: FileServer, tmp_path: Path, elsewhere: bool
+) -> None:
+    folder = tmp_path / "first"
+    download("radixnet-1024x120", folder, base_url=server.url)
+    if elsewhere:
+        (tmp_path / "second").mkdir()
+        folder = Path(shutil.copy(folder / "downloads.json", tmp_path / "second")).parent
+    else:
+        (folder / "neuron1024-l120-categories.tsv").unlink()
+    server.files["dnn/neuron1024-l120-categories.tsv"] = b"1\n3\n"
+    with pytest.raises(
+        FileFormatError, match=r"has the SHA-256 [0-9a-f]{64}; .*downloads\.json says '.*remove the record"
+    ):
+        download("radixnet-1024x120", folder, base_url=server.url)
+    assert not list(folder.glob("*categories*"))
+    server.files["dnn/neuron1024-l120-categories.tsv"] = b"1\n2\n"
+    download("radixnet-1024x120", folder, base_url=server.url)
+
+
+def test_a_body_that_does_not_end_is_not_taken(server: FileServer, tmp_path: Path) -> None:
+    server.tell_length = False
+    server.files["dnn/neuron1024-l120-categories.tsv"] = b"1\n" * 2_000_000
+    with pytest.raises(ResourceError, match="such a file has at most 1,920,000 bytes"):
+        download("radixnet-1024x120", tmp_path, base_url=server.url)
+    assert not list(tmp_path.glob("*categories.tsv.part"))
+
+
+def test_a_record_as_deep_as_a_well(tmp_path: Path) -> None:
+    (tmp_path / "downloads.json").write_text("[" * 100_000)
+    with pytest.raises(FileFormatError, match="is not JSON"):
+        download("radixnet-1024x120", tmp_path)
 
 
 def test_a_file_of_the_users_own_is_not_overwritten(server: FileServer, tmp_path: Path) -> None:

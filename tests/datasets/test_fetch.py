@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import http.client
 import json
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,6 +194,69 @@ def test_a_file_of_unknown_length(server: FileServer, part: Path) -> None:
     assert part.read_bytes() == CONTENT
     assert all(done < total for _, done, total in calls[:-1])
     assert calls[-1][1] == calls[-1][2] == len(CONTENT)
+
+
+@pytest.mark.parametrize("tell_length", [True, False])
+@pytest.mark.parametrize("most", [len(CONTENT) - 1, 1, 0])
+def test_no_more_is_taken_than_the_file_can_have(server: FileServer, part: Path, tell_length: bool, most: int) -> None:
+    server.tell_length = tell_length
+    with pytest.raises(ResourceError, match=rf"the server sends .*; such a file has at most {most:,} bytes"):
+        get(server.url + "file", part, most=most)
+    assert len(server.requests) == 1
+    assert list(part.parent.iterdir()) == []
+
+
+def test_as_much_is_taken_as_the_file_can_have(server: FileServer, part: Path) -> None:
+    server.tell_length = False
+    get(server.url + "file", part, most=len(CONTENT))
+    assert part.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-5", "12a", "1 2"])
+def test_a_length_that_is_none_is_said_in_a_line(server: FileServer, part: Path, length: str) -> None:
+    server.length = length
+    with pytest.raises(ResourceError, match=r"the server says that the file has '.{1,20}' bytes") as caught:
+        get(server.url + "file", part)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("note", ['{"url": 1, "validator": 2, "size": "x"}', "[" * 9000])
+def test_a_part_with_a_foreign_note_starts_over(server: FileServer, part: Path, note: str) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    part.with_name("file.part.json").write_text(note)
+    get(server.url + "file", part)
+    assert part.read_bytes() == CONTENT
+
+
+def without_tls(handler: Any, request: Any) -> Any:
+    """Stands in for what https is spoken with; the server of the tests has no certificate."""
+    return handler.do_open(http.client.HTTPConnection, request)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        ("http", "http", None),
+        ("http", "https", None),
+        ("https", "https", None),
+        ("https", "http", "which is not encrypted; not followed"),
+        ("http", "ftp", "not an http or https address; not followed"),
+    ],
+)
+def test_an_encrypted_transfer_is_not_sent_on_to_another(
+    server: FileServer, part: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, refused: str | None
+) -> None:
+    monkeypatch.setattr(urllib.request.HTTPSHandler, "https_open", without_tls)
+    address = server.url.removeprefix("http")
+    server.redirects["elsewhere"] = f"{after}{address}file"
+    if refused is None:
+        get(f"{before}{address}elsewhere", part)
+        assert part.read_bytes() == CONTENT
+    else:
+        with pytest.raises(ResourceError, match=rf"elsewhere: the server sends on to '{after}://.*', {refused}"):
+            get(f"{before}{address}elsewhere", part)
+        assert len(server.requests) == 1
+        assert not part.exists()
 
 
 def test_an_empty_file(server: FileServer, part: Path) -> None:

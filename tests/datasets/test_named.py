@@ -9,7 +9,8 @@ import pytest
 
 from sparsenn import memory
 from sparsenn.datasets import NAMES, cache, generate, named, named_file
-from sparsenn.errors import ResourceError, UsageError
+from sparsenn.datasets.cache import DamagedCacheWarning
+from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.hdf5 import read_dataset
 from sparsenn.storage import remove_stale
@@ -46,6 +47,89 @@ def test_generated_once_then_found(generator: Generator, tmp_path: Path) -> None
     assert read_dataset(path).inputs.shape == (5, 256)
     assert named_file("radixnet-4096x480") == path
     assert generator.calls == [(4096, 480, "digits")]
+
+
+def flipped(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("place", [0, 100, 4_000, -4_000, -1])
+def test_a_flipped_bit_is_seen_said_and_healed(generator: Generator, place: int) -> None:
+    path = named_file("radixnet-1024x120")
+    whole = path.read_bytes()
+    flipped(path, place)
+    with pytest.warns(DamagedCacheWarning, match=r"radixnet-1024x120-digits-v1\.h5 is damaged: .*; it is made again"):
+        assert named_file("radixnet-1024x120") == path
+    assert path.read_bytes() == whole
+    assert named_file("radixnet-1024x120") == path
+    assert len(generator.calls) == 2
+
+
+@pytest.mark.parametrize("left", [0, 100, -1])
+def test_a_truncated_file_is_made_again(generator: Generator, left: int) -> None:
+    path = named_file("radixnet-1024x120")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    with pytest.warns(DamagedCacheWarning):
+        named_file("radixnet-1024x120")
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("record", ["", "{}", "[1]", '{"version": 1, "crc32": 5}', '{"version": 1}'])
+def test_a_damaged_record_has_the_file_made_again(generator: Generator, record: str) -> None:
+    path = named_file("radixnet-1024x120")
+    path.with_name(path.name + ".json").write_text(record)
+    with pytest.warns(DamagedCacheWarning):
+        named_file("radixnet-1024x120")
+    named_file("radixnet-1024x120")
+    assert len(generator.calls) == 2
+
+
+def test_a_file_from_before_there_were_checksums_gets_one(generator: Generator) -> None:
+    path = named_file("radixnet-1024x120")
+    record = path.with_name(path.name + ".json")
+    before = record.read_text()
+    record.unlink()
+    assert named_file("radixnet-1024x120") == path
+    assert record.read_text() == before
+    assert len(generator.calls) == 1
+
+
+def test_a_cache_to_read_only_needs_no_record(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = named_file("radixnet-1024x120")
+    path.with_name(path.name + ".json").unlink()
+
+    def refused(*_: object) -> None:
+        raise ResourceError("read-only")
+
+    monkeypatch.setattr(cache, "write_record", refused)
+    assert named_file("radixnet-1024x120") == path
+
+
+def test_damaged_inputs_of_the_challenge_do_not_become_digits(generator: Generator, tmp_path: Path) -> None:
+    put_mnist(tmp_path / "cache" / "mnist")
+    path = named_file("radixnet-1024x120")
+    flipped(path, 100)
+    (tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz").unlink()
+    with pytest.raises(FileFormatError, match=r"is damaged: .* no MNIST at hand to make it again; remove it"):
+        named_file("radixnet-1024x120")
+    assert len(generator.calls) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 10, 11, 25])
+def test_the_checksum_sees_every_byte_and_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(cache, "_BLOCK", 5)
+    path = tmp_path / "file"
+    data = bytes(range(size))
+    variants = {data, data + b"\0", data[5:10] + data[:5] + data[10:]}
+    variants |= {data[:place] + b"x" + data[place + 1 :] for place in range(size)}
+    found = set()
+    for variant in variants:
+        path.write_bytes(variant)
+        found.add(cache._checksum(path))
+    assert len(found) == len(variants)
 
 
 def test_files_differ_by_name_and_kind_of_inputs(generator: Generator, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparsenn.errors import FileFormatError, InputError
-from sparsenn.io import read_csv
+from sparsenn.io import csv, read_csv
 
 Corrupted = Callable[[bytes, str], Path]
 TABLE = np.array([[1, -2.5, 0.001], [4, 5, 6e7]], np.float32)
@@ -51,6 +52,46 @@ def test_faults_are_told_with_their_line(corrupted: Corrupted, text: bytes, line
     with pytest.raises(FileFormatError, match=told) as caught:
         read_csv(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize("line", [1, 40_000, 99_999, 100_000])
+@pytest.mark.parametrize("fault", ["x,1", "1", '1,"2"', "1,nan", ""])
+def test_a_fault_is_found_by_parsing_at_most_as_much_again(
+    corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch, line: int, fault: str
+) -> None:
+    lines = [b"0.125,1"] * 100_000
+    lines[line - 1] = fault.encode()
+    text = b"0,0\n" + b"\n".join(lines) + b"\n0,0\n"
+    parsed: list[int] = []
+    fields: list[bytes] = []
+    parse, is_number = csv._parse, csv._is_number
+    monkeypatch.setattr(csv, "_parse", lambda body, *form: parsed.append(len(body)) or parse(body, *form))
+    monkeypatch.setattr(csv, "_is_number", lambda field: fields.append(field) or is_number(field))
+    with pytest.raises(FileFormatError) as caught:
+        read_csv(corrupted(text, "a.csv"))
+    assert caught.value.line == line + 1
+    assert sum(parsed) <= 2 * len(text)
+    assert len(fields) <= 200
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_chunks_make_one_table(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(csv, "_CHUNK", chunk)
+    table = np.arange(60, dtype=np.float32).reshape(20, 3)
+    for end in (b"\n", b"\r\n"):
+        lines = [b",".join(b"%d" % value for value in row) for row in table]
+        np.testing.assert_array_equal(read_csv(corrupted(end.join([b"a,b,c", *lines, b""]), "a.csv")), table)
+        for number in (0, 10, 19):
+            wrong = [*lines[:number], b"1,2", *lines[number:]]
+            with pytest.raises(FileFormatError, match=rf"csv:{number + 2}: 2 columns instead of 3"):
+                read_csv(corrupted(end.join([b"a,b,c", *wrong]), "b.csv"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="is a device or a pipe"):
+        read_csv(tmp_path / "a.csv")
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -94,6 +94,25 @@ def test_faults_are_told_with_their_line(corrupted: Corrupted, text: bytes, line
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
+@pytest.mark.parametrize("line", [2, 11_234, 20_001])
+def test_a_fault_is_found_by_parsing_at_most_as_much_again(
+    corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch, line: int
+) -> None:
+    lines = [b"10000 2 1", *[b"0.125 1", b"0"] * 10_000]
+    lines[line - 1] += b"x"
+    text = b"\n".join(lines)
+    parsed: list[int] = []
+    looked: list[object] = []
+    parse, look = fann._parsed, fann._numbers
+    monkeypatch.setattr(fann, "_parsed", lambda part, *form: parsed.append(len(part)) or parse(part, *form))
+    monkeypatch.setattr(fann, "_numbers", lambda *line: looked.append(line) or look(*line))
+    with pytest.raises(FileFormatError, match="x' is not a number") as caught:
+        read_fann(corrupted(text, "a.data"))
+    assert caught.value.line == line
+    assert sum(parsed) <= 2 * len(text)
+    assert len(looked) <= 100
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_fann(tmp_path / "a.data")

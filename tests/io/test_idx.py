@@ -109,3 +109,10 @@ def test_mnist(mnist_folder: Path) -> None:
     assert (images.dtype, images.shape, labels.shape) == (np.uint8, (10_000, 28, 28), (10_000,))
     assert labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert images.max() == 255
+
+
+@pytest.mark.parametrize("lengths", [(0, *[(1 << 32) - 1] * 4), (0,) * 255], ids=["too long", "too many"])
+def test_shapes_that_no_array_can_have(corrupted: Corrupted, lengths: tuple[int, ...]) -> None:
+    data = bytes([0, 0, 13, len(lengths)]) + np.array(lengths, ">u4").tobytes()
+    with pytest.raises(FileFormatError, match="which no array can have"):
+        read_idx(corrupted(data, "a.idx"))

@@ -79,6 +79,14 @@ def test_unsound_matrices(tmp_path: Path, changes: dict[str, object], told: str)
         sparse_rows(path, read_npz(path))
 
 
+@pytest.mark.parametrize("kind", [csc_array, coo_array])
+def test_a_matrix_of_little_but_rows(tmp_path: Path, kind: type) -> None:
+    path = tmp_path / "a.npz"
+    save_npz(path, kind((1 << 30, 3), dtype=np.float32))
+    with pytest.raises(FileFormatError, match="1,073,741,824 rows for 0 entries"):
+        sparse_rows(path, read_npz(path))
+
+
 def test_formats_of_blocks_are_not_read(tmp_path: Path) -> None:
     save_npz(tmp_path / "m.npz", bsr_array(np.eye(4)))
     with pytest.raises(FileFormatError, match="'bsr'"):
@@ -100,6 +108,40 @@ def test_declared_sizes_are_checked_first(tmp_path: Path, shape: tuple[int, ...]
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("a.npy", header_of(shape) + bytes(36))
     with pytest.raises(FileFormatError, match="not in the file"):
+        read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x93NUMPY\x02\x00\xff\xff\xff\x7f{",
+        b"\x93NUMPY\x01\x00\x10\x00{'descr': '\0'   ",
+        b"\x93NUMPY\x01\x00\x40\x00{'descr': ',f4', 'fortran_order': False, 'shape': (1,), }\n",
+        b"\x93NUMPY\x01\x00\xe8\x03" + b"[" * 1000,
+    ],
+    ids=["2 GB", "a zero byte", "a comma as type", "deep"],
+)
+def test_headers_that_are_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(FileFormatError, match="the array: not NumPy's, or damaged"):
+        read_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archives_that_numpy_does_not_write(tmp_path: Path, method: int) -> None:
+    content = io.BytesIO()
+    np.save(content, np.ones(3))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", method) as archive:
+        archive.writestr("a.npy", content.getvalue())
+    with pytest.raises(FileFormatError, match="a is compressed in a way that NumPy does not write"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", é=np.ones(3))
+    data = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(data.replace("\u00e9".encode(), b"\xff\xff"))
+    with pytest.raises(FileFormatError, match=r"not an \.npz archive, or damaged"):
         read_npz(tmp_path / "a.npz")
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.formats import coo_to_csc, from_dense
 from sparsenn.formats.coo import COO
-from sparsenn.io import Dataset
+from sparsenn.io import Dataset, official
 from sparsenn.io.official import read_official, write_official
 from sparsenn.layers import ReLU, Sigmoid, SparseLinear
 from sparsenn.network import Network
@@ -92,10 +93,45 @@ def test_first_inputs(written: Path, challenge_like: Dataset, limit: int, truth:
 
 
 def test_without_truth_images_end_with_the_last_that_has_a_pixel(tmp_path: Path, challenge_like: Dataset) -> None:
-    write_official(replace(challenge_like, truth=None), tmp_path / "d")
+    write_official(challenge_like, tmp_path / "d")
+    (tmp_path / "d" / "neuron8-l3-categories.tsv").unlink()
     found = read_official(tmp_path / "d", bias=-0.3)
     assert (found.truth, found.inputs.shape) == (None, (4, 8))
     assert "truth" not in found.provenance
+
+
+def first_inputs(dataset: Dataset, count: int, truth: list[int] | None) -> Dataset:
+    categories = None if truth is None else np.array(truth, np.int64)
+    return replace(dataset, inputs=dataset.inputs.slice_groups(0, count), truth=categories)
+
+
+@pytest.mark.parametrize("bias", [-0.3, 0.25])
+@pytest.mark.parametrize(
+    ("count", "truth", "lost"),
+    [
+        (6, None, 2),
+        (6, [], 2),
+        (6, [0, 4], 1),
+        (5, None, 1),
+        (6, [5], 0),
+        (5, [4], 0),
+        (4, None, 0),
+        (3, [0], 1),
+        (2, [0], 0),
+    ],
+)
+def test_inputs_without_a_pixel_at_the_end_are_not_lost_in_silence(
+    tmp_path: Path, challenge_like: Dataset, bias: float, count: int, truth: list[int] | None, lost: int
+) -> None:
+    dataset = first_inputs(challenge_like, count, truth)
+    dataset = replace(dataset, network=dataset.network.with_bias(bias))
+    if lost:
+        with pytest.raises(UsageError, match=f"the last {lost} of {count} inputs have no pixel; .*write HDF5 instead"):
+            write_official(dataset, tmp_path / "d")
+        assert list(tmp_path.iterdir()) == []
+    else:
+        write_official(dataset, tmp_path / "d")
+        assert read_official(tmp_path / "d", bias=bias).inputs.shape == dataset.inputs.shape
 
 
 def test_no_category_is_an_answer_too(written: Path) -> None:
@@ -141,7 +177,7 @@ def test_inputs_must_be_asked_for(written: Path) -> None:
 def test_missing_layer_is_named(
     tmp_path: Path, challenge_like: Dataset, number: int, with_truth: bool, layers: int | None
 ) -> None:
-    write_official(challenge_like if with_truth else replace(challenge_like, truth=None), tmp_path / "d")
+    write_official(challenge_like if with_truth else first_inputs(challenge_like, 4, None), tmp_path / "d")
     layer_names(tmp_path / "d")[number].unlink()
     if not with_truth and layers is None and number == 3:
         assert len(read_official(tmp_path / "d", bias=-0.3).network) == 2
@@ -151,7 +187,7 @@ def test_missing_layer_is_named(
 
 
 def test_no_layer_at_all(tmp_path: Path, challenge_like: Dataset) -> None:
-    write_official(replace(challenge_like, truth=None), tmp_path / "d")
+    write_official(first_inputs(challenge_like, 4, None), tmp_path / "d")
     shutil.rmtree(tmp_path / "d" / "neuron8")
     (tmp_path / "d" / "neuron8").mkdir()
     with pytest.raises(InputError, match="layer 1 is missing"):
@@ -234,6 +270,90 @@ def test_member_larger_than_a_layer_can_be(tmp_path: Path, texts: dict[str, byte
 def test_bomb_in_an_archive(tmp_path: Path, texts: dict[str, bytes]) -> None:
     pack(tmp_path / "d" / "neuron8.tar.gz", [("neuron8/zeros", bytes(1 << 25)), *texts.items()])
     with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 16,777,216"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+PADDING = bytes(1 << 20)
+
+
+def header(kind: bytes, size: int, name: str = "././@LongLink") -> bytes:
+    """A tar header of this type that declares so many bytes after it."""
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def write_tar(path: Path, blocks: Iterable[bytes]) -> None:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for block in blocks:
+            file.write(block)
+
+
+@pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g", b"X"])
+@pytest.mark.parametrize("mebibytes", [1, 15])
+def test_a_header_is_not_read_whatever_its_size(tmp_path: Path, kind: bytes, mebibytes: int) -> None:
+    """Of what a header declares nothing is read, less still kept; 15 MiB of zeros are within any file's bound."""
+    (tmp_path / "sparse-images-8.tsv").write_text("1\t1\t1\n")
+    write_tar(tmp_path / "neuron8.tar.gz", [header(kind, mebibytes << 20), *[PADDING] * mebibytes])
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match=rf"damaged \(a header of {mebibytes << 20:,} bytes\)"):
+            read_official(tmp_path, bias=-0.3)
+        assert tracemalloc.get_traced_memory()[1] < (mebibytes + 1) << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_names_are_still_read(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        with tarfile.open(tmp_path / "d" / "neuron8.tar.gz", "w:gz", format=form) as archive:
+            for name, text in texts.items():
+                member = tarfile.TarInfo("long/" * 100 + name)
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text))
+        assert len(read_official(tmp_path / "d", bias=-0.3).network) == 3
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [header(b"S", 0)],
+        [header(b"x", 0)] * 2000,
+        [header(b"x", 22), b"22 GNU.sparse.major=1\n".ljust(512, b"\0"), header(b"0", 0, "a")],
+    ],
+    ids=["sparse file", "chain of headers", "sparse file by header"],
+)
+def test_archives_whose_headers_grow_are_refused(tmp_path: Path, blocks: list[bytes]) -> None:
+    (tmp_path / "sparse-images-8.tsv").write_text("1\t1\t1\n")
+    write_tar(tmp_path / "neuron8.tar.gz", blocks)
+    with pytest.raises(FileFormatError, match=r"neuron8\.tar\.gz: not a tar archive, or damaged"):
+        read_official(tmp_path, bias=-0.3)
+
+
+def test_members_that_are_passed_over_are_not_kept(
+    tmp_path: Path, texts: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = ((f"other{number}", b"") for number in range(500))
+    pack(tmp_path / "d" / "neuron8.tar.gz", [*others, *texts.items()])
+    kept: list[int] = []
+    content = official._content
+
+    def counted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+        kept.append(len(archive.members))
+        return content(archive, member)
+
+    monkeypatch.setattr(official, "_content", counted)
+    assert len(read_official(tmp_path / "d", bias=-0.3).network) == 3
+    assert max(kept) <= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["sparse-images-8.tsv", "neuron8.tar.gz", "neuron8-l3-categories.tsv"])
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path, texts: dict[str, bytes], name: str) -> None:
+    path = tmp_path / "d" / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=rf"{name}: is a device or a pipe; only plain files are read"):
         read_official(tmp_path / "d", bias=-0.3)
 
 

@@ -95,6 +95,27 @@ def test_faulty_line_is_named(faulty: str, message: str | None, number: int) -> 
     assert caught.value.line == number
 
 
+@pytest.mark.parametrize("separator", ["\t", " "])
+@pytest.mark.parametrize("number", [1, 7_000, 10_000])
+def test_a_fault_is_found_by_parsing_at_most_as_much_again(
+    monkeypatch: pytest.MonkeyPatch, separator: str, number: int
+) -> None:
+    columns = Columns(("row", "column"), (9, 9), "value", separator)
+    monkeypatch.setattr(text, "_CHUNK", 1 << 24)
+    lines = ["1 2 0.5".replace(" ", separator)] * 10_000
+    lines[number - 1] = "1 x 0.5".replace(" ", separator)
+    data = "".join(f"{line}\n" for line in lines).encode()
+    parsed: list[int] = []
+    looked: list[bytes] = []
+    parse, fault = text._parse, text._fault
+    monkeypatch.setattr(text, "_parse", lambda part, form: parsed.append(len(part)) or parse(part, form))
+    monkeypatch.setattr(text, "_fault", lambda line, form: looked.append(line) or fault(line, form))
+    with pytest.raises(FileFormatError, match=f"^f:{number}: column 'x' is not a number"):
+        list(parse_lines(io.BytesIO(data), "f", columns))
+    assert sum(parsed) <= 2 * len(data)
+    assert len(looked) <= 100
+
+
 @pytest.mark.parametrize("last", ["7", "7\t", "7\t7\t6.25", "x" * 2000])
 def test_last_line_without_end_may_be_truncated(last: str) -> None:
     with pytest.raises(FileFormatError, match=r"file\.tsv:61: the (last line|line is longer)"):

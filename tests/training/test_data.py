@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
+from sparsenn import memory
+from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import write_fann, write_idx
-from sparsenn.training import TrainingData, read_data
+from sparsenn.training import TrainingData, read_data, read_rows
 
 INPUTS = np.array([[0.5, 1.0], [0.25, -2.0], [3.0, 0.0]], np.float32)
 TARGETS = np.array([[1.0], [0.0], [2.0]], np.float32)
@@ -182,3 +183,34 @@ def test_no_images_at_all(tmp_path: Path) -> None:
     write_idx(tmp_path / "labels.idx", np.zeros(0, np.uint8))
     with pytest.raises(FileFormatError, match="a row or more"):
         read_data(tmp_path / "images.idx", labels=tmp_path / "labels.idx")
+
+
+SIGNALLING = np.frombuffer(b"\x01\0\0\0\0\0\xf0\x7f", np.float64)[0]
+"""A NaN of which processors tell."""
+
+
+@pytest.mark.parametrize("number", [1e300, SIGNALLING], ids=["beyond float32", "signalling NaN"])
+@pytest.mark.parametrize("name", ["a.idx", "a.npy", "a.h5"])
+def test_what_is_not_finite_in_float32_is_one_error(tmp_path: Path, name: str, number: float) -> None:
+    array = np.array([[1.0, 2.0], [3.0, number]])
+    path = tmp_path / name
+    if name == "a.idx":
+        write_idx(path, array)
+    elif name == "a.npy":
+        np.save(path, array)
+    else:
+        with h5py.File(path, "w") as file:
+            file["inputs"] = array
+    with (
+        np.errstate(all="raise"),
+        pytest.raises(FileFormatError, match=r"row 2 of the inputs .* not finite in float32"),
+    ):
+        read_rows(path, 2, 1)
+
+
+def test_classes_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("0.5,1048575\n" * 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10**9)
+    with pytest.raises(ResourceError, match=r"1,048,576 classes and 1,000 rows needs 4\.2 GB of memory"):
+        read_data(path, classes=True)

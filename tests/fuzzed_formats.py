@@ -1,0 +1,291 @@
+"""Every format that the package reads: small valid files of it, and what is done with a file that may be damaged.
+
+To have a new format fuzzed, add it to `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import h5py
+import numpy as np
+import scipy.sparse as sp
+
+import sparsenn
+from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
+from sparsenn.datasets import download
+from sparsenn.engine import tuning_table
+from sparsenn.errors import ResourceError
+from sparsenn.io import checkpoint, csv, fann, hdf5, idx, matrix_market, model, official, tsv
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
+from sparsenn.training import TrainingData, read_data, read_rows, train
+
+__all__ = ["FORMATS", "Format"]
+
+WIDTH = 8
+MOST_WORK = 1_000_000
+"""Rows × widest layer up to which what was read is run through its network."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Parameters
+    ----------
+    write : writes valid files into an empty folder.
+    read : given that folder, in which one file may have been damaged, and the name of that file in it: reads it.
+    mutable : whether a file of this name is one to damage; all are unless said.
+    """
+
+    write: Callable[[Path], None]
+    read: Callable[[Path, str], object]
+    mutable: Callable[[str], bool] = lambda name: True
+
+    def files(self) -> dict[str, bytes]:
+        """Return the valid files by name, in order."""
+        with TemporaryDirectory() as folder:
+            self.write(Path(folder))
+            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+# ---- Datasets -----------------------------------------------------------------------------------------------------
+
+
+def sparse(rows: int, columns: int, seed: int) -> Any:
+    return sp.random_array((rows, columns), density=0.4, format="csc", dtype=np.float32, rng=seed)
+
+
+def challenge_like() -> Dataset:
+    network = Network.from_scipy([sparse(WIDTH, WIDTH, seed) for seed in (1, 2)], bias=-0.1, activation=ReLU(32.0))
+    inputs = sp.csr_array(sparse(5, WIDTH, 3) != 0, dtype=np.float32)
+    return Dataset("small", network, CSR.from_scipy(inputs), np.array([0, 4]))
+
+
+def mixed() -> Dataset:
+    layers = (
+        SparseLinear.from_scipy(sparse(WIDTH, 6, 4), bias=np.arange(6.0), activation=Tanh()),
+        SparseLinear.from_scipy(sp.csc_array(np.eye(6, 3) * 2.0), bias=None, activation=Sigmoid()),
+    )
+    return Dataset("mixed", Network(layers), CSR.from_scipy(sp.csr_array(sparse(5, WIDTH, 5))), None, {"seed": "5"})
+
+
+def run(dataset: Dataset) -> None:
+    if dataset.inputs.shape[0] * dataset.network.widest <= MOST_WORK:
+        sparsenn.infer(dataset.network, dataset.inputs)
+
+
+def write_official(**form: bool) -> Callable[[Path], None]:
+    return lambda folder: official.write_official(challenge_like(), folder, **form)
+
+
+def read_official(folder: Path, name: str) -> None:
+    run(sparsenn.load(folder, bias=-0.1))
+    sparsenn.load(folder, bias=-0.1, layers=1, limit_inputs=2)
+
+
+def write_datasets(folder: Path) -> None:
+    hdf5.write_dataset(challenge_like(), folder / "regular.h5")
+    hdf5.write_dataset(mixed(), folder / "mixed.h5")
+
+
+def read_dataset(folder: Path, name: str) -> None:
+    run(sparsenn.load(folder / name))
+    sparsenn.load(folder / name, layers=1, limit_inputs=2)
+
+
+def write_result(folder: Path) -> None:
+    hdf5.write_result(folder / "result.h5", challenge_like().inputs, np.array([1, 3]), {"by": "a test"}, np.arange(5))
+
+
+# ---- Matrices and arrays ------------------------------------------------------------------------------------------
+
+
+def write_triples(folder: Path) -> None:
+    tsv.write_layer(folder / "layer.tsv", CSR.from_scipy(sp.csr_array(sparse(WIDTH, 6, 6))))
+    tsv.write_layer(folder / "layer.tsv.gz", CSR.from_scipy(sp.csr_array(sparse(WIDTH, 6, 7))))
+
+
+def write_categories(folder: Path) -> None:
+    tsv.write_categories(folder / "categories.tsv", np.array([0, 3, 4, 77]))
+
+
+def write_matrix_market(folder: Path) -> None:
+    matrix_market.write_matrix_market(folder / "real.mtx", CSR.from_scipy(sp.csr_array(sparse(WIDTH, 6, 8))))
+    matrix_market.write_matrix_market(folder / "real.mtx.gz", CSR.from_scipy(sp.csr_array(sparse(WIDTH, 6, 9))))
+    for field, symmetry, entries in (
+        ("pattern", "symmetric", "1 1\n2 1\n3 2\n4 4\n"),
+        ("integer", "skew-symmetric", "2 1 5\n3 2 -7\n4 1 9\n4 2 1\n"),
+    ):
+        text = f"%%MatrixMarket matrix coordinate {field} {symmetry}\n% a comment\n\n4 4 4\n{entries}"
+        (folder / f"{symmetry}.mtx").write_text(text)
+
+
+def write_idx(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    for suffix in ("", ".gz"):
+        name = "packed" if suffix else "plain"
+        idx.write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
+        idx.write_idx(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
+    idx.write_idx(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
+    idx.write_idx(folder / "doubles.idx", rng.standard_normal((3, 2)))
+
+
+def read_idx(folder: Path, name: str) -> None:
+    idx.read_idx(folder / name)
+    if name.endswith(".idx"):
+        read_rows(folder / name, 2, 2)
+    else:
+        read_data(folder / name.replace("labels", "images").replace("idx1", "idx3"))
+
+
+def write_numpy(folder: Path) -> None:
+    rows = np.random.default_rng(2).standard_normal((4, 3), np.float32)
+    np.save(folder / "rows.npy", rows)
+    np.save(folder / "columns.npy", np.asfortranarray(rows.astype(">f8")))
+    np.savez(folder / "labelled.npz", inputs=rows, labels=np.arange(4) % 2)
+    np.savez_compressed(folder / "packed.npz", inputs=rows, targets=rows[:, :2])
+    for kind in ("csr", "csc", "coo"):
+        sp.save_npz(folder / f"{kind}.npz", sparse(4, 3, 10).asformat(kind), compressed=kind == "coo")
+
+
+def read_table(folder: Path, name: str) -> None:
+    read_rows(folder / name, 3, 2, classes="labelled" in name)
+
+
+# ---- Training -----------------------------------------------------------------------------------------------------
+
+
+def write_csv(folder: Path) -> None:
+    rows = [",".join(f"{value:.4g}" for value in row) for row in np.random.default_rng(3).standard_normal((6, 3))]
+    text = "a,b,c,class\n" + "".join(f"{row},{number % 2}\n" for number, row in enumerate(rows))
+    (folder / "labelled.csv").write_text(text)
+    (folder / "plain.csv").write_bytes("\r\n".join(rows).encode())
+    (folder / "plain.tsv").write_text("\n".join(rows).replace(",", "\t"))
+
+
+def read_csv(folder: Path, name: str) -> None:
+    csv.read_csv(folder / name, "\t" if name.endswith(".tsv") else ",")
+    read_table(folder, name)
+
+
+def write_fann(folder: Path) -> None:
+    rng = np.random.default_rng(4)
+    fann.write_fann(
+        folder / "rows.data", rng.standard_normal((4, 3), np.float32), np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]
+    )
+
+
+def write_training_data(folder: Path) -> None:
+    rows = np.random.default_rng(5).standard_normal((4, 3), np.float32)
+    for name, others in (("labels", np.arange(4) % 2), ("targets", rows[:, :2])):
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["inputs"], file[name] = rows, others
+
+
+def write_models(folder: Path) -> None:
+    rng = np.random.default_rng(6)
+    dense = Linear(rng.standard_normal((WIDTH, 4)), rng.standard_normal(4), ReLU())
+    last = Linear(rng.standard_normal((3, 2)), None, Identity())
+    middle = SparseLinear.from_scipy(sp.csc_array(np.eye(4, 3)), bias=None, activation=Sigmoid())
+    model.write_model(folder / "rows.h5", Model(Network((dense, middle, last)), "cross_entropy", True, {"by": "hand"}))
+    images = (
+        Conv2d(rng.standard_normal((2, 1, 3, 3)), None, ReLU(), padding=1),
+        MaxPool2d(2),
+        Conv2d(rng.standard_normal((2, 1, 2, 2)), None, Tanh(), groups=2),
+        AvgPool2d(2),
+        Flatten(),
+        Linear(rng.standard_normal((2, 3))),
+        Softmax(),
+    )
+    network = Network(images, image=(1, 6, 6))
+    model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
+
+
+def read_model(folder: Path, name: str) -> None:
+    model.is_model(folder / name)
+    network = model.read_model(folder / name).network
+    if network.widest <= MOST_WORK // 2:
+        sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
+
+
+DATA = TrainingData(np.eye(4, 3), np.eye(4, 2))
+
+
+def write_checkpoint(folder: Path) -> None:
+    train(DATA, validation=DATA, hidden=(3,), epochs=2, batch_size=2, checkpoint=folder / "state.h5")
+
+
+def read_checkpoint(folder: Path, name: str) -> None:
+    checkpoint.read_checkpoint(folder / name)
+    copy = Path(shutil.copy(folder / name, folder / "resumed.h5"))
+    train(DATA, validation=DATA, hidden=(3,), epochs=3, batch_size=2, checkpoint=copy, resume=True)
+
+
+# ---- Records ------------------------------------------------------------------------------------------------------
+
+
+def write_tuning(folder: Path) -> None:
+    entry = tuning_table.Tuned("cpu", "conv2d", "direct", "a", {"pixels": 3}, 0.1, 0.2, 20, "0.1.0")
+    (folder / tuning_table.FILE).write_text(json.dumps({"version": 1, "entries": [vars(entry)]}))
+
+
+def read_tuning(folder: Path, name: str) -> None:
+    """Read it as plans do, which warn of what they cannot use, and as the verb does."""
+    before = os.environ.get("SPARSENN_CACHE")
+    os.environ["SPARSENN_CACHE"] = str(folder)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", tuning_table.TuningWarning)
+            tuning_table.tuned("conv2d", "direct", "cpu", "a")
+        tuning_table.table()
+    finally:
+        if before is None:
+            del os.environ["SPARSENN_CACHE"]
+        else:
+            os.environ["SPARSENN_CACHE"] = before
+
+
+def write_downloads(folder: Path) -> None:
+    entry = {"url": "http://127.0.0.1:1/a", "bytes": 4, "sha256": "0" * 64, "validator": None, "fetched": "2026-01-01"}
+    (folder / "downloads.json").write_text(json.dumps({"neuron1024-l120-categories.tsv": entry}, indent=2))
+    (folder / "neuron1024-l120-categories.tsv").write_text("1\n2\n")
+
+
+def read_downloads(folder: Path, name: str) -> None:
+    """Ask for files that nobody serves: the record is read, and the file that it lists checked, before."""
+    try:
+        download("radixnet-1024x120", folder, base_url="http://127.0.0.1:1", attempts=1, pause=0)
+    except ResourceError as error:
+        if "refused" not in str(error):
+            raise
+
+
+FORMATS: Mapping[str, Format] = {
+    "official": Format(write_official(), read_official),
+    "official_gzip": Format(write_official(compress=True), read_official),
+    "official_archive": Format(write_official(archive=True), read_official, lambda name: name.endswith(".tar.gz")),
+    "dataset": Format(write_datasets, read_dataset),
+    "result": Format(write_result, lambda folder, name: hdf5.read_categories(folder / name)),
+    "triples": Format(write_triples, lambda folder, name: tsv.read_triples(folder / name, (WIDTH, 6))),
+    "categories": Format(write_categories, lambda folder, name: tsv.read_categories(folder / name)),
+    "matrix_market": Format(write_matrix_market, lambda folder, name: matrix_market.read_matrix_market(folder / name)),
+    "idx": Format(write_idx, read_idx),
+    "numpy": Format(write_numpy, read_table),
+    "csv": Format(write_csv, read_csv),
+    "fann": Format(write_fann, lambda folder, name: read_data(folder / name, classes=True)),
+    "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
+    "model": Format(write_models, read_model),
+    "checkpoint": Format(write_checkpoint, read_checkpoint),
+    "tuning": Format(write_tuning, read_tuning),
+    "downloads": Format(write_downloads, read_downloads, lambda name: name.endswith(".json")),
+}
