@@ -327,8 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         notes=[
             f"Wall time of a warm call, its answer awaited: medians of {options.runs} runs, fewer where they take more "
-            f"than {MOST_SECONDS:g} s or {HOPELESS:g} times what the choice takes. The choice is timed before and after "
-            "the other ways, the faster of both counts. Rows and outputs are where the session computes.",
+            f"than {MOST_SECONDS:g} s or {HOPELESS:g} times what the choice takes. The choice is timed before and "
+            "after the other ways, the faster of both counts. Rows and outputs are where the session computes.",
             "Other ways: each kernel by name that takes the network, its sparse layers stored as dense ones, and "
             "computing dead and equal rows like any others. Answers were held against the float64 reference.",
         ],
