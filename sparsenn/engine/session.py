@@ -369,6 +369,7 @@ class Session:
         with going.clock.part("transfer"):
             features = self._shelf.place(given.part(first, last), going.keep_half)
         form = form_of_features(features)
+        self._shelf.note(given, form)
         with going.clock.part("prepare"):
             ready = self._shelf.ready_for(form, given.count, size)
         self._used = ready.plan

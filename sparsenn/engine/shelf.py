@@ -57,6 +57,7 @@ class Shelf:
         self._plans: dict[tuple[str, int, int], Plan] = {}
         self._ready: OrderedDict[tuple[str, int, int], Ready] = OrderedDict()
         self._alive: dict[str, Array | None] = {}
+        self._placed: dict[str, str] = {}
         self._most_rows: int | None = None
 
     @property
@@ -92,19 +93,19 @@ class Shelf:
 
     def plan_of(self, given: Given) -> Plan:
         """Return the plan for rows, for which the first of them may have to be looked at."""
-        form = _form_of(given)
+        form = self._expected(given)
         if form not in self._alive and given.count >= LOOKED_AT and self._problem.options.machine is None:
             form = self._look_early(given)
         return self._planned(form, given.count, self._batch_size(given.count))
 
     def _look_early(self, given: Given) -> str:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
-        guess, count = _form_of(given), min(given.count, LOOKED_AT_MOST)
-        form = guess
+        guess, form, count = _form_of(given), self._expected(given), min(given.count, LOOKED_AT_MOST)
         likely = Rows(count, "iso" if given.sparse else "dense")
         if grouping_kernel(self._problem, likely) is not None:
             features = self.place(given.part(0, count))
             form = form_of_features(features)
+            self.note(given, form)
             rows = Rows(count, form)
             kernel = grouping_kernel(self._problem, rows)
             if form not in self._alive and kernel is not None:
@@ -113,6 +114,15 @@ class Shelf:
                 self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
         self._alive.setdefault(guess, self._alive.setdefault(form, None))
         return form
+
+    def _expected(self, given: Given) -> str:
+        """Return the form that rows will have as placed, as far as that is known."""
+        guess = _form_of(given)
+        return self._placed.get(guess, guess)
+
+    def note(self, given: Given, form: str) -> None:
+        """Note the form that rows have now that they are placed: others like them are expected to have it, too."""
+        self._placed[_form_of(given)] = form
 
     def _planned(self, form: str, count: int, size: int) -> Plan:
         """Return the plan for so many rows of a form, so many at a time: one for all numbers of rows of a bucket."""

@@ -382,6 +382,16 @@ def test_what_is_kept_ready_is_bounded(thin):
     assert session.nbytes < 30 * once
 
 
+@DEVICES
+def test_a_plan_is_for_the_form_that_rows_had_once_they_were_placed(deep, rng, device):
+    ones = scattered(rng, 1500, 128)
+    ones.data[:] = 1
+    session = Session(deep, device=device)
+    run, planned = session.run(ones).plan, session.plan(ones)
+    assert (run.rows.form, planned.rows.form) == ("iso", "iso")
+    assert str(run) == str(planned)
+
+
 # ---- Results --------------------------------------------------------------------------------------------------------
 
 
