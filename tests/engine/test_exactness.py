@@ -213,6 +213,17 @@ def test_merging_stays_within_its_bound(device: str, seed: int) -> None:
     assert (np.abs(difference) <= bound * (1 + 1e-6)).all()
 
 
+@EVERY_KERNEL
+@given(seed=seeds)
+def test_dead_outputs_change_no_bit(device: str, kernel: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = [rng.standard_normal((12, 12)) * (rng.random(12) < 0.6) for _ in range(3)]
+    layers = [sp.csc_array(each.astype(np.float32)) for each in weights]
+    network, rows = Network.from_scipy(layers, -0.5), rng.standard_normal((9, 12)).astype(np.float32)
+    found = outputs(network, rows, device, kernel, merging=True)
+    assert np.array_equal(found, outputs(network, rows, device, kernel))
+
+
 def test_the_reference_does_not_merge() -> None:
     network = Network.from_scipy([sp.csc_array(np.ones((2, 6))), sp.csc_array(np.ones((6, 2)))])
     for options, width in (({}, 6), ({"merging": True}, 1)):
