@@ -177,6 +177,8 @@ class Session:
                     ready = self._shelf.settled.get((rows.shape, rows.dtype))
                     if ready is not None:
                         with suppress(OutOfMemoryError, MemoryError):  # what follows takes fewer rows at a time
+                            if rows.dtype == np.float16:
+                                rows = self._shelf.place(rows, ready.plan.keeps_half)
                             return self._spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
                 given = look(self.network, inputs, self.backend)
                 wanted = form or ("csr" if given.sparse else "dense")
@@ -340,8 +342,7 @@ class Session:
         as_it_is = given.source is given.rows and self.backend.reads_as_is(given.source)
         if plan is None or not as_it_is or (given.on_host and (self._images or self._watches(plan))):
             return
-        if plan.keeps_half or given.source.dtype == np.float32:
-            self._shelf.settle((given.source.shape, given.source.dtype), plan)
+        self._shelf.settle((given.source.shape, given.source.dtype), plan)
 
     def _spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
         """Return each input's outputs, in memory that is the caller's."""

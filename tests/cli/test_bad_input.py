@@ -55,7 +55,6 @@ def refused(done: Result, *fragments: str) -> None:
         (("--output", "none/found.tsv"), ["the folder none does not exist"]),
         (("--plot", "layers.bmp"), ["use .png, .svg, .pdf"]),
         (("--json", "none/r.json"), ["the folder none does not exist"]),
-        (("--json", "/dev/full"), ["is a device, not a file"]),
         (("--json", "."), ["is a folder, not a file"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -71,6 +70,13 @@ def test_options_of_infer(
     monkeypatch.chdir(tmp_path)
     refused(run("infer", problem, *arguments), *fragments)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_device_is_told(run: Run, problem: Path) -> None:
+    result = run("infer", problem, "--json", "/dev/full")
+    assert result.exit_code == 2
+    assert "/dev/full" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("option", ["--batch-size", "--limit-inputs", "--memory-limit", "--weight-memory"])

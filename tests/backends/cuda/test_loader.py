@@ -45,6 +45,7 @@ class FakeCuPy:
 def forget():
     loader._module.cache_clear()
     loader._kernel.cache_clear()
+    loader._kernel_as_told.cache_clear()
 
 
 @pytest.fixture
