@@ -39,6 +39,10 @@ DENSE_ENOUGH = 1 / 64
 STEP_SECONDS = {"cuda": 3e-6}
 """What going on to a step takes besides what its kernel is estimated to, by the device; nothing elsewhere."""
 
+HALF_ROWS_SECONDS = 25e-6
+"""What it takes, where half precision is asked for and rows may come in it, to make float32 of them for a first kernel
+that takes no halves."""
+
 LEAST_GAIN = 0.9
 """Sparse layers become dense ones where that is estimated to take less than this part of the time."""
 
@@ -161,12 +165,18 @@ class _Chooser:
                     continue
                 for way in ways:
                     taken = [*before, (bounds[start], bounds[end], way)]
-                    found.append((cost + way.seconds + going_on, steps + 1, taken))
+                    entering = self._entering(bounds[start], way.kernel)
+                    found.append((cost + entering + way.seconds + going_on, steps + 1, taken))
             best.append(min(found, key=lambda way: way[:2]) if found else (math.inf, -1, []))
         if best[-1][1] < 0:
             assert refused is not None
             raise refused
         return [self._step(*taken) for taken in best[-1][2]]
+
+    def _entering(self, first: int, kernel: Kernel) -> float:
+        """Return the seconds that it takes to make of a network's rows what a kernel takes."""
+        halves = first == 0 and any(other.half_rows for other in self.kernels.dense)
+        return HALF_ROWS_SECONDS if halves and not kernel.half_rows else 0.0
 
     def _step(self, first: int, last: int, way: _Way) -> Step:
         known = math.isfinite(way.seconds) and way.seconds > 0
@@ -255,7 +265,9 @@ class _Chooser:
         found = [
             _Way(kernel, kernel.seconds(machine, layers, self.rows.count) if kernel.seconds else 0.0) for kernel in able
         ]
-        best = min(found, key=lambda way: way.seconds) if len(found) > 1 else found[0]
+        best = (
+            min(found, key=lambda way: way.seconds + self._entering(first, way.kernel)) if len(found) > 1 else found[0]
+        )
         return replace(best, seconds=best.seconds / LEAST_GAIN) if converted else best
 
 

@@ -259,3 +259,16 @@ def test_a_session_for_a_gpu_that_is_not_here_plans_and_is_closed() -> None:
         assert len(session.plan(rows_of(network)).steps)
     with pytest.raises(UsageError, match="closed"):
         session.plan(rows_of(network))
+
+
+def test_where_halves_may_come_a_first_kernel_that_takes_them_is_worth_some_microseconds(
+    rng: np.random.Generator,
+) -> None:
+    weights = rng.standard_normal((200, 4096)) * (rng.random((200, 4096)) < 0.1)
+    network = Network.from_scipy([from_dense(weights.astype(np.float32)).to_scipy()])
+    made = {precision: plan(network, np.zeros((7, 200)), machine=H200, precision=precision) for precision in PRECISIONS}
+    assert {name: each.steps[0].kernel.name for name, each in made.items()} == {
+        "float32": "cublas",
+        "tf32": "cublas_tf32",
+        "fp16": "cublas_fp16",
+    }
