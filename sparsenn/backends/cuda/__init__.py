@@ -224,6 +224,7 @@ class CUDABackend:
         """Look at owners, and rows, on the device; owners are copied while that is waited for."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
         with cupy().cuda.Device(self.index), within_memory("keeping rows", inputs, size * width + 4):
+            left = rows_module.on_device(left)
             owner, living, used = None, None, inputs
             if left.owner is not None:
                 owned = rows_module.owned_rows(left.owner, inputs)

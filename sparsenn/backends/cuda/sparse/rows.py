@@ -23,6 +23,7 @@ __all__ = [
     "count_tiles",
     "gather_pieces",
     "group_rows",
+    "on_device",
     "owned_rows",
     "rows_owned",
     "spread",
@@ -173,6 +174,13 @@ def active_rows(left: RowsLeft, rows: int) -> Array:
     return active
 
 
+def on_device(left: RowsLeft) -> RowsLeft:
+    """Return what layers left, all of it on the device; owners of launches, and an array of no rows, are on the host."""
+    cp = cupy()
+    features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
+    return RowsLeft(features, None if left.owner is None else cp.asarray(left.owner))
+
+
 def owned_rows(owner: Array, inputs: int) -> Array:
     """Queue a look at which of so many inputs have a row; see `rows_owned`.
 
@@ -200,7 +208,8 @@ def rows_owned(found: Array, inputs: int) -> tuple[Array, int]:
 def _left(left: RowsLeft) -> tuple[Any, Any]:
     """Return rows and owners as kernels take them."""
     assert not isinstance(left.features, CSR), "chains on a GPU leave dense rows"
-    return left.features, NOTHING if left.owner is None else _as_int32(left.owner)
+    found = on_device(left)
+    return found.features, NOTHING if found.owner is None else _as_int32(found.owner)
 
 
 def _as_int32(numbers: Any) -> Any:

@@ -1,11 +1,16 @@
 """What becomes of the rows that layers leave, and where inputs have gone: the kernels emulated."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sparse_emulation import CALL, address, emulated_kernel
 from strategies import seeds
 
+from sparsenn.backends.contract import RowsLeft
+from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse.replay import CALL_BYTES
 from sparsenn.backends.cuda.sparse.resident import _STAGE
 
@@ -110,3 +115,14 @@ def test_inputs_are_followed_to_the_row_that_holds_them(seed, rows, count, liste
     kernel.launch(1, 64, stages, np.int32(count), call, owner)
     assert owner[:rows].tolist() == expected.tolist()
     assert (owner[rows:] == -5).all()
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_what_is_left_on_the_host_is_brought_to_the_device(monkeypatch, owned):
+    class Device(np.ndarray):
+        """An array on the device."""
+
+    monkeypatch.setattr(rows_module, "cupy", lambda: SimpleNamespace(asarray=lambda array: array.view(Device)))
+    found = rows_module.on_device(RowsLeft(np.zeros((0, 3), np.float32), np.zeros(4, np.int64) - 1 if owned else None))
+    assert isinstance(found.features, Device)
+    assert isinstance(found.owner, Device) == owned
