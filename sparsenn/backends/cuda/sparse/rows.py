@@ -175,7 +175,7 @@ def active_rows(left: RowsLeft, rows: int) -> Array:
 
 
 def on_device(left: RowsLeft) -> RowsLeft:
-    """Return what layers left, all of it on the device; owners of launches, and an array of no rows, are on the host."""
+    """Return what layers left, all on the device; owners of single launches, and no rows at all, come from the host."""
     cp = cupy()
     features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
     return RowsLeft(features, None if left.owner is None else cp.asarray(left.owner))
