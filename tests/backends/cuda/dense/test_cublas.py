@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from captures import assert_captured
 from emulation import emulated
 
 from sparsenn.backends.cuda.dense import cublas, cublas_lt, estimates
@@ -209,16 +210,7 @@ def test_a_launch_can_be_captured(kernel, rng):
     cp = cupy()
     layers = layers_of(rng, (784, 300, 10), Tanh())
     stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(300, 784)).astype(np.float32))
-    first = kernel.launch(stack, features)
-    stream = cp.cuda.Stream(non_blocking=True)
-    cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
-    with stream:
-        stream.begin_capture()
-        captured = kernel.launch(stack, features)
-        graph = stream.end_capture()
-        graph.launch(stream)
-    stream.synchronize()
-    assert bool((captured == first).all())
+    assert_captured(lambda: kernel.launch(stack, features))
 
 
 @pytest.mark.gpu

@@ -1,0 +1,25 @@
+"""Whether launches on a GPU can be captured as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sparsenn.backends.cuda.device import cupy
+
+__all__ = ["assert_captured"]
+
+
+def assert_captured(launch: Callable[[], Any]) -> None:
+    """Launch, capture the same launch on another stream, and hold what the graph gives against the first array."""
+    cp = cupy()
+    first = launch()
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
+    with stream:
+        stream.begin_capture()
+        captured = launch()
+        graph = stream.end_capture()
+        graph.launch(stream)
+    stream.synchronize()
+    assert bool((captured == first).all())
