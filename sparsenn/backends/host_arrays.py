@@ -67,7 +67,8 @@ def fault_of(rows: SparseRows) -> MatrixError | None:
         return kind(f"{where}: index {found} {fault}")
     if infinite.size:
         at = int(infinite[0])
-        return MatrixError(f"entry {at}: the value {values[at]} is not finite")
+        value = rows.values[at]
+        return MatrixError(f"entry {at}: the value {value} is not finite{' in float32' * bool(np.isfinite(value))}")
     return None
 
 

@@ -68,7 +68,7 @@ def rows_of(indptr, indices, values=None, width=4):
         (rows_of([0, 1], np.array([MOST + 1], np.uint64)), f"row 0, entry 0: index {MOST + 1} is outside 0..3"),
         (rows_of([0, 3, 4], [0, 2, 1, 9]), "row 0, entry 2: index 1 follows 2; a row's indices must increase"),
         (rows_of([0, 2], [0, 1], np.array([1.0, -np.inf])), "entry 1: the value -inf is not finite"),
-        (rows_of([0, 2], [0, 1], np.array([1e39, 1.0])), "entry 0: the value inf is not finite"),
+        (rows_of([0, 2], [0, 1], np.array([1e39, 1.0])), "entry 0: the value 1e+39 is not finite in float32"),
     ],
     ids=str,
 )

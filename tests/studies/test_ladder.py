@@ -237,7 +237,7 @@ def test_every_cuda_rung_climbs_its_ladder(operation, problem):
     assert len(result.rungs) >= 2
     for rung in result.rungs:
         assert rung.kernel_seconds > 0
-        assert (operation, rung.name) == ("gemm", "library") or rung.registers > 0
+        assert rung.name.startswith(("library", "cublas")) or rung.registers > 0
     if operation in ("spmspm", "conv2d"):
         assert run_ladder(operation, *given, device="cuda", runs=1, sweep=True).correct
 

@@ -179,7 +179,9 @@ class CUDABackend:
             size = 4 * width
         with cupy().cuda.Device(self.index), within_memory("the inputs", count, size):
             if isinstance(rows, SparseRows):
-                return incoming.check_rows(rows if _is_here(rows.indptr) else self._transfer.place_sparse(rows))
+                if _is_here(rows.indptr):
+                    return incoming.check_rows(rows)
+                return incoming.check_rows(self._transfer.place_sparse(rows), rows)
             return incoming.matrix(rows, keep_half) if _is_here(rows) else self._transfer.place_dense(rows, keep_half)
 
     @property

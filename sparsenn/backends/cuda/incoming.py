@@ -205,7 +205,7 @@ def to_cupy_csr(rows: Any) -> Any:
 # ---- Sparse rows, checked ---------------------------------------------------------------------------------------
 
 
-def check_rows(rows: SparseRows) -> CSR:
+def check_rows(rows: SparseRows, source: SparseRows | None = None) -> CSR:
     """Check sparse rows on the device, and return them in the types that kernels take.
 
     One kernel looks at them once; its answer is waited for. Arrays that are of such a type already are not copied; of
@@ -214,6 +214,7 @@ def check_rows(rows: SparseRows) -> CSR:
     Parameters
     ----------
     rows : over CuPy arrays of any types of numbers.
+    source : the rows on the host that they are copies of, which faults are told of; None where there are none.
 
     Raises
     ------
@@ -245,7 +246,8 @@ def check_rows(rows: SparseRows) -> CSR:
     launch("check_rows", kernel, grid, (THREADS,), *arguments, shared_bytes=SHARED_BYTES)
     *faults, differ, base = (int(number) for number in cp.asnumpy(found))
     if any(faults):
-        raise fault_of(fetch_rows(rows)) or MatrixError("the rows were written to while they were checked")
+        given = fetch_rows(rows) if source is None else source
+        raise fault_of(given) or MatrixError("the rows were written to while they were checked")
     if base and offsets is indptr:
         offsets = indptr - indptr[0]
     if values.size > 1 and not differ:

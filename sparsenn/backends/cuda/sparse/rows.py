@@ -144,7 +144,7 @@ def spread(left: RowsLeft, expansion: Array | None, rows: int) -> Array:
 
     Parameters
     ----------
-    left : dense float32 rows on the device, as chains leave them; rows of `owner` -1 become zeros.
+    left : float32 rows, as chains leave them; rows of `owner` -1 become zeros.
     expansion : (outputs,) on the device, the column of `left.features` that each output is; None where there is one
         output for each. Best int32, which is read as it is.
     rows : inputs.
@@ -207,9 +207,8 @@ def rows_owned(found: Array, inputs: int) -> tuple[Array, int]:
 
 def _left(left: RowsLeft) -> tuple[Any, Any]:
     """Return rows and owners as kernels take them."""
-    assert not isinstance(left.features, CSR), "chains on a GPU leave dense rows"
     found = on_device(left)
-    return found.features, NOTHING if found.owner is None else _as_int32(found.owner)
+    return as_dense(found.features), NOTHING if found.owner is None else _as_int32(found.owner)
 
 
 def _as_int32(numbers: Any) -> Any:
