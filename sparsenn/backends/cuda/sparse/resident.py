@@ -69,7 +69,7 @@ _STAGE = np.dtype(
 )
 
 _TILES = program("sparse/tile_layers.cu", dynamic_shared=True, THREADS=(256, 512, 1024), INDEX=INDEX_TYPES)
-_ROWS = program("sparse/row_layers.cu", dynamic_shared=True, THREADS=(256, 512), GROUP=(4,), CLUSTER=(1, CLUSTER))
+_ROWS = program("sparse/row_layers.cu", dynamic_shared=True, THREADS=(128, 256), GROUP=(2,), CLUSTER=(1, CLUSTER))
 _EQUAL = program("sparse/equal_rows.cu")
 
 
@@ -296,7 +296,7 @@ class ResidentChain:
         elif self.capacity > self._few:
             self._enqueue_tiles("tile_rows", (*common, few), tile_shape(cut.widths, 0, self._room), ())
         length = max(cut.widths) + 1
-        threads, cluster = (512, CLUSTER) if length > WIDE else (256, 1)
+        threads, cluster = (256, CLUSTER) if length > WIDE else (128, 1)
         kernel = _ROWS.kernel("few_rows", THREADS=threads, CLUSTER=cluster)
         blocks = cluster * max(1, min(self.capacity, self._few))
         kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=8 * length)

@@ -154,8 +154,8 @@ def test_rows_of_a_block_each_sum_in_order(seed, widths, rows):
     rng = np.random.default_rng(seed)
     network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
     stage = Stage(network, rows, features)
-    kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=256, GROUP=4, CLUSTER=1)
-    kernel.launch(2, 256, network.record, stage.record, np.int32(264), np.int32(max(widths) + 1), seed=seed % 1000)
+    kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=128, GROUP=2, CLUSTER=1)
+    kernel.launch(2, 128, network.record, stage.record, np.int32(264), np.int32(max(widths) + 1), seed=seed % 1000)
     assert_bits(stage.outputs(), in_order(network, features))
 
 

@@ -2,7 +2,8 @@
 //
 // Idea      Few rows are not enough tiles to fill the device, and a layer costs what waiting for its weights costs. So
 //           a block takes a single row, its threads share the layer's edges, and the next layer's edges are on their
-//           way while this one is computed.
+//           way while this one is computed. What threads hold of four layers stays in registers of its own: a copy
+//           from one to another would wait for the loads.
 // Layout    A row is a vector in shared memory, two of them by turns. GROUP neighbouring threads share an output: each
 //           holds the next few of its edges, and they take turns to add them, so that the sum runs over all in order.
 //           Where a layer has more edges than one multiprocessor should read, CLUSTER blocks share the row: each holds
@@ -14,11 +15,12 @@
 #include "resident.cuh"
 
 #ifndef THREADS
-#define THREADS 256
-#define GROUP 4
+#define THREADS 128
+#define GROUP 2
 #define CLUSTER 1
 #endif
 static_assert(THREADS % 32 == 0 && 32 % GROUP == 0, "a group must divide a warp, and that a block");
+static_assert(THREADS >= 64, "a round has a thread for each layer");
 static_assert(CLUSTER >= 1 && CLUSTER <= 8, "more than 8 blocks are no portable cluster");
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no clusters there: each block takes rows of its own
@@ -73,36 +75,48 @@ __device__ __forceinline__ void add_everywhere(int* local, int value) {
 #endif
 }
 
-#define AHEAD 4  // pairs of edges that a thread holds for the next layer: 32 edges an output, as in the challenge
+#define AHEAD (16 / GROUP)  // pairs of edges that a thread holds: 32 edges an output, as in the challenge
 
-// What a thread knows of a layer before its turn: the record three layers ahead, where its first output's edges lie
-// two layers ahead, the edges themselves one layer ahead. So no load waits for another within a layer.
+// An output of a layer, as the threads of its group know it.
 struct Share {
-    int edge, last;  // this thread's first edge, and the end of its output's
+    int first, last;  // its edges
     float bias;
     int copies;
 };
 
-__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer, int output) {
-    if (output >= layer.outputs) return {0, 0, 0.0f, 0};
+// What a thread knows of a layer before its turn: the record three layers ahead, where its first output's edges lie
+// two layers ahead, the edges themselves one layer ahead. So no load waits for another within a layer; nothing is
+// reckoned with what was loaded before it is wanted, since that would wait for it, too.
+struct Held {
+    Layer layer;
+    Share share;
+    int4 pairs[AHEAD];
+};
+#define KEPT 4  // layers that something is held of at a time
+#define ROUND 64  // layers after which it is told what became of the row: at most a thread each
+
+// Outputs of a layer that a block computes: the blocks of a row have one part after the other, all of one size.
+__device__ __forceinline__ int part_of(const Layer& layer) { return (layer.outputs + CLUSTER - 1) / CLUSTER; }
+
+// Output `place` of the block's part.
+__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer, int place) {
+    const int output = rank() * part_of(layer) + place;
+    if (place >= part_of(layer) || output >= layer.outputs) return {0, 0, 0.0f, 0};
     const int* column = net.columns + layer.column + output;
-    return {column[0] + 2 * AHEAD * int(threadIdx.x % GROUP), column[1], net.bias[layer.output + output],
-            net.copies[layer.output + output]};
+    return {column[0], column[1], net.bias[layer.output + output], net.copies[layer.output + output]};
 }
 
-__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer) {
-    return share_of(net, layer, (rank() * THREADS + threadIdx.x) / GROUP);
-}
-
-__device__ __forceinline__ void fetch(const Network& net, const Share& share, int4 (&pairs)[AHEAD]) {
+// Loads the thread's next edges of an output. What is not there is a weight of 0 at the input after the last one.
+__device__ __forceinline__ void fetch(const Network& net, const Share& share, int inputs, int4 (&pairs)[AHEAD]) {
+    const int first = share.first + 2 * AHEAD * static_cast<int>(threadIdx.x % GROUP);
 #pragma unroll
     for (int pair = 0; pair < AHEAD; pair++) {
-        const int edge = share.edge + 2 * pair;
-        pairs[pair] = edge < share.last ? *reinterpret_cast<const int4*>(net.edges + edge) : int4{0, 0, 0, 0};
+        pairs[pair] = {inputs, 0, inputs, 0};
+        if (first + 2 * pair < share.last) pairs[pair] = *reinterpret_cast<const int4*>(net.edges + first + 2 * pair);
     }
 }
 
-// Edges that a thread holds: what is not there is a weight of 0 and an input of 0.
+// A thread's edges, and the inputs that they read.
 struct HeldEdges {
     const int4 (&pairs)[AHEAD];
     float first[AHEAD], second[AHEAD];
@@ -116,24 +130,23 @@ struct HeldEdges {
 
 // Sums an output's edges, beginning with those that are held; all threads of a warp call it. The threads of a group take
 // turns: each goes on from the sum of the one before it, and the last of them has the sum of all.
-__device__ __forceinline__ float sum_edges(const Network& net, Share share, int4 (&pairs)[AHEAD],
+__device__ __forceinline__ float sum_edges(const Network& net, Share share, int inputs, int4 (&pairs)[AHEAD],
                                            const float* source) {
     const int lane = threadIdx.x % WARP, own = threadIdx.x % GROUP;
     for (float before = 0.0f;;) {
         HeldEdges held = {pairs, {}, {}};
 #pragma unroll
         for (int pair = 0; pair < AHEAD; pair++)
-            if (share.edge + 2 * pair < share.last)
-                held.first[pair] = source[pairs[pair].x], held.second[pair] = source[pairs[pair].z];
+            held.first[pair] = source[pairs[pair].x], held.second[pair] = source[pairs[pair].z];
         float sum = held.add_to(before);
 #pragma unroll
         for (int turn = 1; turn < GROUP; turn++) {
             before = __shfl_sync(ALL_LANES, sum, (lane + WARP - 1) % WARP);
             if (own == turn) sum = held.add_to(before);
         }
-        share.edge += 2 * AHEAD * GROUP;
-        if (!__any_sync(ALL_LANES, share.edge < share.last)) return sum;
-        fetch(net, share, pairs);
+        share.first += 2 * AHEAD * GROUP;
+        if (!__any_sync(ALL_LANES, share.first < share.last)) return sum;
+        fetch(net, share, inputs, pairs);
         before = __shfl_sync(ALL_LANES, sum, lane | (GROUP - 1));
     }
 }
@@ -145,19 +158,22 @@ __device__ __forceinline__ int store(float z, const Layer& layer, int output, in
     return value != 0.0f ? copies : 0;
 }
 
-__device__ int compute(const Network& net, const Layer& layer, Share share, int4 (&pairs)[AHEAD], const float* source,
-                       float* target) {
-    constexpr int at_once = CLUSTER * THREADS / GROUP;
+// Computes a layer of whose first outputs the edges are held; returns the neurons of the thread's outputs that are not
+// zero. Warps that have no output do nothing: the threads of the others all take part in the shuffles.
+__device__ __forceinline__ int compute(const Network& net, Held& held, const float* source, float* target) {
+    constexpr int AT_ONCE = THREADS / GROUP;
+    const Layer& layer = held.layer;
     const bool last = threadIdx.x % GROUP == GROUP - 1;
-    const int turns = (layer.outputs + at_once - 1) / at_once;
-    int output = (rank() * THREADS + threadIdx.x) / GROUP, found = 0;
-    for (int turn = 1;; turn++, output += at_once) {  // all threads of a warp take part in the shuffles
-        const Share next = turn < turns ? share_of(net, layer, output + at_once) : Share{0, 0, 0.0f, 0};
-        const float sum = sum_edges(net, share, pairs, source);
-        if (last && output < layer.outputs) found += store(sum + share.bias, layer, output, share.copies, target);
-        if (turn >= turns) break;
-        share = next;
-        fetch(net, share, pairs);
+    const int part = part_of(layer), own = threadIdx.x % WARP / GROUP;
+    int found = 0;
+    for (int first = threadIdx.x / WARP * (WARP / GROUP); first < part; first += AT_ONCE) {  // outputs of the warp
+        const Share next = share_of(net, layer, first + own + AT_ONCE);
+        const float sum = sum_edges(net, held.share, layer.inputs, held.pairs, source);
+        const int output = rank() * part + first + own;
+        if (last && first + own < part && output < layer.outputs)
+            found += store(sum + held.share.bias, layer, output, held.share.copies, target);
+        held.share = next;
+        if (first + AT_ONCE < part) fetch(net, next, layer.inputs, held.pairs);
     }
     if (threadIdx.x == 0) target[layer.outputs] = 0.0f;  // what padding edges read
     return found;
@@ -185,54 +201,62 @@ __device__ void hand_over(const Stage& stage, const float* source, int width, in
     if (threadIdx.x == 0) stage.hashes_out[slot] = hash;
 }
 
-__device__ __forceinline__ Layer layer_or_last(const Network& net, const Stage& stage, int number) {
-    return net.layers[min(number, stage.last - 1)];
+__device__ __forceinline__ Layer layer_or_last(const Network& net, int number, int last) {
+    return net.layers[min(number, last - 1)];
+}
+
+// Tells what became of a row in the layers of a round.
+__device__ __forceinline__ void tell(const Network& net, uint64* counters, int first, int layers, const int* counts,
+                                     int weight) {
+    for (int done = threadIdx.x; done < layers && rank() == 0; done += THREADS)
+        add_to_counters(counters + 4 * (first + done), 1, counts[done] ? weight : 0,
+                        static_cast<uint64>(weight) * counts[done], net.layers[first + done].edges);
 }
 
 __device__ void run_row(const Network& net, const Stage& stage, float* source, float* target, int position) {
-    __shared__ int counts[3];  // by turns: one is added to, one is read, one is cleared
+    __shared__ int counts[ROUND];  // non-zeros of each layer of a round
     const int row = stage.list_in ? stage.list_in[position] : position;
     const int weight = stage.weights_in ? stage.weights_in[row] : 1;
-    const int droppable_from = stage.droppable_from;
+    const int droppable_from = stage.droppable_from, last = stage.last, own = threadIdx.x / GROUP;
     int number = stage.first;
-    Layer layer = net.layers[number], next = layer_or_last(net, stage, number + 1);
-    Layer after = layer_or_last(net, stage, number + 2);
-    Share share = share_of(net, layer), next_share = share_of(net, next);
-    int4 pairs[AHEAD];
-    fetch(net, share, pairs);
-    for (int place = threadIdx.x; place <= layer.inputs; place += THREADS)
-        source[place] = place < layer.inputs ? stage.rows_in[(size_t)row * layer.inputs + place] : 0.0f;
-    if (threadIdx.x < 3) counts[threadIdx.x] = 0;
-    wait_for_all();
-    bool alive = true;
-    int width = layer.inputs;
-    for (; number < stage.last && (alive || number - 1 < droppable_from); number++) {
-        int4 next_pairs[AHEAD];
-        fetch(net, next_share, next_pairs);
-        const Share after_share = share_of(net, after);
-        const Layer later = layer_or_last(net, stage, number + 3);
-        const int found = warp_sum(compute(net, layer, share, pairs, source, target));
-        int* count = &counts[number % 3];
-        if (threadIdx.x % 32 == 0 && found) add_everywhere(count, found);
-        wait_for_all();
-        const int nonzeros = *count;
-        if (threadIdx.x == 0) {
-            counts[(number + 2) % 3] = 0;
-            if (rank() == 0)
-                add_to_counters(stage.counters + 4 * number, 1, nonzeros ? weight : 0,
-                                static_cast<uint64>(weight) * nonzeros, layer.edges);
-        }
-        alive = nonzeros > 0;
-        width = layer.outputs;
-        float* swap = source;
-        source = target;
-        target = swap;
-        layer = next, next = after, after = later;
-        share = next_share, next_share = after_share;
+    Held held[KEPT];
 #pragma unroll
-        for (int pair = 0; pair < AHEAD; pair++) pairs[pair] = next_pairs[pair];
+    for (int ahead = 0; ahead < KEPT - 1; ahead++) held[ahead].layer = layer_or_last(net, number + ahead, last);
+#pragma unroll
+    for (int ahead = 0; ahead < KEPT - 2; ahead++) held[ahead].share = share_of(net, held[ahead].layer, own);
+    int width = held[0].layer.inputs;
+    fetch(net, held[0].share, width, held[0].pairs);
+    for (int place = threadIdx.x; place <= width; place += THREADS)
+        source[place] = place < width ? stage.rows_in[(size_t)row * width + place] : 0.0f;
+    bool alive = true, going = number < last;
+    while (going) {
+        const int first = number;
+        if (threadIdx.x < ROUND) counts[threadIdx.x] = 0;
+        wait_for_all();
+        while (going && number < first + ROUND) {
+#pragma unroll
+            for (int turn = 0; turn < KEPT; turn++) {
+                if (!going) break;
+                Held &now = held[turn], &next = held[(turn + 1) % KEPT], &after = held[(turn + 2) % KEPT];
+                fetch(net, next.share, now.layer.outputs, next.pairs);
+                after.share = share_of(net, after.layer, own);
+                held[(turn + 3) % KEPT].layer = layer_or_last(net, number + 3, last);
+                const int found = warp_sum(compute(net, now, source, target));
+                if (threadIdx.x % WARP == 0 && found) add_everywhere(&counts[number - first], found);
+                wait_for_all();
+                alive = counts[number - first] > 0;
+                width = now.layer.outputs;
+                float* swap = source;
+                source = target;
+                target = swap;
+                number++;
+                going = number < last && (alive || number - 1 < droppable_from);
+            }
+        }
+        tell(net, stage.counters, first, number - first, counts, weight);
+        wait_for_all();
     }
-    const bool keep = number == stage.last && (alive || number - 1 < droppable_from);
+    const bool keep = number == last && (alive || number - 1 < droppable_from);
     if (rank() == 0) hand_over(stage, source, width, position, weight, keep);
     wait_for_all();
 }
