@@ -118,8 +118,9 @@ LIBRARY_TILES, SPLIT_DEPTH = (128, 64, 32), 512
 """Rows and columns of a tile of sums, and the least depth of a part of a tile, where several multiprocessors share one.
 A smaller tile takes less in proportion to its side: it reads as many more numbers for each of its sums."""
 
-LIBRARY_SHARE, ROUNDED_SHARE = 0.62, 0.3
-"""Of the bandwidth of copies, what a product's numbers reach, and those that are rounded to halves before it."""
+WEIGHT_SHARE, LIBRARY_SHARE, ROUNDED_SHARE = 0.85, 0.62, 0.3
+"""Of the bandwidth of copies, what a product's weights reach, the rows that it reads and writes, and rows that are
+rounded to halves before it."""
 
 
 def widths_of(layers: Sequence[Linear]) -> tuple[int, ...]:
@@ -142,12 +143,13 @@ def fused_seconds(given: FusedRates, machine: Machine, widths: Sequence[int], ro
 def library_seconds(given: LibraryRates, precision: str, machine: Machine, widths: Sequence[int], rows: int) -> float:
     """Estimate a library's products of all layers; where it multiplies halves, features are rounded first."""
     share = machine.multiply_adds(precision) / H200.multiply_adds(precision)
-    bandwidth = LIBRARY_SHARE * machine.copy_bandwidth
+    bandwidth = machine.copy_bandwidth
     rounding = LAUNCH + 6 * rows * widths[0] / (ROUNDED_SHARE * machine.copy_bandwidth)
     total = 0.0 if given.number_bytes == 4 else rounding
     for number, (inputs, outputs) in enumerate(pairwise(widths), start=2):
         left = 4 if number == len(widths) else given.number_bytes
-        moved = given.number_bytes * (rows + outputs) * inputs + left * rows * outputs
+        weights = given.number_bytes * inputs * outputs
+        moved = weights / WEIGHT_SHARE + rows * (given.number_bytes * inputs + left * outputs) / LIBRARY_SHARE
         total += given.layer * H200.clock / machine.clock + max(
             rows * inputs * outputs / (given.rate * share),
             _tiled_seconds(given, precision, machine, rows, inputs, outputs),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.stack import SLICE, DeviceLayer
 from sparsenn.formats import Array
 
 __all__ = ["PackedNetwork", "bytes_of", "pack_network"]
 
 _LAYER = np.dtype(
-    [(name, "i4") for name in ("inputs", "outputs", "column", "output", "activation")]
+    [(name, "i4") for name in ("inputs", "outputs", "slice", "output", "activation")]
     + [("clip", "f4"), ("edges", "i4")]
 )
 
@@ -32,7 +32,7 @@ class PackedNetwork:
     ----------
     layers : as they were uploaded.
     widths : inputs of the first layer, then outputs of each.
-    block : device array that holds all that `pointer` refers to: layers, columns, edges, bias, copies.
+    block : device array that holds all that `pointer` refers to: layers, starts, lengths, pairs, bias, copies.
     pointer : device array that holds one `Network` record.
     """
 
@@ -53,24 +53,26 @@ def bytes_of(rows: int, width: int) -> int:
 
 
 def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
-    """Pack layers on the device; each output's edges are padded to an even number."""
+    """Pack layers on the device."""
     cp = cupy()
     records = np.zeros(len(layers), _LAYER)
-    columns, edges = [], []
-    start = outputs = 0
-    for number, (record, layer) in enumerate(zip(records, layers, strict=True)):
-        offsets, packed = _padded_edges(layer)
+    starts, lengths, pairs = [], [], []
+    start = slices = outputs = 0
+    for record, layer in zip(records, layers, strict=True):
+        of_slices, of_outputs, packed = _paired(layer)
         record["inputs"], record["outputs"] = layer.inputs, layer.outputs
-        record["column"], record["output"] = outputs + number, outputs
+        record["slice"], record["output"] = slices, outputs
         record["activation"], record["clip"] = layer.activation, layer.clip
-        record["edges"] = len(packed)
-        columns.append(offsets + start)
-        edges.append(packed)
-        start, outputs = start + len(packed), outputs + layer.outputs
+        record["edges"] = 2 * int(of_outputs.sum())
+        starts.append(of_slices + start)
+        lengths.append(of_outputs)
+        pairs.append(packed)
+        start, slices, outputs = start + len(packed), slices + of_slices.size, outputs + layer.outputs
     arrays = (
         cp.asarray(np.frombuffer(records.tobytes(), np.uint8)),
-        cp.concatenate(columns).astype(np.int32),
-        cp.concatenate(edges),
+        cp.concatenate(starts).astype(np.int32),
+        cp.concatenate(lengths).astype(np.int32),
+        cp.concatenate(pairs),
         cp.concatenate([layer.bias for layer in layers]),
         cp.concatenate([layer.copies for layer in layers]).astype(np.int32),
     )
@@ -89,18 +91,27 @@ def _together(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
     return block, places
 
 
-def _padded_edges(layer: DeviceLayer) -> tuple[Array, Array]:
-    """Return column offsets, (outputs + 1,) int64, and edges, (edges, 2) int32: input, and weight as bits."""
-    cp = cupy()
-    weights = layer.weights
-    lengths = cp.diff(weights.indptr)
-    offsets = cp.zeros(layer.outputs + 1, np.int64)
-    cp.cumsum(lengths + lengths % 2, out=offsets[1:])
-    edges = cp.zeros((int(offsets[-1]), 2), np.int32)
-    edges[:, 0] = layer.inputs  # padding reads the zero behind the last input
+def _paired(layer: DeviceLayer) -> tuple[Array, Array, Array]:
+    """Lay a layer's edges out in slices, as `sparse/resident.cuh` says.
+
+    Returns
+    -------
+    Where each slice begins, and the end of the last, int64; the pairs of each output, int64; and all pairs,
+    (pairs, 4) int32: input and weight, as bits, of one edge and of the other.
+    """
+    cp, weights = cupy(), layer.weights
+    lengths = (cp.diff(weights.indptr) + 1) // 2
+    slices = -(-layer.outputs // SLICE)
+    filled = cp.zeros(slices * SLICE, np.int64)
+    filled[: layer.outputs] = lengths
+    starts = cp.zeros(slices + 1, np.int64)
+    cp.cumsum(SLICE * filled.reshape(slices, SLICE).max(axis=1), out=starts[1:])
+    pairs = cp.zeros((int(starts[-1]), 4), np.int32)
+    pairs[:, ::2] = layer.inputs  # padding reads the zero behind the last input
     entries = cp.arange(weights.nnz)
-    column = cp.searchsorted(weights.indptr, entries, side="right") - 1
-    place = entries + (offsets[:-1] - weights.indptr[:-1])[column]
-    edges[place, 0] = weights.indices.astype(np.int32)
-    edges[place, 1] = cp.broadcast_to(weights.values, (weights.nnz,)).copy().view(np.int32)
-    return offsets, edges
+    output = cp.searchsorted(weights.indptr, entries, side="right") - 1
+    rank = entries - weights.indptr[output]
+    pair, second = starts[output // SLICE] + rank // 2 * SLICE + output % SLICE, rank % 2 * 2
+    pairs[pair, second] = weights.indices.astype(np.int32)
+    pairs[pair, second + 1] = cp.broadcast_to(weights.values, (weights.nnz,)).copy().view(np.int32)
+    return starts, lengths, pairs

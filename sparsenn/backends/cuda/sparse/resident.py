@@ -69,7 +69,7 @@ _STAGE = np.dtype(
 )
 
 _TILES = program("sparse/tile_layers.cu", dynamic_shared=True, THREADS=(256, 512, 1024), INDEX=INDEX_TYPES)
-_ROWS = program("sparse/row_layers.cu", dynamic_shared=True, THREADS=(128, 256), GROUP=(2,), CLUSTER=(1, CLUSTER))
+_ROWS = program("sparse/row_layers.cu", dynamic_shared=True, THREADS=(128, 256), CLUSTER=(1, CLUSTER))
 _EQUAL = program("sparse/equal_rows.cu")
 
 

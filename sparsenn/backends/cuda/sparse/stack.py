@@ -13,7 +13,10 @@ from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DeviceLayer", "Stack", "prepared_bytes", "upload"]
+__all__ = ["SLICE", "DeviceLayer", "Stack", "prepared_bytes", "upload"]
+
+SLICE = 16
+"""Outputs whose edges lie side by side for the resident kernel; `SLICE` of `sparse/resident.cuh`."""
 
 
 @dataclass(eq=False)
@@ -67,14 +70,15 @@ def prepared_bytes(layer: SparseLinear) -> int:
     """Estimate the device memory that a layer takes once a kernel has made of it what it reads.
 
     That is the weights by column and by row, with 64-bit offsets and values unless they are all one; bias, copies and
-    degrees; and edges packed for the resident kernel, 8 bytes each and padded to an even number an output, which are
-    there twice while layers are joined.
+    degrees; and edges packed for the resident kernel, which are there twice while layers are joined: 16 bytes for two,
+    in slices of outputs that are all given as many.
     """
     entry = layer.weights.indices.itemsize + (0 if layer.weights.iso else 4)
     by_column = layer.edges * entry + 8 * (layer.outputs + 1)
     by_row = layer.edges * entry + 8 * (layer.inputs + 1)
     vectors = (4 + 8) * layer.outputs + 8 * layer.inputs
-    packed = 2 * (8 * (layer.edges + layer.outputs) + 8 * (layer.outputs + 1))
+    longest = np.maximum.reduceat(np.diff(layer.weights.indptr), np.arange(0, layer.outputs, SLICE))
+    packed = 2 * (16 * SLICE * int(((longest + 1) // 2).sum()) + 8 * (layer.outputs + longest.size))
     return by_column + by_row + vectors + packed
 
 

@@ -16,7 +16,7 @@ from sparsenn.backends.cuda.sparse.packed import _LAYER
 from sparsenn.backends.cuda.sparse.resident import _STAGE
 from sparsenn.formats import CSC, from_dense
 
-NETWORK = np.dtype([(name, "u8") for name in ("layers", "columns", "edges", "bias", "copies")])
+NETWORK = np.dtype([(name, "u8") for name in ("layers", "starts", "lengths", "pairs", "bias", "copies")])
 
 
 @dataclass
@@ -29,30 +29,36 @@ class Network:
     record: np.ndarray
 
 
+SLICE = 16
+
+
 def packed(matrices, biases):
     layers = np.zeros(len(matrices), _LAYER)
-    columns, edges, start, outputs = [], [], 0, 0
-    for number, (layer, matrix) in enumerate(zip(layers, matrices, strict=True)):
+    starts, lengths, pairs, outputs = [], [], [], 0
+    for layer, matrix in zip(layers, matrices, strict=True):
         layer["inputs"], layer["outputs"] = matrix.shape
-        layer["column"], layer["output"], layer["clip"] = outputs + number, outputs, np.inf
-        offsets = [start]
-        for column in matrix.T:
-            found = np.flatnonzero(column)
-            pairs = np.zeros((found.size + found.size % 2, 2), np.int32)
-            pairs[:, 0] = matrix.shape[0]
-            pairs[: found.size, 0], pairs[: found.size, 1] = found, column[found].view(np.int32)
-            edges.append(pairs)
-            offsets.append(offsets[-1] + len(pairs))
-        layer["edges"] = offsets[-1] - start
-        start, outputs = offsets[-1], outputs + matrix.shape[1]
-        columns.append(offsets)
-    padded = np.concatenate([*edges, np.zeros((2, 2), np.int32)])
-    aligned = np.zeros(len(padded) * 8 + 16, np.uint8)  # two edges are read at once, at a multiple of 16 bytes
+        layer["slice"], layer["output"], layer["clip"] = len(starts), outputs, np.inf
+        for first in range(0, matrix.shape[1], SLICE):
+            edges = [np.flatnonzero(column) for column in matrix.T[first : first + SLICE]]
+            counts = [(found.size + 1) // 2 for found in edges]
+            starts.append(len(pairs))
+            lengths += counts
+            layer["edges"] += 2 * sum(counts)
+            for pair in range(max(counts)):
+                for lane in range(SLICE):
+                    held = edges[lane][2 * pair : 2 * pair + 2] if lane < len(edges) else ()
+                    ends = [(edge, matrix[edge, first + lane].view(np.int32)) for edge in held]
+                    pairs.append([*ends, *[(matrix.shape[0], 0)] * (2 - len(ends))])
+        starts.append(len(pairs))
+        outputs += matrix.shape[1]
+    filled = np.array([*pairs, [(0, 0), (0, 0)]], np.int32)
+    aligned = np.zeros(filled.nbytes + 16, np.uint8)  # two edges are read at once, at a multiple of 16 bytes
     begin = -address(aligned) % 16
-    aligned[begin : begin + padded.nbytes] = padded.view(np.uint8).ravel()
+    aligned[begin : begin + filled.nbytes] = filled.view(np.uint8).ravel()
     arrays = (
         layers,
-        np.concatenate(columns).astype(np.int32),
+        np.int32(starts),
+        np.int32(lengths),
         aligned[begin:],
         np.concatenate(biases).astype(np.float32),
         np.ones(outputs, np.int32),
@@ -154,7 +160,7 @@ def test_rows_of_a_block_each_sum_in_order(seed, widths, rows):
     rng = np.random.default_rng(seed)
     network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
     stage = Stage(network, rows, features)
-    kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=128, GROUP=2, CLUSTER=1)
+    kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=128, CLUSTER=1)
     kernel.launch(2, 128, network.record, stage.record, np.int32(264), np.int32(max(widths) + 1), seed=seed % 1000)
     assert_bits(stage.outputs(), in_order(network, features))
 

@@ -162,15 +162,17 @@ __device__ __forceinline__ void add_runs(float (&sums)[ROWS], const Word* words,
 }
 
 // Adds one output's edges to its sums, one after the other.
-__device__ __forceinline__ void add_edges(float (&sums)[ROWS], const Word* words, const int2* __restrict__ edges,
-                                          int first, int last, float one) {
+__device__ __forceinline__ void add_edges(float (&sums)[ROWS], const Word* words, const int4* __restrict__ pairs,
+                                          int length, float one) {
 #pragma unroll 1
-    for (int edge = first; edge < last; edge++) {
-        const int2 own = edges[edge];
-        const unsigned word = words[own.x];
+    for (int pair = 0; pair < length; pair++) {
+        const int4 two = pairs[pair * SLICE];
+        const unsigned first = words[two.x], second = words[two.z];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            if (word >> r & 1) sums[r] = fmaf(__int_as_float(own.y), one, sums[r]);
+        for (int r = 0; r < ROWS; r++) {
+            if (first >> r & 1) sums[r] = fmaf(__int_as_float(two.y), one, sums[r]);
+            if (second >> r & 1) sums[r] = fmaf(__int_as_float(two.w), one, sums[r]);
+        }
     }
 }
 
@@ -272,8 +274,8 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS)
                 add_runs(sums, words, counted->quads + static_cast<size_t>(start.x) * WARP + lane,
                          counted->runs + static_cast<size_t>(start.y) * WARP + lane, counted->run_counts[output], one);
             } else if (exists) {
-                const int* column = net.columns + layer.column + output;
-                add_edges(sums, words, net.edges, column[0], column[1], one);
+                const int4* pairs = net.pairs + net.first_pair(layer, output);
+                add_edges(sums, words, pairs, net.lengths[layer.output + output], one);
             }
             __syncwarp();
             const float bias = exists ? net.bias[layer.output + output] : 0.0f;

@@ -1,29 +1,38 @@
 // What the kernels of `resident` share: how a merged network lies in device memory, and small device functions.
 //
-// Layers are packed end to end. Output j of layer l reads the edges columns[layer.column + j] up to
-// columns[layer.column + j + 1], an even number of them: a padding edge has weight 0 and points at the input after
-// the last one, which every kernel keeps at zero. Two edges are one 16-byte load.
+// Layers are packed end to end. Edges lie in pairs, each a 16-byte load, and pairs in slices of SLICE outputs: the first
+// pairs of all of them, then the second ones, and so on, so that threads that take neighbouring outputs read
+// neighbouring pairs. Output j of layer l has lengths[layer.output + j] pairs, SLICE apart from the one at `first_pair`;
+// its slice goes on with pairs of padding where another of the slice has more. A padding edge has weight 0 and points
+// at the input after the last one, which every kernel keeps at zero.
 #pragma once
 
 #include "common.cuh"
 #include "ptx/memory.cuh"
 
+#define SLICE 16
+
 struct Layer {
     int inputs;
     int outputs;
-    int column;      // where this layer's outputs begin in `columns`, which has outputs + 1 entries for it
-    int output;      // where they begin in `bias` and `copies`
+    int slice;       // where this layer's slices begin in `starts`, which has one entry more for it
+    int output;      // where its outputs begin in `lengths`, `bias` and `copies`
     int activation;  // RELU, SIGMOID, TANH or IDENTITY
     float clip;      // upper bound of RELU, infinity where there is none
-    int edges;       // of all outputs, padding included
+    int edges;       // of all outputs, an even number each
 };
 
 struct Network {
     const Layer* layers;
-    const int* columns;
-    const int2* edges;  // x: input, y: weight as bits
+    const int* starts;   // of slices, in `pairs`
+    const int* lengths;  // pairs of each output
+    const int4* pairs;   // x, z: inputs, y, w: weights as bits
     const float* bias;
-    const int* copies;  // neurons that an output stands for
+    const int* copies;   // neurons that an output stands for
+
+    __device__ __forceinline__ int first_pair(const Layer& layer, int output) const {
+        return starts[layer.slice + output / SLICE] + output % SLICE;
+    }
 };
 
 // What a run is given: `begin_run` sets it from its own arguments, so that the launches that read it can be a graph.

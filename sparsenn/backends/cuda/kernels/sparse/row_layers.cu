@@ -4,22 +4,23 @@
 //           a block takes a single row, its threads share the layer's edges, and the next layer's edges are on their
 //           way while this one is computed. What threads hold of four layers stays in registers of its own: a copy
 //           from one to another would wait for the loads.
-// Layout    A row is a vector in shared memory, two of them by turns. GROUP neighbouring threads share an output: each
-//           holds the next few of its edges, and they take turns to add them, so that the sum runs over all in order.
+// Layout    A row is a vector in shared memory, two of them by turns. A warp takes a slice of outputs. GROUP threads of
+//           it share an output: each holds the next few of its edges, and they take turns to add them, so that the sum
+//           runs over all in order.
 //           Where a layer has more edges than one multiprocessor should read, CLUSTER blocks share the row: each holds
 //           all of it, computes a part of the outputs and writes them into the shared memory of all.
-// Needs     two rows in shared memory; below compute capability 9.0 a row has one block. Defines: THREADS, GROUP (a
-//           power of two up to 32), CLUSTER (1 to 8).
+// Needs     two rows in shared memory; below compute capability 9.0 a row has one block. Defines: THREADS, CLUSTER
+//           (1 to 8).
 // Beside    tile_layers, which has rows along the lanes; here edges are.
 #include "ptx/clusters.cuh"
 #include "resident.cuh"
 
 #ifndef THREADS
 #define THREADS 128
-#define GROUP 2
 #define CLUSTER 1
 #endif
-static_assert(THREADS % 32 == 0 && 32 % GROUP == 0, "a group must divide a warp, and that a block");
+#define GROUP (WARP / SLICE)
+static_assert(THREADS % WARP == 0 && WARP % SLICE == 0, "a warp takes a slice, and a block is whole warps");
 static_assert(THREADS >= 64, "a round has a thread for each layer");
 static_assert(CLUSTER >= 1 && CLUSTER <= 8, "more than 8 blocks are no portable cluster");
 
@@ -77,9 +78,9 @@ __device__ __forceinline__ void add_everywhere(int* local, int value) {
 
 #define AHEAD (16 / GROUP)  // pairs of edges that a thread holds: 32 edges an output, as in the challenge
 
-// An output of a layer, as the threads of its group know it.
+// An output of a layer as a thread knows it: where the pairs of its slice are, and the rest.
 struct Share {
-    int first, last;  // its edges
+    int first, last;
     float bias;
     int copies;
 };
@@ -95,24 +96,32 @@ struct Held {
 #define KEPT 4  // layers that something is held of at a time
 #define ROUND 64  // layers after which it is told what became of the row: at most a thread each
 
-// Outputs of a layer that a block computes: the blocks of a row have one part after the other, all of one size.
-__device__ __forceinline__ int part_of(const Layer& layer) { return (layer.outputs + CLUSTER - 1) / CLUSTER; }
+// Outputs of a layer that a block computes, whole slices: the blocks of a row have one part after the other.
+__device__ __forceinline__ int part_of(const Layer& layer) {
+    return (layer.outputs + CLUSTER * SLICE - 1) / (CLUSTER * SLICE) * SLICE;
+}
 
-// Output `place` of the block's part.
-__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer, int place) {
-    const int output = rank() * part_of(layer) + place;
-    if (place >= part_of(layer) || output >= layer.outputs) return {0, 0, 0.0f, 0};
-    const int* column = net.columns + layer.column + output;
-    return {column[0], column[1], net.bias[layer.output + output], net.copies[layer.output + output]};
+// The thread's output in the slice that begins at output `first` of its block's part.
+__device__ __forceinline__ int output_of(const Layer& layer, int first) {
+    return rank() * part_of(layer) + first + static_cast<int>(threadIdx.x % SLICE);
+}
+
+// The same; the warp's first one unless told.
+__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer,
+                                          int first = threadIdx.x / WARP * SLICE) {
+    const int output = output_of(layer, first), at = layer.output + output;
+    if (first >= part_of(layer) || output >= layer.outputs) return {0, 0, 0.0f, 0};
+    const int* start = net.starts + layer.slice + output / SLICE;
+    return {start[0], start[1], net.bias[at], net.copies[at]};
 }
 
 // Loads the thread's next edges of an output. What is not there is a weight of 0 at the input after the last one.
 __device__ __forceinline__ void fetch(const Network& net, const Share& share, int inputs, int4 (&pairs)[AHEAD]) {
-    const int first = share.first + 2 * AHEAD * static_cast<int>(threadIdx.x % GROUP);
+    const int lane = threadIdx.x % WARP, first = share.first + lane / SLICE * (AHEAD * SLICE) + lane % SLICE;
 #pragma unroll
     for (int pair = 0; pair < AHEAD; pair++) {
         pairs[pair] = {inputs, 0, inputs, 0};
-        if (first + 2 * pair < share.last) pairs[pair] = *reinterpret_cast<const int4*>(net.edges + first + 2 * pair);
+        if (first + SLICE * pair < share.last) pairs[pair] = net.pairs[first + SLICE * pair];
     }
 }
 
@@ -132,7 +141,7 @@ struct HeldEdges {
 // turns: each goes on from the sum of the one before it, and the last of them has the sum of all.
 __device__ __forceinline__ float sum_edges(const Network& net, Share share, int inputs, int4 (&pairs)[AHEAD],
                                            const float* source) {
-    const int lane = threadIdx.x % WARP, own = threadIdx.x % GROUP;
+    const int lane = threadIdx.x % WARP;
     for (float before = 0.0f;;) {
         HeldEdges held = {pairs, {}, {}};
 #pragma unroll
@@ -141,13 +150,13 @@ __device__ __forceinline__ float sum_edges(const Network& net, Share share, int 
         float sum = held.add_to(before);
 #pragma unroll
         for (int turn = 1; turn < GROUP; turn++) {
-            before = __shfl_sync(ALL_LANES, sum, (lane + WARP - 1) % WARP);
-            if (own == turn) sum = held.add_to(before);
+            before = __shfl_sync(ALL_LANES, sum, (lane + WARP - SLICE) % WARP);
+            if (lane / SLICE == turn) sum = held.add_to(before);
         }
-        share.first += 2 * AHEAD * GROUP;
+        share.first += AHEAD * WARP;
         if (!__any_sync(ALL_LANES, share.first < share.last)) return sum;
         fetch(net, share, inputs, pairs);
-        before = __shfl_sync(ALL_LANES, sum, lane | (GROUP - 1));
+        before = __shfl_sync(ALL_LANES, sum, lane | (WARP - SLICE));
     }
 }
 
@@ -158,19 +167,19 @@ __device__ __forceinline__ int store(float z, const Layer& layer, int output, in
     return value != 0.0f ? copies : 0;
 }
 
-// Computes a layer of whose first outputs the edges are held; returns the neurons of the thread's outputs that are not
-// zero. Warps that have no output do nothing: the threads of the others all take part in the shuffles.
+// Computes a layer of whose first slices the edges are held; returns the neurons of the thread's outputs that are not
+// zero. Warps that have no slice do nothing.
 __device__ __forceinline__ int compute(const Network& net, Held& held, const float* source, float* target) {
-    constexpr int AT_ONCE = THREADS / GROUP;
+    constexpr int AT_ONCE = THREADS / WARP * SLICE;
     const Layer& layer = held.layer;
-    const bool last = threadIdx.x % GROUP == GROUP - 1;
-    const int part = part_of(layer), own = threadIdx.x % WARP / GROUP;
+    const bool last = threadIdx.x % WARP >= WARP - SLICE;
+    const int part = part_of(layer);
     int found = 0;
-    for (int first = threadIdx.x / WARP * (WARP / GROUP); first < part; first += AT_ONCE) {  // outputs of the warp
-        const Share next = share_of(net, layer, first + own + AT_ONCE);
+    for (int first = threadIdx.x / WARP * SLICE; first < part; first += AT_ONCE) {
+        const Share next = share_of(net, layer, first + AT_ONCE);
         const float sum = sum_edges(net, held.share, layer.inputs, held.pairs, source);
-        const int output = rank() * part + first + own;
-        if (last && first + own < part && output < layer.outputs)
+        const int output = output_of(layer, first);
+        if (last && output < layer.outputs)
             found += store(sum + held.share.bias, layer, output, held.share.copies, target);
         held.share = next;
         if (first + AT_ONCE < part) fetch(net, next, layer.inputs, held.pairs);
@@ -217,13 +226,13 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
     __shared__ int counts[ROUND];  // non-zeros of each layer of a round
     const int row = stage.list_in ? stage.list_in[position] : position;
     const int weight = stage.weights_in ? stage.weights_in[row] : 1;
-    const int droppable_from = stage.droppable_from, last = stage.last, own = threadIdx.x / GROUP;
+    const int droppable_from = stage.droppable_from, last = stage.last;
     int number = stage.first;
     Held held[KEPT];
 #pragma unroll
     for (int ahead = 0; ahead < KEPT - 1; ahead++) held[ahead].layer = layer_or_last(net, number + ahead, last);
 #pragma unroll
-    for (int ahead = 0; ahead < KEPT - 2; ahead++) held[ahead].share = share_of(net, held[ahead].layer, own);
+    for (int ahead = 0; ahead < KEPT - 2; ahead++) held[ahead].share = share_of(net, held[ahead].layer);
     int width = held[0].layer.inputs;
     fetch(net, held[0].share, width, held[0].pairs);
     for (int place = threadIdx.x; place <= width; place += THREADS)
@@ -239,7 +248,7 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
                 if (!going) break;
                 Held &now = held[turn], &next = held[(turn + 1) % KEPT], &after = held[(turn + 2) % KEPT];
                 fetch(net, next.share, now.layer.outputs, next.pairs);
-                after.share = share_of(net, after.layer, own);
+                after.share = share_of(net, after.layer);
                 held[(turn + 3) % KEPT].layer = layer_or_last(net, number + 3, last);
                 const int found = warp_sum(compute(net, now, source, target));
                 if (threadIdx.x % WARP == 0 && found) add_everywhere(&counts[number - first], found);

@@ -110,14 +110,11 @@ __device__ void gather_layer(const Network& net, const Layer& layer, const Sourc
     const int stride = tile.stride, log_rows = tile.log_rows, row = threadIdx.x & (tile.rows - 1);
     int found = 0;
     for (int output = threadIdx.x >> log_rows; output < layer.outputs; output += THREADS >> log_rows) {
-        int edge = net.columns[layer.column + output];
-        const int last = net.columns[layer.column + output + 1];
+        const int4* pairs = net.pairs + net.first_pair(layer, output);
+        const int length = net.lengths[layer.output + output];
         float sum = 0.0f;
 #pragma unroll 4
-        for (; edge < last; edge += 2) {
-            const int4 two = *reinterpret_cast<const int4*>(net.edges + edge);
-            sum = source.add(sum, two);
-        }
+        for (int pair = 0; pair < length; pair++) sum = source.add(sum, pairs[pair * SLICE]);
         const float value = activate(sum + net.bias[layer.output + output], layer.activation, layer.clip);
         target[output * stride + row] = value;
         found += value != 0.0f ? net.copies[layer.output + output] : 0;
