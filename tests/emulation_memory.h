@@ -100,6 +100,7 @@ void store_if(void* to, const Numbers& numbers, bool wanted) {
     std::memcpy(to, &numbers, sizeof numbers);
 }
 
+inline void add_to_shared(int* number, int value) { *number += value; }
 inline void bring_to_l2(const void* place) { emulated::readable(place, 1); }
 inline void add_to_global(unsigned long long* number, unsigned long long value) { *number += value; }
 inline void add_to_global(int* number, int value) { *number += value; }

@@ -34,6 +34,7 @@ Number __shfl_sync(unsigned, Number value, int from) {
 }
 
 int __reduce_add_sync(unsigned, int);
+int __reduce_max_sync(unsigned, int);
 
 inline int atomicAdd(int* counter, int value) { return (*counter += value) - value; }
 inline unsigned atomicOr(unsigned* place, unsigned bits) {

@@ -100,6 +100,18 @@ __device__ __forceinline__ Number warp_sum(Number value) {
 __device__ __forceinline__ int warp_sum(int value) { return __reduce_add_sync(ALL_LANES, value); }
 #endif
 
+__device__ __forceinline__ int warp_max(int value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(ALL_LANES, value);
+#else
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        const int other = __shfl_xor_sync(ALL_LANES, value, distance);
+        value = value > other ? value : other;
+    }
+    return value;
+#endif
+}
+
 template <typename Number>
 __device__ __forceinline__ Number warp_inclusive_scan(Number value, int lane) {
     for (int distance = 1; distance < WARP; distance *= 2) {

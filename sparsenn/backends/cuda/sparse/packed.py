@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.sparse.stack import SLICE, DeviceLayer
+from sparsenn.backends.cuda.sparse.stack import DEPTH, SLICE, DeviceLayer
 from sparsenn.formats import Array
 
 __all__ = ["PackedNetwork", "bytes_of", "pack_network"]
 
 _LAYER = np.dtype(
-    [(name, "i4") for name in ("inputs", "outputs", "slice", "output", "activation")]
-    + [("clip", "f4"), ("edges", "i4")]
+    [(name, "i4") for name in ("inputs", "outputs", "output", "activation")]
+    + [("clip", "f4"), ("edges", "i4"), ("rest", "i4", 2)]
 )
 
 ALIGNMENT = 512
@@ -32,7 +32,7 @@ class PackedNetwork:
     ----------
     layers : as they were uploaded.
     widths : inputs of the first layer, then outputs of each.
-    block : device array that holds all that `pointer` refers to: layers, starts, lengths, pairs, bias, copies.
+    block : device array that holds all that `pointer` refers to: layers, runs, pairs, bias, copies.
     pointer : device array that holds one `Network` record.
     """
 
@@ -56,25 +56,26 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
     """Pack layers on the device."""
     cp = cupy()
     records = np.zeros(len(layers), _LAYER)
-    starts, lengths, pairs = [], [], []
-    start = slices = outputs = 0
+    runs, pairs, biases, copies = [], [], [], []
+    start = outputs = 0
     for record, layer in zip(records, layers, strict=True):
-        of_slices, of_outputs, packed = _paired(layer)
-        record["inputs"], record["outputs"] = layer.inputs, layer.outputs
-        record["slice"], record["output"] = slices, outputs
+        of_outputs, packed = _paired(layer)
+        record["inputs"], record["outputs"], record["output"] = layer.inputs, layer.outputs, outputs
         record["activation"], record["clip"] = layer.activation, layer.clip
-        record["edges"] = 2 * int(of_outputs.sum())
-        starts.append(of_slices + start)
-        lengths.append(of_outputs)
+        record["edges"] = 2 * int(of_outputs[:, 1].sum())
+        of_outputs[:, 0] += start
+        runs.append(of_outputs)
         pairs.append(packed)
-        start, slices, outputs = start + len(packed), slices + of_slices.size, outputs + layer.outputs
+        rest = (0, len(of_outputs) - layer.outputs)
+        biases.append(cp.pad(layer.bias, rest))
+        copies.append(cp.pad(layer.copies, rest))
+        start, outputs = start + len(packed), outputs + len(of_outputs)
     arrays = (
         cp.asarray(np.frombuffer(records.tobytes(), np.uint8)),
-        cp.concatenate(starts).astype(np.int32),
-        cp.concatenate(lengths).astype(np.int32),
+        cp.concatenate(runs).astype(np.int32),
         cp.concatenate(pairs),
-        cp.concatenate([layer.bias for layer in layers]),
-        cp.concatenate([layer.copies for layer in layers]).astype(np.int32),
+        cp.concatenate(biases),
+        cp.concatenate(copies).astype(np.int32),
     )
     block, places = _together(arrays)
     pointers = cp.asarray(np.array([block.data.ptr + place for place in places], np.uint64))
@@ -91,27 +92,27 @@ def _together(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
     return block, places
 
 
-def _paired(layer: DeviceLayer) -> tuple[Array, Array, Array]:
+def _paired(layer: DeviceLayer) -> tuple[Array, Array]:
     """Lay a layer's edges out in slices, as `sparse/resident.cuh` says.
 
     Returns
     -------
-    Where each slice begins, and the end of the last, int64; the pairs of each output, int64; and all pairs,
-    (pairs, 4) int32: input and weight, as bits, of one edge and of the other.
+    Where each output's first pair is, and how many it has, (outputs, 2) int64, as many as whole slices have; and all
+    pairs, (pairs, 4) int32: input and weight, as bits, of one edge and of the other.
     """
     cp, weights = cupy(), layer.weights
-    lengths = (cp.diff(weights.indptr) + 1) // 2
     slices = -(-layer.outputs // SLICE)
-    filled = cp.zeros(slices * SLICE, np.int64)
-    filled[: layer.outputs] = lengths
-    starts = cp.zeros(slices + 1, np.int64)
-    cp.cumsum(SLICE * filled.reshape(slices, SLICE).max(axis=1), out=starts[1:])
-    pairs = cp.zeros((int(starts[-1]), 4), np.int32)
+    runs = cp.zeros((slices * SLICE, 2), np.int64)
+    runs[: layer.outputs, 1] = (cp.diff(weights.indptr) + 1) // 2
+    depths = -(-runs[:, 1].reshape(slices, SLICE).max(axis=1) // DEPTH) * DEPTH
+    ends = cp.cumsum(SLICE * depths)
+    runs[:, 0] = (ends - SLICE * depths).repeat(SLICE) + cp.arange(slices * SLICE) % SLICE
+    pairs = cp.zeros((int(ends[-1]), 4), np.int32)
     pairs[:, ::2] = layer.inputs  # padding reads the zero behind the last input
     entries = cp.arange(weights.nnz)
     output = cp.searchsorted(weights.indptr, entries, side="right") - 1
     rank = entries - weights.indptr[output]
-    pair, second = starts[output // SLICE] + rank // 2 * SLICE + output % SLICE, rank % 2 * 2
+    pair, second = runs[output, 0] + rank // 2 * SLICE, rank % 2 * 2
     pairs[pair, second] = weights.indices.astype(np.int32)
     pairs[pair, second + 1] = cp.broadcast_to(weights.values, (weights.nnz,)).copy().view(np.int32)
-    return starts, lengths, pairs
+    return runs, pairs

@@ -13,10 +13,11 @@ from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["SLICE", "DeviceLayer", "Stack", "prepared_bytes", "upload"]
+__all__ = ["DEPTH", "SLICE", "DeviceLayer", "Stack", "prepared_bytes", "upload"]
 
-SLICE = 16
-"""Outputs whose edges lie side by side for the resident kernel; `SLICE` of `sparse/resident.cuh`."""
+SLICE, DEPTH = 16, 8
+"""Outputs whose edges lie side by side for the resident kernel, and pairs of edges that they have multiples of; as in
+`sparse/resident.cuh`."""
 
 
 @dataclass(eq=False)
@@ -78,7 +79,7 @@ def prepared_bytes(layer: SparseLinear) -> int:
     by_row = layer.edges * entry + 8 * (layer.inputs + 1)
     vectors = (4 + 8) * layer.outputs + 8 * layer.inputs
     longest = np.maximum.reduceat(np.diff(layer.weights.indptr), np.arange(0, layer.outputs, SLICE))
-    packed = 2 * (16 * SLICE * int(((longest + 1) // 2).sum()) + 8 * (layer.outputs + longest.size))
+    packed = 2 * (16 * SLICE * DEPTH * int(-(-longest // (2 * DEPTH)).sum()) + 16 * SLICE * longest.size)
     return by_column + by_row + vectors + packed
 
 

@@ -16,7 +16,7 @@ from sparsenn.backends.cuda.sparse.packed import _LAYER
 from sparsenn.backends.cuda.sparse.resident import _STAGE
 from sparsenn.formats import CSC, from_dense
 
-NETWORK = np.dtype([(name, "u8") for name in ("layers", "starts", "lengths", "pairs", "bias", "copies")])
+NETWORK = np.dtype([(name, "u8") for name in ("layers", "runs", "pairs", "bias", "copies")])
 
 
 @dataclass
@@ -29,40 +29,32 @@ class Network:
     record: np.ndarray
 
 
-SLICE = 16
+SLICE, DEPTH = 16, 8
 
 
 def packed(matrices, biases):
     layers = np.zeros(len(matrices), _LAYER)
-    starts, lengths, pairs, outputs = [], [], [], 0
-    for layer, matrix in zip(layers, matrices, strict=True):
+    runs, pairs, bias = [], [], []
+    for layer, matrix, of_layer in zip(layers, matrices, biases, strict=True):
         layer["inputs"], layer["outputs"] = matrix.shape
-        layer["slice"], layer["output"], layer["clip"] = len(starts), outputs, np.inf
+        layer["output"], layer["clip"] = len(runs), np.inf
         for first in range(0, matrix.shape[1], SLICE):
             edges = [np.flatnonzero(column) for column in matrix.T[first : first + SLICE]]
+            edges += [np.zeros(0, np.int64)] * (SLICE - len(edges))
             counts = [(found.size + 1) // 2 for found in edges]
-            starts.append(len(pairs))
-            lengths += counts
+            runs += [(len(pairs) + lane, count) for lane, count in enumerate(counts)]
             layer["edges"] += 2 * sum(counts)
-            for pair in range(max(counts)):
+            for pair in range(-(-max(counts) // DEPTH) * DEPTH):
                 for lane in range(SLICE):
-                    held = edges[lane][2 * pair : 2 * pair + 2] if lane < len(edges) else ()
+                    held = edges[lane][2 * pair : 2 * pair + 2]
                     ends = [(edge, matrix[edge, first + lane].view(np.int32)) for edge in held]
                     pairs.append([*ends, *[(matrix.shape[0], 0)] * (2 - len(ends))])
-        starts.append(len(pairs))
-        outputs += matrix.shape[1]
+        bias += [*of_layer, *[np.nan] * (len(runs) - len(bias) - len(of_layer))]
     filled = np.array([*pairs, [(0, 0), (0, 0)]], np.int32)
     aligned = np.zeros(filled.nbytes + 16, np.uint8)  # two edges are read at once, at a multiple of 16 bytes
     begin = -address(aligned) % 16
     aligned[begin : begin + filled.nbytes] = filled.view(np.uint8).ravel()
-    arrays = (
-        layers,
-        np.int32(starts),
-        np.int32(lengths),
-        aligned[begin:],
-        np.concatenate(biases).astype(np.float32),
-        np.ones(outputs, np.int32),
-    )
+    arrays = layers, np.int32(runs), aligned[begin:], np.float32(bias), np.ones(len(runs), np.int32)
     record = np.zeros(1, NETWORK)
     for name, array in zip(NETWORK.names, arrays, strict=True):
         record[name] = address(array)

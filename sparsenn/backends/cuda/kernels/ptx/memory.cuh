@@ -78,6 +78,12 @@ __device__ __forceinline__ void write_word(unsigned to, int word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
 
+// red.shared.add: adds to a number and waits for nothing; an atomicAdd would first add up those of a warp.
+__device__ __forceinline__ void add_to_shared(int* number, int value) {
+    const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(number));
+    asm volatile("red.shared.add.s32 [%0], %1;" ::"r"(place), "r"(value) : "memory");
+}
+
 // ---- Global memory ----------------------------------------------------------------------------------------------
 
 // ld.global.cg.v4, volatile: 16 bytes past the multiprocessor's own cache, as often as it is asked for.

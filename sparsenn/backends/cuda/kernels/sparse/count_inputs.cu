@@ -163,10 +163,10 @@ __device__ __forceinline__ void add_runs(float (&sums)[ROWS], const Word* words,
 
 // Adds one output's edges to its sums, one after the other.
 __device__ __forceinline__ void add_edges(float (&sums)[ROWS], const Word* words, const int4* __restrict__ pairs,
-                                          int length, float one) {
+                                          int2 run, float one) {
 #pragma unroll 1
-    for (int pair = 0; pair < length; pair++) {
-        const int4 two = pairs[pair * SLICE];
+    for (int pair = 0; pair < run.y; pair++) {
+        const int4 two = pairs[run.x + pair * SLICE];
         const unsigned first = words[two.x], second = words[two.z];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
@@ -274,8 +274,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS)
                 add_runs(sums, words, counted->quads + static_cast<size_t>(start.x) * WARP + lane,
                          counted->runs + static_cast<size_t>(start.y) * WARP + lane, counted->run_counts[output], one);
             } else if (exists) {
-                const int4* pairs = net.pairs + net.first_pair(layer, output);
-                add_edges(sums, words, pairs, net.lengths[layer.output + output], one);
+                add_edges(sums, words, net.pairs, net.runs[layer.output + output], one);
             }
             __syncwarp();
             const float bias = exists ? net.bias[layer.output + output] : 0.0f;

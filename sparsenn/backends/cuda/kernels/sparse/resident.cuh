@@ -2,21 +2,21 @@
 //
 // Layers are packed end to end. Edges lie in pairs, each a 16-byte load, and pairs in slices of SLICE outputs: the first
 // pairs of all of them, then the second ones, and so on, so that threads that take neighbouring outputs read
-// neighbouring pairs. Output j of layer l has lengths[layer.output + j] pairs, SLICE apart from the one at `first_pair`;
-// its slice goes on with pairs of padding where another of the slice has more. A padding edge has weight 0 and points
-// at the input after the last one, which every kernel keeps at zero.
+// neighbouring pairs. All outputs of a slice have as many, a multiple of DEPTH, by pairs of padding: a padding edge has
+// weight 0 and points at the input after the last one, which every kernel keeps at zero. A layer whose last slice is not
+// full has outputs of padding there, which are not stored.
 #pragma once
 
 #include "common.cuh"
 #include "ptx/memory.cuh"
 
 #define SLICE 16
+#define DEPTH 8
 
-struct Layer {
+struct __align__(16) Layer {
     int inputs;
     int outputs;
-    int slice;       // where this layer's slices begin in `starts`, which has one entry more for it
-    int output;      // where its outputs begin in `lengths`, `bias` and `copies`
+    int output;      // where this layer's outputs begin in `runs`, `bias` and `copies`
     int activation;  // RELU, SIGMOID, TANH or IDENTITY
     float clip;      // upper bound of RELU, infinity where there is none
     int edges;       // of all outputs, an even number each
@@ -24,15 +24,10 @@ struct Layer {
 
 struct Network {
     const Layer* layers;
-    const int* starts;   // of slices, in `pairs`
-    const int* lengths;  // pairs of each output
-    const int4* pairs;   // x, z: inputs, y, w: weights as bits
+    const int2* runs;   // of each output, x: its first pair, the others follow SLICE apart; y: how many, but for padding
+    const int4* pairs;  // x, z: inputs, y, w: weights as bits
     const float* bias;
-    const int* copies;   // neurons that an output stands for
-
-    __device__ __forceinline__ int first_pair(const Layer& layer, int output) const {
-        return starts[layer.slice + output / SLICE] + output % SLICE;
-    }
+    const int* copies;  // neurons that an output stands for
 };
 
 // What a run is given: `begin_run` sets it from its own arguments, so that the launches that read it can be a graph.

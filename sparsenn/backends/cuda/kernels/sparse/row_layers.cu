@@ -3,11 +3,10 @@
 // Idea      Few rows are not enough tiles to fill the device, and a layer costs what waiting for its weights costs. So
 //           a block takes a single row, its threads share the layer's edges, and the next layer's edges are on their
 //           way while this one is computed. What threads hold of four layers stays in registers of its own: a copy
-//           from one to another would wait for the loads.
-// Layout    A row is a vector in shared memory, two of them by turns. A warp takes a slice of outputs. GROUP threads of
-//           it share an output: each holds the next few of its edges, and they take turns to add them, so that the sum
-//           runs over all in order.
-//           Where a layer has more edges than one multiprocessor should read, CLUSTER blocks share the row: each holds
+//           from one to another would wait for the loads. A warp's instructions follow each other, so each counts.
+// Layout    A row is a vector in shared memory, two of them by turns. A warp takes a slice of outputs. Two threads share
+//           an output: each holds the next DEPTH pairs of its edges, and the second goes on from the sum of the first,
+//           so that the sum runs over all in order. Where a layer has more edges than one multiprocessor should read, CLUSTER blocks share the row: each holds
 //           all of it, computes a part of the outputs and writes them into the shared memory of all.
 // Needs     two rows in shared memory; below compute capability 9.0 a row has one block. Defines: THREADS, CLUSTER
 //           (1 to 8).
@@ -19,8 +18,7 @@
 #define THREADS 128
 #define CLUSTER 1
 #endif
-#define GROUP (WARP / SLICE)
-static_assert(THREADS % WARP == 0 && WARP % SLICE == 0, "a warp takes a slice, and a block is whole warps");
+static_assert(THREADS % WARP == 0 && WARP == 2 * SLICE, "a warp takes a slice, and a block is whole warps");
 static_assert(THREADS >= 64, "a round has a thread for each layer");
 static_assert(CLUSTER >= 1 && CLUSTER <= 8, "more than 8 blocks are no portable cluster");
 
@@ -72,91 +70,91 @@ __device__ __forceinline__ void add_everywhere(int* local, int value) {
     for (int block = 0; block < CLUSTER; block++)
         cluster_add(address_in(block, local), value);
 #else
-    atomicAdd(local, value);
+    add_to_shared(local, value);
 #endif
 }
 
-#define AHEAD (16 / GROUP)  // pairs of edges that a thread holds: 32 edges an output, as in the challenge
-
-// An output of a layer as a thread knows it: where the pairs of its slice are, and the rest.
-struct Share {
-    int first, last;
-    float bias;
-    int copies;
-};
-
-// What a thread knows of a layer before its turn: the record three layers ahead, where its first output's edges lie
+// What a thread knows of a layer before its turn: the record three layers ahead, where the edges of its first output lie
 // two layers ahead, the edges themselves one layer ahead. So no load waits for another within a layer; nothing is
 // reckoned with what was loaded before it is wanted, since that would wait for it, too.
 struct Held {
     Layer layer;
-    Share share;
-    int4 pairs[AHEAD];
+    int2 run;
+    float bias;
+    int copies;
+    int depth;  // pairs of the slice that are not added up yet
+    int4 pairs[DEPTH];
 };
-#define KEPT 4  // layers that something is held of at a time
+#define KEPT 4    // layers that something is held of at a time
 #define ROUND 64  // layers after which it is told what became of the row: at most a thread each
+static_assert(KEPT % 2 == 0 && ROUND % KEPT == 0, "a row is where the turn says");
+
+// Which half of the warp a thread is of, and so which of an output's pairs it takes.
+__device__ __forceinline__ int half_of_warp() { return threadIdx.x % WARP / SLICE; }
 
 // Outputs of a layer that a block computes, whole slices: the blocks of a row have one part after the other.
 __device__ __forceinline__ int part_of(const Layer& layer) {
     return (layer.outputs + CLUSTER * SLICE - 1) / (CLUSTER * SLICE) * SLICE;
 }
 
-// The thread's output in the slice that begins at output `first` of its block's part.
-__device__ __forceinline__ int output_of(const Layer& layer, int first) {
-    return rank() * part_of(layer) + first + static_cast<int>(threadIdx.x % SLICE);
+// The first output of the warp's slice that begins at `first` of its block's part; a thread has the one at its place.
+__device__ __forceinline__ int slice_at(const Layer& layer, int first) { return rank() * part_of(layer) + first; }
+
+// Whether there is such a slice.
+__device__ __forceinline__ bool has_slice(const Layer& layer, int first) {
+    return first < part_of(layer) && slice_at(layer, first) < layer.outputs;
 }
 
-// The same; the warp's first one unless told.
-__device__ __forceinline__ Share share_of(const Network& net, const Layer& layer,
-                                          int first = threadIdx.x / WARP * SLICE) {
-    const int output = output_of(layer, first), at = layer.output + output;
-    if (first >= part_of(layer) || output >= layer.outputs) return {0, 0, 0.0f, 0};
-    const int* start = net.starts + layer.slice + output / SLICE;
-    return {start[0], start[1], net.bias[at], net.copies[at]};
+// Asks for what is known of an output.
+__device__ __forceinline__ void ask(const Network& net, Held& held, int first) {
+    held.run = {0, 0};
+    if (!has_slice(held.layer, first)) return;
+    const int at = held.layer.output + slice_at(held.layer, first) + threadIdx.x % SLICE;
+    held.run = net.runs[at], held.bias = net.bias[at], held.copies = net.copies[at];
 }
 
-// Loads the thread's next edges of an output. What is not there is a weight of 0 at the input after the last one.
-__device__ __forceinline__ void fetch(const Network& net, const Share& share, int inputs, int4 (&pairs)[AHEAD]) {
-    const int lane = threadIdx.x % WARP, first = share.first + lane / SLICE * (AHEAD * SLICE) + lane % SLICE;
+// Asks for the thread's next edges of an output, if there are any.
+__device__ __forceinline__ void fetch_pairs(const Network& net, Held& held) {
+    if (held.depth <= DEPTH * half_of_warp()) return;
+    const int4* pairs = net.pairs + held.run.x + half_of_warp() * (DEPTH * SLICE);
 #pragma unroll
-    for (int pair = 0; pair < AHEAD; pair++) {
-        pairs[pair] = {inputs, 0, inputs, 0};
-        if (first + SLICE * pair < share.last) pairs[pair] = net.pairs[first + SLICE * pair];
-    }
+    for (int pair = 0; pair < DEPTH; pair++) held.pairs[pair] = pairs[SLICE * pair];
 }
 
-// A thread's edges, and the inputs that they read.
-struct HeldEdges {
-    const int4 (&pairs)[AHEAD];
-    float first[AHEAD], second[AHEAD];
+__device__ __forceinline__ void fetch(const Network& net, Held& held) {
+    held.depth = warp_max(held.run.y);
+    fetch_pairs(net, held);
+}
 
-    __device__ __forceinline__ float add_to(float sum) const {
+// Adds the edges that a thread holds, given the inputs that they read.
+__device__ __forceinline__ float add_held(float sum, const int4 (&pairs)[DEPTH], const float (&first)[DEPTH],
+                                          const float (&second)[DEPTH]) {
 #pragma unroll
-        for (int pair = 0; pair < AHEAD; pair++) sum = add_two(sum, pairs[pair], first[pair], second[pair]);
-        return sum;
-    }
-};
+    for (int pair = 0; pair < DEPTH; pair++) sum = add_two(sum, pairs[pair], first[pair], second[pair]);
+    return sum;
+}
 
-// Sums an output's edges, beginning with those that are held; all threads of a warp call it. The threads of a group take
-// turns: each goes on from the sum of the one before it, and the last of them has the sum of all.
-__device__ __forceinline__ float sum_edges(const Network& net, Share share, int inputs, int4 (&pairs)[AHEAD],
-                                           const float* source) {
+// Sums an output's edges, beginning with those that are held; all threads of a warp call it, and the last sum is where
+// `held.depth`, what is left of the slice, says: in the second half of the warp if it is more than DEPTH.
+__device__ __forceinline__ float sum_edges(const Network& net, Held& held, const float* source) {
     const int lane = threadIdx.x % WARP;
-    for (float before = 0.0f;;) {
-        HeldEdges held = {pairs, {}, {}};
+    for (float before = 0.0f;; before = __shfl_sync(ALL_LANES, before, lane | SLICE)) {
+        float first[DEPTH], second[DEPTH], sum = before;
+        if (held.depth > DEPTH * half_of_warp()) {
 #pragma unroll
-        for (int pair = 0; pair < AHEAD; pair++)
-            held.first[pair] = source[pairs[pair].x], held.second[pair] = source[pairs[pair].z];
-        float sum = held.add_to(before);
-#pragma unroll
-        for (int turn = 1; turn < GROUP; turn++) {
-            before = __shfl_sync(ALL_LANES, sum, (lane + WARP - SLICE) % WARP);
-            if (lane / SLICE == turn) sum = held.add_to(before);
+            for (int pair = 0; pair < DEPTH; pair++)
+                first[pair] = source[held.pairs[pair].x], second[pair] = source[held.pairs[pair].z];
+            sum = add_held(sum, held.pairs, first, second);
         }
-        share.first += AHEAD * WARP;
-        if (!__any_sync(ALL_LANES, share.first < share.last)) return sum;
-        fetch(net, share, inputs, pairs);
-        before = __shfl_sync(ALL_LANES, sum, lane | (WARP - SLICE));
+        if (held.depth > DEPTH) {
+            before = __shfl_sync(ALL_LANES, sum, lane % SLICE);
+            if (lane >= SLICE) sum = add_held(before, held.pairs, first, second);
+        }
+        if (held.depth <= 2 * DEPTH) return sum;
+        before = sum;
+        held.depth -= 2 * DEPTH;
+        held.run.x += 2 * DEPTH * SLICE;
+        fetch_pairs(net, held);
     }
 }
 
@@ -171,20 +169,17 @@ __device__ __forceinline__ int store(float z, const Layer& layer, int output, in
 // zero. Warps that have no slice do nothing.
 __device__ __forceinline__ int compute(const Network& net, Held& held, const float* source, float* target) {
     constexpr int AT_ONCE = THREADS / WARP * SLICE;
-    const Layer& layer = held.layer;
-    const bool last = threadIdx.x % WARP >= WARP - SLICE;
-    const int part = part_of(layer);
     int found = 0;
-    for (int first = threadIdx.x / WARP * SLICE; first < part; first += AT_ONCE) {
-        const Share next = share_of(net, layer, first + AT_ONCE);
-        const float sum = sum_edges(net, held.share, layer.inputs, held.pairs, source);
-        const int output = output_of(layer, first);
-        if (last && output < layer.outputs)
-            found += store(sum + held.share.bias, layer, output, held.share.copies, target);
-        held.share = next;
-        if (first + AT_ONCE < part) fetch(net, next, layer.inputs, held.pairs);
+    for (int first = threadIdx.x / WARP * SLICE; has_slice(held.layer, first); first += AT_ONCE) {
+        const float sum = sum_edges(net, held, source);
+        const int output = slice_at(held.layer, first) + threadIdx.x % SLICE;
+        if (half_of_warp() == (held.depth > DEPTH) && output < held.layer.outputs)
+            found += store(sum + held.bias, held.layer, output, held.copies, target);
+        if (!has_slice(held.layer, first + AT_ONCE)) break;
+        ask(net, held, first + AT_ONCE);
+        fetch(net, held);
     }
-    if (threadIdx.x == 0) target[layer.outputs] = 0.0f;  // what padding edges read
+    if (threadIdx.x == 0) target[held.layer.outputs] = 0.0f;  // what padding edges read
     return found;
 }
 
@@ -222,21 +217,21 @@ __device__ __forceinline__ void tell(const Network& net, uint64* counters, int f
                         static_cast<uint64>(weight) * counts[done], net.layers[first + done].edges);
 }
 
-__device__ void run_row(const Network& net, const Stage& stage, float* source, float* target, int position) {
+__device__ void run_row(const Network& net, const Stage& stage, float* memory, int second_row, int position) {
     __shared__ int counts[ROUND];  // non-zeros of each layer of a round
     const int row = stage.list_in ? stage.list_in[position] : position;
     const int weight = stage.weights_in ? stage.weights_in[row] : 1;
-    const int droppable_from = stage.droppable_from, last = stage.last;
+    const int droppable_from = stage.droppable_from, last = stage.last, own = threadIdx.x / WARP * SLICE;
     int number = stage.first;
     Held held[KEPT];
 #pragma unroll
     for (int ahead = 0; ahead < KEPT - 1; ahead++) held[ahead].layer = layer_or_last(net, number + ahead, last);
 #pragma unroll
-    for (int ahead = 0; ahead < KEPT - 2; ahead++) held[ahead].share = share_of(net, held[ahead].layer);
+    for (int ahead = 0; ahead < KEPT - 2; ahead++) ask(net, held[ahead], own);
+    fetch(net, held[0]);
     int width = held[0].layer.inputs;
-    fetch(net, held[0].share, width, held[0].pairs);
     for (int place = threadIdx.x; place <= width; place += THREADS)
-        source[place] = place < width ? stage.rows_in[(size_t)row * width + place] : 0.0f;
+        memory[place] = place < width ? stage.rows_in[(size_t)row * width + place] : 0.0f;
     bool alive = true, going = number < last;
     while (going) {
         const int first = number;
@@ -246,18 +241,16 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
 #pragma unroll
             for (int turn = 0; turn < KEPT; turn++) {
                 if (!going) break;
-                Held &now = held[turn], &next = held[(turn + 1) % KEPT], &after = held[(turn + 2) % KEPT];
-                fetch(net, next.share, now.layer.outputs, next.pairs);
-                after.share = share_of(net, after.layer);
+                Held& now = held[turn];
+                fetch(net, held[(turn + 1) % KEPT]);
+                ask(net, held[(turn + 2) % KEPT], own);
                 held[(turn + 3) % KEPT].layer = layer_or_last(net, number + 3, last);
-                const int found = warp_sum(compute(net, now, source, target));
+                const float* source = turn % 2 ? memory + second_row : memory;
+                const int found = warp_sum(compute(net, now, source, turn % 2 ? memory : memory + second_row));
                 if (threadIdx.x % WARP == 0 && found) add_everywhere(&counts[number - first], found);
                 wait_for_all();
                 alive = counts[number - first] > 0;
                 width = now.layer.outputs;
-                float* swap = source;
-                source = target;
-                target = swap;
                 number++;
                 going = number < last && (alive || number - 1 < droppable_from);
             }
@@ -266,6 +259,7 @@ __device__ void run_row(const Network& net, const Stage& stage, float* source, f
         wait_for_all();
     }
     const bool keep = number == last && (alive || number - 1 < droppable_from);
+    const float* source = (number - stage.first) % 2 ? memory + second_row : memory;
     if (rank() == 0) hand_over(stage, source, width, position, weight, keep);
     wait_for_all();
 }
@@ -279,5 +273,5 @@ extern "C" __global__ void BLOCKS_OF_A_ROW __launch_bounds__(THREADS)
     const int count = *stage.count_in;
     if (count > few) return;
     for (int position = blockIdx.x / CLUSTER; position < count; position += gridDim.x / CLUSTER)
-        run_row(net, stage, memory, memory + second_row, position);
+        run_row(net, stage, memory, second_row, position);
 }

@@ -110,11 +110,11 @@ __device__ void gather_layer(const Network& net, const Layer& layer, const Sourc
     const int stride = tile.stride, log_rows = tile.log_rows, row = threadIdx.x & (tile.rows - 1);
     int found = 0;
     for (int output = threadIdx.x >> log_rows; output < layer.outputs; output += THREADS >> log_rows) {
-        const int4* pairs = net.pairs + net.first_pair(layer, output);
-        const int length = net.lengths[layer.output + output];
+        const int2 run = net.runs[layer.output + output];
+        const int4* pairs = net.pairs + run.x;
         float sum = 0.0f;
 #pragma unroll 4
-        for (int pair = 0; pair < length; pair++) sum = source.add(sum, pairs[pair * SLICE]);
+        for (int pair = 0; pair < run.y; pair++) sum = source.add(sum, pairs[pair * SLICE]);
         const float value = activate(sum + net.bias[layer.output + output], layer.activation, layer.clip);
         target[output * stride + row] = value;
         found += value != 0.0f ? net.copies[layer.output + output] : 0;
