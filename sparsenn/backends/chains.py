@@ -11,6 +11,7 @@ __all__ = [
     "Features",
     "LayerCounts",
     "NumberCheck",
+    "RowsCheck",
     "RowsLeft",
     "SparseChain",
     "SparseProblem",
@@ -144,5 +145,24 @@ class NumberCheck(Protocol):
         """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
 
         It waits for the device once.
+        """
+        ...
+
+
+class RowsCheck(Protocol):
+    """A check of sparse rows that has been queued, and is not waited for."""
+
+    @property
+    def rows(self) -> CSR:
+        """In the types that kernels take, with one value for all entries, for chains that await the check."""
+        ...
+
+    def passed(self) -> bool:
+        """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
+
+        Raises
+        ------
+        UnsortedError, MatrixError
+            As `Backend.place` does.
         """
         ...

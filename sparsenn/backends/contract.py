@@ -9,6 +9,7 @@ from sparsenn.backends.chains import (
     Features,
     LayerCounts,
     NumberCheck,
+    RowsCheck,
     RowsLeft,
     SparseChain,
     SparseProblem,
@@ -40,6 +41,7 @@ __all__ = [
     "Kernel",
     "LayerCounts",
     "NumberCheck",
+    "RowsCheck",
     "RowsLeft",
     "SparseChain",
     "SparseKernel",
@@ -207,6 +209,16 @@ class Backend(Protocol):
             Columns of a row do not rise, or one is given twice.
         MatrixError
             Offsets or columns are out of range, or a value is not finite.
+        """
+        ...
+
+    def queue_check(self, rows: CSR | SparseRows | Array) -> RowsCheck | None:
+        """Begin to check sparse rows that are on the device; None where they are none, or it would be waited for.
+
+        Raises
+        ------
+        MatrixError
+            The arrays' shapes or types do not fit together.
         """
         ...
 

@@ -81,6 +81,9 @@ class HostMemory:
             raise UsageError("the rows are on a GPU: use device cuda, or copy them to the host")
         return None
 
+    def queue_check(self, rows: CSR | SparseRows | Array) -> None:
+        """Return None: a check ends before it returns."""
+
     def fetch(self, features: Features) -> Features:
         """Return a copy of a matrix; CSR is never written over."""
         return features if isinstance(features, CSR) else features.copy()

@@ -186,6 +186,8 @@ class SparseKernel(Kernel):
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     prepare : makes the layers of a stack ready for a problem, where the kernel has a way of its own from the first
         layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
+    awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
+        computes nothing where that finds a fault.
     """
 
     operation: str = "spmspm"
@@ -195,6 +197,7 @@ class SparseKernel(Kernel):
     fuses: bool = False
     groups_rows: bool = False
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
+    awaits_check: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, NumberCheck, RowsLeft
+from sparsenn.backends import Backend, NumberCheck, RowsCheck, RowsLeft
 from sparsenn.engine.attempts import Attempts
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
@@ -267,13 +267,12 @@ class Session:
         attempts = Attempts(given.count, size, self._shelf.make_room)
         going = Pass(clock, check=self._number_check(given), keep_half=plan.keeps_half)
         for first, last in attempts:
-            counted = Tally.of(self.network) if statistics else None
-            going.tally, going.following = counted, last < given.count
+            going.tally, going.following = Tally.of(self.network) if statistics else None, last < given.count
             going.report = partial(steps.report, first, last)
             with attempts.trying():
                 batch, living = self._batch(given, first, last, attempts.size, going)
-                if tally is not None and counted is not None:
-                    tally.join(counted)
+                if tally is not None and going.tally is not None:
+                    tally.join(going.tally)
                 categories.append(first + living)
                 batches.append(batch)
                 attempts.done()
@@ -359,16 +358,28 @@ class Session:
 
     def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
         """Run some rows; return their outputs, and which of them end with a non-zero."""
-        backend, count = self.backend, last - first
-        left = self._through(given, first, last, size, going)
         with going.clock.part("transfer"):
-            living, kept = backend.take_out(left, count, self.options.compaction)
-            return BatchOutput(kept, count, None if backend.in_host_memory else backend.fetch), living
+            check = self._shelf.queue_check(given, first, last, size)
+        living, kept = self._taken_out(given, first, last, size, going, check)
+        if check is not None and not check.passed():  # the rows are of another form than those before
+            going.tally = None if going.tally is None else Tally.of(self.network)
+            living, kept = self._taken_out(given, first, last, size, going)
+        return BatchOutput(kept, last - first, None if self.backend.in_host_memory else self.backend.fetch), living
 
-    def _through(self, given: Given, first: int, last: int, size: int, going: Pass) -> RowsLeft:
+    def _taken_out(
+        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
+    ) -> tuple[Array, RowsLeft]:
+        """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
+        left = self._through(given, first, last, size, going, check)
+        with going.clock.part("transfer"):
+            return self.backend.take_out(left, last - first, self.options.compaction)
+
+    def _through(
+        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
+    ) -> RowsLeft:
         """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""
         with going.clock.part("transfer"):
-            features = self._shelf.place(given.part(first, last), going.keep_half)
+            features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
         form = form_of_features(features)
         self._shelf.note(given, form)
         with going.clock.part("prepare"):

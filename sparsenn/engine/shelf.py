@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
-from sparsenn.backends import Features
+from sparsenn.backends import Features, RowsCheck, SparseKernel
 from sparsenn.engine.choosing import Rows
 from sparsenn.engine.early_look import grouping_kernel, shares_computed
 from sparsenn.engine.finite import HalfRange
@@ -85,6 +85,19 @@ class Shelf:
                 raise
             return self._backend.place(canonical(self._backend.fetch_rows(rows)))
 
+    def queue_check(self, given: Given, first: int, last: int, size: int) -> RowsCheck | None:
+        """Begin to check rows that will be of one value, as others like them were, where the plan's chain awaits it.
+
+        None where the rows have to be placed, which ends with their check.
+        """
+        plan = self._plans.get(_key_of("iso", given.count, size))
+        if plan is None or len(plan.steps) != 1 or self._placed.get(_form_of(given)) != "iso":
+            return None
+        kernel = plan.steps[0].kernel
+        if not isinstance(kernel, SparseKernel) or not kernel.awaits_check:
+            return None
+        return self._backend.queue_check(given.part(first, last))
+
     # ---- Plans ---------------------------------------------------------------------------------------------------
 
     def put(self, plan: Plan) -> None:
@@ -126,7 +139,7 @@ class Shelf:
 
     def _planned(self, form: str, count: int, size: int) -> Plan:
         """Return the plan for so many rows of a form, so many at a time: one for all numbers of rows of a bucket."""
-        key = form, bucket(count), bucket(size)
+        key = _key_of(form, count, size)
         if key not in self._plans:
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
@@ -182,6 +195,10 @@ class Shelf:
     def _forget(self) -> None:
         self._ready.clear()
         self.settled.clear()
+
+
+def _key_of(form: str, count: int, size: int) -> tuple[str, int, int]:
+    return form, bucket(count), bucket(size)
 
 
 def _key(plan: Plan) -> tuple[str, int, int]:

@@ -455,6 +455,36 @@ def test_csr_that_breaks_its_format_is_refused_on_a_gpu(network, case):
 
 
 @pytest.mark.gpu
+def test_rows_are_checked_though_those_before_were_sound_and_of_one_value(rng):
+    import cupy
+    import cupyx.scipy.sparse
+
+    def on_the_gpu(matrix, **changed):
+        arrays = {name: cupy.asarray(getattr(matrix, name)) for name in ("data", "indices", "indptr")}
+        for name, (at, number) in changed.items():
+            arrays[name][at] = number
+        return cupyx.scipy.sparse.csr_matrix(tuple(arrays.values()), shape=matrix.shape)
+
+    layers = [sp.random(300, 300, 0.05, format="csc", random_state=rng, dtype=np.float32) for _ in range(30)]
+    network = Network(tuple(SparseLinear.from_scipy(layer, -0.05) for layer in layers))
+    ones = sp.csr_array(rng.random((2000, 300)) < 0.2).astype(np.float32)
+    several = ones.copy()
+    several.data[:] = rng.integers(1, 5, several.nnz)
+    session, expected = Session(network, device="cuda", kernel="resident"), Session(network, device="cpu")
+    for _ in range(3):
+        for rows in (ones, ones, several, several, ones):
+            assert np.array_equal(session.run(on_the_gpu(rows)).categories, expected.run(rows).categories)
+        for name, change, told in (
+            ("indices", (7, 300), "index 300 is outside"),
+            ("indptr", (3, 1 << 30), "indptr must rise"),
+            ("data", (9, np.nan), "not finite"),
+        ):
+            with pytest.raises(MatrixError, match=told):
+                session.run(on_the_gpu(ones, **{name: change}))
+        assert np.array_equal(session(on_the_gpu(ones), form="dense").get(), session.run(ones).dense)
+
+
+@pytest.mark.gpu
 def test_calls_on_several_streams_follow_each_other(kinds, rng):
     import cupy
 

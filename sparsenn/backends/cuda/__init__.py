@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsLeft, SparseRows
+from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, SparseRows
 from sparsenn.backends.cuda import images, incoming, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device, describe_device
@@ -183,6 +183,13 @@ class CUDABackend:
                     return incoming.check_rows(rows)
                 return incoming.check_rows(self._transfer.place_sparse(rows), rows)
             return incoming.matrix(rows, keep_half) if _is_here(rows) else self._transfer.place_dense(rows, keep_half)
+
+    def queue_check(self, rows: CSR | SparseRows | Array) -> RowsCheck | None:
+        """Begin to check sparse rows on this device."""
+        if not isinstance(rows, SparseRows) or not _is_here(rows.indptr) or not rows.values.size:
+            return None
+        with cupy().cuda.Device(self.index), within_memory("the inputs", rows.shape[0], 16):
+            return incoming.QueuedCheck(rows)
 
     @property
     def _transfer(self) -> Transfer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +18,17 @@ from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
 from sparsenn.errors import InputError, MatrixError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
 
-__all__ = ["check_rows", "device_rows", "fetch_rows", "is_ready", "matrix", "to_csr", "to_cupy_csr"]
+__all__ = [
+    "QueuedCheck",
+    "UncheckedCSR",
+    "check_rows",
+    "device_rows",
+    "fetch_rows",
+    "is_ready",
+    "matrix",
+    "to_csr",
+    "to_cupy_csr",
+]
 
 THREADS = 256
 PIECE = 4096
@@ -34,7 +45,7 @@ MOST_BLOCKS = 1 << 16
 
 FOUND = 6
 """Numbers of the kernel's record; in order: faults of order, of offsets, of indices, of values, values that differ, and
-the first offset."""
+the first offset. A graph that is queued behind the kernel takes rows only if all are 0."""
 
 _CHECK = program(
     "incoming/check_rows.cu",
@@ -205,16 +216,86 @@ def to_cupy_csr(rows: Any) -> Any:
 # ---- Sparse rows, checked ---------------------------------------------------------------------------------------
 
 
-def check_rows(rows: SparseRows, source: SparseRows | None = None) -> CSR:
-    """Check sparse rows on the device, and return them in the types that kernels take.
+@dataclass(frozen=True, eq=False)
+class UncheckedCSR(CSR):
+    """CSR whose check is queued; `found` is as of `QueuedCheck`."""
 
-    One kernel looks at them once; its answer is waited for. Arrays that are of such a type already are not copied; of
-    values that are all the same, one is kept.
+    found: Any = None
+
+
+class QueuedCheck:
+    """A look at sparse rows on the device, by one kernel, once; a `RowsCheck`.
+
+    Arrays that are of types that kernels take are not copied.
 
     Parameters
     ----------
-    rows : over CuPy arrays of any types of numbers.
+    given : over CuPy arrays of any types of numbers.
     source : the rows on the host that they are copies of, which faults are told of; None where there are none.
+
+    Attributes
+    ----------
+    found : (FOUND,) uint64 on the device, all 0 if the check passes.
+
+    Raises
+    ------
+    MatrixError
+        The arrays' shapes or types do not fit together.
+    """
+
+    def __init__(self, given: SparseRows, source: SparseRows | None = None) -> None:
+        cp = cupy()
+        _check_shapes(given)
+        count, width = given.shape
+        indptr, indices = _as_integers(given.indptr, _OFFSET_TYPES), _as_integers(given.indices, tuple(_KERNEL_TYPES))
+        narrow = index_dtype(width)
+        self._given, self._source = given, source
+        self._values = cp.ascontiguousarray(given.values, dtype=np.float32)
+        self._offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
+        self._indices = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
+        self._moved = self._offsets is indptr
+        self.found = cp.zeros(FOUND, np.uint64)
+        kernel = _CHECK.kernel(
+            "check_rows",
+            OFFSET=_KERNEL_TYPES[indptr.dtype],
+            INDEX=_KERNEL_TYPES[indices.dtype],
+            NARROW=index_type(self._indices),
+        )
+        sizes = np.int64(count), np.int64(width), np.int64(indices.size), np.int32(self._values.size == 1)
+        pairs = (self._offsets, indptr), (self._indices, indices)
+        written = (np.uintp(0) if kept is read else kept for kept, read in pairs)
+        grid = (min(MOST_BLOCKS, max(-(-indices.size // PIECE), -(-(count + 1) // ROWS_PER_BLOCK))),)
+        arguments = (*sizes, indptr, indices, self._values, *written, self.found)
+        launch("check_rows", kernel, grid, (THREADS,), *arguments, shared_bytes=SHARED_BYTES)
+
+    @property
+    def rows(self) -> CSR:
+        """The rows, with the first value for all entries."""
+        return UncheckedCSR(self._given.shape, self._offsets, self._indices, self._values[:1], self.found)
+
+    def passed(self) -> bool:
+        """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value."""
+        differ, base = self._answer()
+        return not differ and not base
+
+    def result(self) -> CSR:
+        """Wait for the check, and return the rows; of values that are all the same, one is kept."""
+        differ, base = self._answer()
+        offsets = self._offsets - self._offsets[0] if base and self._moved else self._offsets
+        values = self._values if differ else self._values[:1]
+        return CSR(self._given.shape, offsets, self._indices, values)
+
+    def _answer(self) -> tuple[int, int]:
+        """Wait for the kernel; return how many values differ from the first, and the first offset."""
+        *faults, differ, base = (int(number) for number in cupy().asnumpy(self.found))
+        if any(faults):
+            told = fetch_rows(self._given) if self._source is None else self._source
+            raise fault_of(told) or MatrixError("the rows were written to while they were checked")
+        return differ, base
+
+
+def check_rows(rows: SparseRows, source: SparseRows | None = None) -> CSR:
+    """Check sparse rows on the device, and return them in the types that kernels take; see `QueuedCheck`.
 
     Raises
     ------
@@ -224,35 +305,7 @@ def check_rows(rows: SparseRows, source: SparseRows | None = None) -> CSR:
         The arrays' shapes or types do not fit together, offsets or indices are out of range, or a value is not finite;
         in the words of `CSR.validate`.
     """
-    cp = cupy()
-    _check_shapes(rows)
-    count, width = rows.shape
-    indptr, indices = _as_integers(rows.indptr, _OFFSET_TYPES), _as_integers(rows.indices, tuple(_KERNEL_TYPES))
-    values = cp.ascontiguousarray(rows.values, dtype=np.float32)
-    narrow = index_dtype(width)
-    offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
-    converted = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
-    found = cp.zeros(FOUND, np.uint64)
-    kernel = _CHECK.kernel(
-        "check_rows",
-        OFFSET=_KERNEL_TYPES[indptr.dtype],
-        INDEX=_KERNEL_TYPES[indices.dtype],
-        NARROW=index_type(converted),
-    )
-    sizes = np.int64(count), np.int64(width), np.int64(indices.size), np.int32(values.size == 1)
-    written = (np.uintp(0) if kept is given else kept for kept, given in ((offsets, indptr), (converted, indices)))
-    grid = (min(MOST_BLOCKS, max(-(-indices.size // PIECE), -(-(count + 1) // ROWS_PER_BLOCK))),)
-    arguments = (*sizes, indptr, indices, values, *written, found)
-    launch("check_rows", kernel, grid, (THREADS,), *arguments, shared_bytes=SHARED_BYTES)
-    *faults, differ, base = (int(number) for number in cp.asnumpy(found))
-    if any(faults):
-        given = fetch_rows(rows) if source is None else source
-        raise fault_of(given) or MatrixError("the rows were written to while they were checked")
-    if base and offsets is indptr:
-        offsets = indptr - indptr[0]
-    if values.size > 1 and not differ:
-        values = values[:1]
-    return CSR((count, width), offsets, converted, values)
+    return QueuedCheck(rows, source).result()
 
 
 def fetch_rows(rows: SparseRows) -> SparseRows:

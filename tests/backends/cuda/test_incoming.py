@@ -180,6 +180,28 @@ def test_an_index_that_a_narrow_type_would_wrap_is_found():
         incoming.check_rows(SparseRows((1, 4), np.int64([0, 1]), np.int64([1 << 32]), np.ones(1)))
 
 
+def test_a_check_that_is_queued_passes_rows_of_one_value():
+    indptr, indices, values = np.int64([0, 2, 3]), np.uint16([0, 3, 1]), np.float32([2, 2, 2])
+    check = incoming.QueuedCheck(SparseRows((2, 4), indptr, indices, values))
+    assert check.passed()
+    assert not check.found.any()
+    assert check.rows.found is check.found
+    for kept, given_array in zip(check.rows.arrays, (indptr, indices, values[:1]), strict=True):
+        assert np.array_equal(kept, given_array)
+    for other in (
+        SparseRows((2, 4), indptr, indices, np.float32([2, 2, 3])),
+        SparseRows((2, 4), indptr + 5, indices, values),
+    ):
+        check = incoming.QueuedCheck(other)
+        assert not check.passed()
+        assert check.found.any()
+        assert np.array_equal(check.result().indptr, indptr)
+    check = incoming.QueuedCheck(SparseRows((2, 4), indptr, np.uint16([0, 9, 1]), values))
+    assert check.found.any()
+    with pytest.raises(MatrixError, match="index 9 is outside"):
+        check.passed()
+
+
 def test_a_value_beyond_float32_is_not_finite():
     with np.errstate(over="ignore"), pytest.raises(MatrixError, match=r"the value 1e\+60 is not finite in float32"):
         incoming.check_rows(SparseRows((1, 4), np.int64([0, 2]), np.int64([0, 1]), np.array([1.0, 1e60])))

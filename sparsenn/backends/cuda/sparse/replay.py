@@ -56,7 +56,7 @@ class Call:
         self._prefetched = (weights if size else NOTHING, np.int64(size))
         self._grid, self._block = (max(1, -(-size // (CACHE_LINE * THREADS))),), (THREADS if size else 1,)
 
-    def begin(self, rows: int, features: Any, weights: Any = None) -> None:
+    def begin(self, rows: int, features: Any, weights: Any = None, faults: Any = None) -> None:
         """Queue what sets the record, on the current stream; wait for nothing.
 
         Parameters
@@ -64,6 +64,8 @@ class Call:
         rows : how many there are.
         features : CSR on the device whose entries all have one value; an array of rows; or None where neither is read.
         weights : (rows,) int32 on the device, inputs that each row stands for, for counting; None for one each.
+        faults : uint64 on the device, what a check of the rows that is queued finds: if one is not 0, no row is taken;
+            None where they have been checked.
         """
         entries: tuple[Any, ...] = (NOTHING, NOTHING, NOTHING)
         matrix: Any = NOTHING
@@ -72,7 +74,8 @@ class Call:
         elif features is not None:
             matrix = features
         stands_for = NOTHING if weights is None else weights
-        arguments = (self.record, self.stages, np.int32(rows), *entries, matrix, stands_for, *self._prefetched)
+        found = (NOTHING, np.int32(0)) if faults is None else (faults, np.int32(faults.size))
+        arguments = (self.record, self.stages, np.int32(rows), *entries, matrix, stands_for, *self._prefetched, *found)
         self._kernel(self._grid, self._block, arguments)
 
 

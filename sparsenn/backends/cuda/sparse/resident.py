@@ -28,6 +28,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.incoming import UncheckedCSR
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.memory import within_memory
@@ -219,7 +220,7 @@ class ResidentChain:
         self._tallies = cp.zeros(4 * layers + count, np.uint64)
         self._counters = self._tallies[: 4 * layers].reshape(layers, 4)
         self._counts = self._tallies[4 * layers :].view(np.int32).reshape(count, 2)  # rows left, and distinct ones
-        self._owner = cp.empty(rows, np.int32)
+        self._owner = cp.full(rows, -1, np.int32)
         last = self._buffers[(count - 1) % 2]
         self._left = last[: rows * self.network.widths[-1]].reshape(rows, self.network.widths[-1])
 
@@ -325,7 +326,8 @@ class ResidentChain:
         with cupy().cuda.Device(self._device):
             stream = self._turns.take()
             stands_for = None if multiplicity is None else cupy().asarray(multiplicity, np.int32)
-            self._call.begin(rows, self._readable(features), stands_for)
+            faults = features.found if isinstance(features, UncheckedCSR) else None
+            self._call.begin(rows, self._readable(features), stands_for, faults)
             self._graph.launch(stream)
             return RowsLeft(self._left, self._owner[:rows])
 
@@ -401,4 +403,5 @@ RESIDENT = SparseKernel(
     seconds=resident_seconds,
     fuses=True,
     groups_rows=True,
+    awaits_check=True,
 )

@@ -72,11 +72,23 @@ def test_a_run_is_told_what_it_is_given():
     call, stages, arrays = np.zeros(1, CALL), np.zeros(1, _STAGE), [np.zeros(3, np.int64) for _ in range(5)]
     kernel = emulated_kernel("sparse/begin_run.cu", "begin_run")
     weights = np.zeros(1000, np.uint8)
-    kernel.launch(2, 32, call, stages, np.int32(11), *arrays, weights, np.int64(weights.size))
+    kernel.launch(2, 32, call, stages, np.int32(11), *arrays, weights, np.int64(weights.size), None, np.int32(0))
     assert call[0].tolist() == (11, 0, *map(address, arrays[:3]))
     assert (stages["rows_in"][0], stages["weights_in"][0]) == tuple(map(address, arrays[3:]))
-    kernel.launch(1, 32, call, None, np.int32(12), None, None, None, None, None, None, np.int64(0))
+    nothing = (None, np.int64(0))
+    kernel.launch(1, 32, call, None, np.int32(12), None, None, None, None, None, *nothing, None, np.int32(0))
     assert call[0].tolist() == (12, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("fault", [None, 0, 3, 5])
+def test_rows_with_a_fault_are_none(fault):
+    call, found = np.zeros(1, CALL), np.zeros(6, np.uint64)
+    if fault is not None:
+        found[fault] = 7
+    kernel = emulated_kernel("sparse/begin_run.cu", "begin_run")
+    given = (np.int32(12), None, None, None, None, None, None, np.int64(0), found, np.int32(6))
+    kernel.launch(1, 32, call, None, *given)
+    assert call["rows"][0] == (12 if fault is None else 0)
 
 
 @settings(max_examples=30, deadline=None)
