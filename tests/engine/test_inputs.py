@@ -307,7 +307,7 @@ def test_a_form_that_does_not_exist_is_refused(kinds, rows):
 def test_what_is_no_input_is_refused(network, inputs, wrong, error, message):
     session = Session(network, device="cpu")
     expected = session(inputs)
-    for run in (session, session.run, session.plan, lambda given_rows: sparsenn.infer(network, given_rows)):
+    for run in (session, session.run, session.plan, lambda rows: sparsenn.infer(network, rows, device="cpu")):
         with pytest.raises(error, match=message) as caught:
             run(wrong)
         assert len(str(caught.value).splitlines()) == 1
