@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RUNS", "Timing", "gpu_wait", "timed", "wait_for_nothing"]
+__all__ = ["RUNS", "Timing", "gpu_wait", "timed", "timed_in_turn", "wait_for_nothing"]
 
 RUNS = 50
 LEAST_RUNS = 5
@@ -69,3 +69,24 @@ def timed(
         seconds.append(time.perf_counter() - start)
     low, middle, high = statistics.quantiles(seconds, n=4) if runs > 1 else [seconds[0]] * 3
     return Timing(1e3 * middle, 1e3 * (high - low), runs)
+
+
+def timed_in_turn(
+    calls: Sequence[Callable[[], Any]],
+    wait: Callable[[], None] = wait_for_nothing,
+    runs: int = RUNS,
+    warm_up: int = WARM_UP,
+) -> list[float]:
+    """Time calls against each other: each once, then each again, so that whatever disturbs them disturbs all.
+
+    Returns the median milliseconds of each; the other arguments are as for `timed`.
+    """
+    seconds: list[list[float]] = [[] for _ in calls]
+    for run in range(warm_up + runs):
+        for call, own in zip(calls, seconds, strict=True):
+            start = time.perf_counter()
+            call()
+            wait()
+            if run >= warm_up:
+                own.append(time.perf_counter() - start)
+    return [1e3 * statistics.median(own) for own in seconds]
