@@ -6,8 +6,9 @@
 Each verb is run to its end once; that gives the bits that are right, and how long it takes. Then it is started N times
 for each signal, which comes at a random moment, or shortly after a temporary file has appeared; every other time over
 files of an earlier run. After that each file must be absent, as it was before, or whole; an exit code must be the
-signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporary files. Then the verb is run again,
-training with --resume: it must end well with the same bits, and all temporary files must be gone.
+signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporary
+files. Then the verb is run again, training with --resume: it must end well with the same bits, and all temporary files
+must be gone.
 
 Every run is a fork of this process, which has loaded the package and does nothing else. Exit code 0: nothing was found.
 1: something was; it is told. 2: bad usage. The last line counts the runs by verb, signal and exit code.
