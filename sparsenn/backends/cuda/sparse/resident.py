@@ -401,4 +401,5 @@ RESIDENT = SparseKernel(
     seconds=resident_seconds,
     fuses=True,
     groups_rows=True,
+    reproducible=True,
 )
