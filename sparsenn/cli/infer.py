@@ -143,9 +143,10 @@ def _given(model: str, inputs: Path | None) -> Path:
 def _bytes(option: str, gigabytes: float | None) -> int | None:
     if gigabytes is None:
         return None
-    if not (math.isfinite(gigabytes) and gigabytes > 0):
+    size = gigabytes * 1e9
+    if not (math.isfinite(size) and size > 0):
         raise UsageError(f"{option} {gigabytes:g} is not a positive number of gigabytes")
-    return int(gigabytes * 1e9)
+    return int(size)
 
 
 def _run(
