@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
-__all__ = ["chunks", "map_threads", "thread_count"]
+__all__ = ["apart", "chunks", "map_threads", "thread_count"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -63,6 +63,15 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
     if len(work) < 2 or thread_count() == 1 or _here.worker:
         return [function(item) for item in work]
     return list(_pool().map(function, work))
+
+
+def apart(function: Callable[[], Value]) -> Value:
+    """Return what `function` returns, called outside the main thread.
+
+    For libraries that listen to signals themselves where they are called in the main thread, and lose some.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    return _pool().submit(function).result() if main else function()
 
 
 def chunks(total: int, size: int) -> list[tuple[int, int]]:

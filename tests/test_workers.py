@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.workers import apart, chunks, map_threads, thread_count
 
 
 def test_results_keep_their_order():
@@ -32,6 +32,16 @@ def test_one_item_stays_in_this_thread():
 def test_an_error_in_a_thread_is_raised_here():
     with pytest.raises(ZeroDivisionError):
         map_threads(lambda item: 1 // item, [1, 0, 2])
+
+
+def test_what_is_to_run_apart_does_so_from_any_thread():
+    def both():
+        return [apart(threading.current_thread), apart(threading.current_thread)]
+
+    assert threading.main_thread() not in both()
+    assert threading.main_thread() not in apart(both)
+    with pytest.raises(ZeroDivisionError):
+        apart(lambda: 1 // 0)
 
 
 def test_threads_are_at_most_the_cores_of_this_process():

@@ -6,8 +6,9 @@
 Each verb is run to its end once; that gives the bits that are right, and how long it takes. Then it is started N times
 for each signal, which comes at a random moment, or shortly after a temporary file has appeared; every other time over
 files of an earlier run. After that each file must be absent, as it was before, or whole; an exit code must be the
-signal's, or 0; nothing may be said of a fault; and only SIGKILL may leave temporary files. Then the verb is run again,
-training with --resume: it must end well with the same bits, and all temporary files must be gone.
+signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporary
+files. Then the verb is run again, training with --resume: it must end well with the same bits, and all temporary files
+must be gone.
 
 Every run is a fork of this process, which has loaded the package and does nothing else. Exit code 0: nothing was found.
 1: something was; it is told. 2: bad usage. The last line counts the runs by verb, signal and exit code.
@@ -44,6 +45,8 @@ from sparsenn.io import read_checkpoint, write_dataset, write_official
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 LONGEST = 120.0
 """Seconds after which a process counts as hanging."""
+LAST_MOMENTS = 0.5
+"""Seconds that a process may go on after a signal and still end well; more, and the signal was lost."""
 LOOK_EVERY = 0.0005
 STARTS_WITH = ("cli", "engine", "io.hdf5", "io.model", "io.official", "io.csv", "datasets", "training", "report")
 """Modules loaded before anything is started."""
@@ -192,11 +195,15 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
         child = started(verb.command(work), log)
         wait_for_moment(child, work, usual)
         os.kill(child, number)
+        sent = time.monotonic()
         code = ended(child)
+        lasted = time.monotonic() - sent
         yield "hangs" if code is None else code
         expected = {0, -number} if number == signal.SIGKILL else {0, 128 + number, -number}
         if code not in expected:
             yield f"exit code {code}"
+        if code == 0 and lasted > LAST_MOMENTS:
+            yield f"the signal is lost, {lasted:.1f} s before the end"
         said = log.read_text(errors="replace")
         if "Traceback" in said or "fault" in said or "Exception" in said:
             yield f"exit code {code}, says {said!r}"

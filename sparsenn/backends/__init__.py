@@ -21,7 +21,7 @@ from sparsenn.backends.contract import (
     Tunable,
 )
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
-from sparsenn.backends.registry import automatic, kernel_named, kernels, operations
+from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
 from sparsenn.backends.selection import backend_elsewhere, backend_for
 from sparsenn.backends.steps import image_kernel, run_images
 from sparsenn.backends.stepwise import Stepwise
@@ -59,5 +59,6 @@ __all__ = [
     "kernels",
     "machine_named",
     "operations",
+    "reproducible_kernels",
     "run_images",
 ]

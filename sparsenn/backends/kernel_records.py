@@ -152,6 +152,9 @@ class Kernel:
     half_sums : products of which it keeps sums in half precision, at most; 0 where all sums are float32.
     tunable : the numbers of its launch that can be tuned, if any.
     traffic : a model of the bytes that it moves, for rooflines; None where there is none. Studies say what it takes.
+    reproducible : whether the bits of a row's outputs depend on nothing but that row and the layers: not on how many
+        rows there are, which, in which order, nor on threads. Such kernels of a device have one order of sums: all of
+        `spmspm` the same, and of `mlp` and `conv2d` there is one each.
     """
 
     operation: str
@@ -169,6 +172,7 @@ class Kernel:
     half_sums: int = 0
     tunable: Tunable | None = None
     traffic: Callable[..., Any] | None = None
+    reproducible: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

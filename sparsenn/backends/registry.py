@@ -12,7 +12,7 @@ from sparsenn.backends.contract import Kernel
 from sparsenn.errors import SparseNNError, unknown_name
 from sparsenn.plugins import load_plugins
 
-__all__ = ["automatic", "kernel_named", "kernels", "operations", "register"]
+__all__ = ["automatic", "kernel_named", "kernels", "operations", "register", "reproducible_kernels"]
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
@@ -51,6 +51,12 @@ def kernels(operation: str | None = None, device: str | None = None) -> tuple[Ke
 def automatic(operation: str, device: str) -> tuple[Kernel, ...]:
     """Return the kernels that `auto` may take for an operation on a device, the preferred one first."""
     return tuple(kernel for kernel in _registered(operation, device) if kernel.auto)
+
+
+def reproducible_kernels(operation: str, device: str) -> tuple[Kernel, ...]:
+    """Return those whose outputs depend on the row alone (`Kernel.reproducible`); those that `auto` may take first."""
+    found = [kernel for kernel in _registered(operation, device) if kernel.reproducible]
+    return tuple(sorted(found, key=lambda kernel: not kernel.auto))
 
 
 def kernel_named(operation: str, name: str, device: str) -> Kernel:

@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TextIO, TypeVar, cast
 
-from sparsenn.cli.signals import Stopped, end_at_once
+from sparsenn.cli.signals import Stopped, end_at_once, stopped
 from sparsenn.errors import SparseNNError
 from sparsenn.printable import printable
 
@@ -76,7 +76,11 @@ def guarded(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def report_error(error: BaseException) -> int:
-    """Say on stderr what went wrong and return the exit code; only a fault in sparsenn itself shows a traceback."""
+    """Say on stderr what went wrong and return the exit code; only a fault in sparsenn itself shows a traceback.
+
+    Whatever goes wrong after a signal has come that asks the program to end, that signal is the reason.
+    """
+    error = stopped() or error
     code, message = ExitCode.BAD_INPUT, _message(error)
     if isinstance(error, BrokenPipeError):
         return int(ExitCode.READER_GONE)

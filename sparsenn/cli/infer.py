@@ -56,6 +56,7 @@ def infer(
     no_compaction: options.NoCompaction = False,
     no_dedup: options.NoDedup = False,
     no_merge: options.NoMerge = False,
+    reproducible: options.Reproducible = False,
     verify: options.Verify = None,
     output: options.Output = None,
     json: options.Json = None,
@@ -111,6 +112,7 @@ def infer(
         "compaction": not no_compaction,
         "deduplication": not no_dedup,
         "merging": not no_merge,
+        "reproducible": reproducible,
     }
     if rows is not None:
         evaluate_model(Path(dataset), rows, how, files, progress)
@@ -141,9 +143,10 @@ def _given(model: str, inputs: Path | None) -> Path:
 def _bytes(option: str, gigabytes: float | None) -> int | None:
     if gigabytes is None:
         return None
-    if not (math.isfinite(gigabytes) and gigabytes > 0):
+    size = gigabytes * 1e9
+    if not (math.isfinite(size) and size > 0):
         raise UsageError(f"{option} {gigabytes:g} is not a positive number of gigabytes")
-    return int(gigabytes * 1e9)
+    return int(size)
 
 
 def _run(
@@ -153,7 +156,7 @@ def _run(
     from sparsenn.datasets import load
     from sparsenn.engine import Session
 
-    _check_kernel(how["device"], how["kernel"])
+    _check_kernel(how["device"], how["kernel"], how["reproducible"])
     with reporting(progress) as report:
         start = time.perf_counter()
         dataset = load(source, **what, progress=report)
@@ -164,10 +167,10 @@ def _run(
     return dataset, replace(result, seconds=replace(result.seconds, read=read))
 
 
-def _check_kernel(device: str, kernel: str) -> None:
+def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:
     from sparsenn.engine.kernels import choices
 
-    choices(device, kernel)
+    choices(device, kernel, reproducible=reproducible)
 
 
 def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verification | str:

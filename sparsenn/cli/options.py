@@ -30,6 +30,7 @@ __all__ = [
     "Plot",
     "Precision",
     "ProgressFlag",
+    "Reproducible",
     "Rows",
     "Seed",
     "Sizes",
@@ -164,6 +165,14 @@ NoMerge = Annotated[
     bool,
     typer.Option(
         "--no-merge", help="Compute neurons of equal weights and bias each for itself.", rich_help_panel=_SPEED
+    ),
+]
+Reproducible = Annotated[
+    bool,
+    typer.Option(
+        "--reproducible",
+        help="Outputs have the same bits whatever the batch size, memory, threads and other rows.",
+        rich_help_panel=_SPEED,
     ),
 ]
 Verify = Annotated[

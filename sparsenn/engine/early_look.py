@@ -30,7 +30,7 @@ def grouping_kernel(problem: Problem, rows: Rows) -> SparseKernel | None:
     """
     kernels = problem.kernels
     grouping = [kernel for kernel in kernels.sparse if kernel.groups_rows and kernel.prepare is not None]
-    if not grouping or not kernels.converts:
+    if not grouping or (len(kernels.sparse) == 1 and not kernels.converts):
         return None
     network = problem.merged.network
     first, last = network.runs()[0]

@@ -21,6 +21,7 @@ from sparsenn.backends import (
     backend_for,
     kernel_named,
     kernels,
+    reproducible_kernels,
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
@@ -106,13 +107,18 @@ def _(layer: ImageLayer) -> str:
 
 
 def choose_kernels(
-    network: Network, device: str, kernel: str, precision: str, machine: Machine | None = None
+    network: Network,
+    device: str,
+    kernel: str,
+    precision: str,
+    machine: Machine | None = None,
+    reproducible: bool = False,
 ) -> tuple[Backend, Kernels]:
     """Return the backend, and the kernels that may run a network on it, with the numbers that were tuned for them.
 
     Parameters
     ----------
-    device, kernel, precision, machine : as `Options` has them.
+    device, kernel, precision, machine, reproducible : as `Options` has them.
 
     Raises
     ------
@@ -129,9 +135,11 @@ def choose_kernels(
             raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
         return _backend(device, machine), Kernels()
     first_precision = PRECISIONS[0] if there[0] == OPERATION else precision
-    backend, named = choices(device, kernel, there[0], first_precision, machine)
-    others = [found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision)]
-    converts = there[0] == OPERATION and kernel == "auto" and backend.device != "reference"
+    backend, named = choices(device, kernel, there[0], first_precision, machine, reproducible)
+    others = [
+        found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision, reproducible)
+    ]
+    converts = there[0] == OPERATION and kernel == "auto" and backend.device != "reference" and not reproducible
     if precision != PRECISIONS[0] and there == [OPERATION] and not converts:
         raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
@@ -170,6 +178,7 @@ def choices(
     operation: str = OPERATION,
     precision: str = "float32",
     machine: Machine | None = None,
+    reproducible: bool = False,
 ) -> tuple[Backend, list[Kernel]]:
     """Return the backend, and the kernels that may run on it, for a device and a kernel as given to `plan`.
 
@@ -177,27 +186,27 @@ def choices(
 
     Parameters
     ----------
-    device, kernel, precision, machine : as `Options` has them.
+    device, kernel, precision, machine, reproducible : as `Options` has them.
     operation : `spmspm`, `mlp` or `conv2d`.
 
     Raises
     ------
     UsageError
-        The device or the kernel does not exist, or it does not have the precision.
+        The device or the kernel does not exist, or it does not have the precision, or is not reproducible.
     DeviceError
         The device is not there.
     """
     free = device == "auto" and kernel != "auto" and machine is None
     only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
     backend = _backend("cpu" if only_cpu else device, machine)
-    return backend, _named(operation, backend.device, kernel, precision)
+    return backend, _named(operation, backend.device, kernel, precision, reproducible)
 
 
 def _backend(device: str, machine: Machine | None) -> Backend:
     return backend_for(device) if machine is None else backend_elsewhere(device, machine)
 
 
-def _named(operation: str, device: str, kernel: str, precision: str) -> list[Kernel]:
+def _named(operation: str, device: str, kernel: str, precision: str, reproducible: bool = False) -> list[Kernel]:
     """Return the kernels of a device that `kernel` names, `auto` or one, in the order in which they are preferred."""
     if kernel != "auto":
         chosen = kernel_named(operation, kernel, device)
@@ -206,14 +215,16 @@ def _named(operation: str, device: str, kernel: str, precision: str) -> list[Ker
                 f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
                 f"precision {chosen.precision}, or for another kernel"
             )
+        if reproducible and not chosen.reproducible:
+            known = ", ".join(entry.name for entry in reproducible_kernels(operation, device)) or "none"
+            raise UsageError(f"the kernel {kernel!r} is not reproducible; known that are: {known}")
         return [chosen]
-    there = automatic(operation, device)
+    there = reproducible_kernels(operation, device) if reproducible else automatic(operation, device)
     found = [entry for entry in there if entry.precision == precision]
     if not found:
-        known = dict.fromkeys(entry.precision for entry in there)
-        raise UsageError(
-            f"{_LAYERS[operation]} are not multiplied in {precision} on {device}; known: {', '.join(known) or 'none'}"
-        )
+        known = ", ".join(dict.fromkeys(entry.precision for entry in there)) or "none"
+        how = ", if reproducibly," if reproducible else ""
+        raise UsageError(f"{_LAYERS[operation]} are not multiplied{how} in {precision} on {device}; known: {known}")
     # after those of the precision: float32 keeps any
     return found + [entry for entry in there if entry.precision == PRECISIONS[0] != precision]
 

@@ -15,7 +15,7 @@ from sparsenn.memory import bytes_of
 __all__ = ["Options"]
 
 _SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
-_FLAGS = ("compaction", "deduplication", "merging")
+_FLAGS = ("compaction", "deduplication", "merging", "reproducible")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,9 @@ class Options:
     compaction : drop rows that have become all zero, where later layers keep them so.
     deduplication : compute rows that are equal bit for bit once.
     merging : compute outputs of a layer whose weights and bias are equal once; by default so, but on the reference.
+    reproducible : take such kernels alone that the bits of a row's outputs depend on the row, the network and the
+        device only: not on the number or order of rows, memory limits, or threads. Sparse layers are then never
+        multiplied as dense ones. Slower where there are dense layers or convolutions; refused where no kernel can.
 
     Raises
     ------
@@ -60,6 +63,7 @@ class Options:
     compaction: bool = True
     deduplication: bool = True
     merging: bool | None = None
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
         for name in ("device", "kernel", "precision"):

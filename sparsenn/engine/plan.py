@@ -18,7 +18,7 @@ from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import DENSE_OPERATION, Step
 from sparsenn.engine.wording import describe
-from sparsenn.errors import ResourceError
+from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
@@ -159,6 +159,7 @@ class Plan:
             "compaction": self.options.compaction,
             "deduplication": self.options.deduplication,
             "merging": self.problem.merging,
+            "reproducible": self.options.reproducible,
             "computed_neurons": sum(self.merged.network.sizes[1:]),
             "computed_edges": self.merged.network.edges,
         }
@@ -215,7 +216,9 @@ class Problem:
         check_network(network)
         start = time.perf_counter()
         elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
-        backend, kernels = choose_kernels(network, options.device, options.kernel, options.precision, elsewhere)
+        backend, kernels = choose_kernels(
+            network, options.device, options.kernel, options.precision, elsewhere, options.reproducible
+        )
         merging = options.merging if options.merging is not None else backend.device != "reference"
         merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
         limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
@@ -280,7 +283,14 @@ class Problem:
         rows = Rows(bucket(size), form)
         saves = self.options.compaction or self.options.deduplication
         given = Rows(bucket(inputs), form)
-        steps = choose_steps(self.merged.network, self.backend, self.kernels, given, MOST_DENSE_BYTES, alive, saves)
+        try:
+            steps = choose_steps(self.merged.network, self.backend, self.kernels, given, MOST_DENSE_BYTES, alive, saves)
+        except UsageError as error:
+            if not self.options.reproducible:
+                raise
+            raise UsageError(
+                f"{error}; no other kernel is reproducible: leave that out, or choose the device cpu"
+            ) from error
         sizes = [self.prepared_bytes(number, step) for step in steps for number in step.layers]
         streams = sum(sizes) > self.weight_memory
         room = self.weight_memory // 2 if self.backend.prepares_ahead else self.weight_memory

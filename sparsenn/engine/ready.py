@@ -137,7 +137,8 @@ class Ready:
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
                 going.tally.add(step.first, counts, [0.0] * len(counts), 0.0)
             going.report(step.last)
-        return RowsLeft(np.zeros((0, plan.merged.network.outputs), np.float32), rows.owner)
+        numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
+        return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.owner)
 
 
 def _tightened(rows: RowsLeft) -> RowsLeft:

@@ -64,8 +64,8 @@ class Session:
     Parameters
     ----------
     network : the layers.
-    options : device, machine, kernel, precision, batch_size, memory_limit, weight_memory, compaction, deduplication and
-        merging, as `sparsenn.engine.Options` describes them.
+    options : device, machine, kernel, precision, batch_size, memory_limit, weight_memory, compaction, deduplication,
+        merging and reproducible, as `sparsenn.engine.Options` describes them.
 
     Raises
     ------

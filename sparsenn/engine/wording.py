@@ -62,7 +62,10 @@ class _Plan(Protocol):
 def describe(plan: _Plan) -> str:
     """Return a plan as a few sentences."""
     parts = (_problem(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
-    return " ".join(part for part in parts if part)
+    told = [part for part in parts if part]
+    if plan.options.reproducible:
+        told.append("Reproducible: no output depends on what else is computed, or how.")
+    return " ".join(told)
 
 
 def shown_seconds(seconds: float) -> str:

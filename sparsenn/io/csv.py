@@ -10,6 +10,7 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import Source
 from sparsenn.io.text import faulty_lines, line_ends
+from sparsenn.workers import apart
 
 __all__ = ["read_csv"]
 
@@ -70,11 +71,13 @@ def _parse(body: bytes, columns: int, delimiter: str) -> Array | None:
         return None
     names = [str(number) for number in range(columns)]
     try:
-        table = csv.read_csv(
-            pa.BufferReader(body + b"\n"),
-            csv.ReadOptions(column_names=names),
-            csv.ParseOptions(delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False),
-            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()), null_values=[], check_utf8=False),
+        table = apart(
+            lambda: csv.read_csv(
+                pa.BufferReader(body + b"\n"),
+                csv.ReadOptions(column_names=names),
+                csv.ParseOptions(delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False),
+                csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()), null_values=[], check_utf8=False),
+            )
         )
     except ValueError:  # pyarrow's faults are such
         return None

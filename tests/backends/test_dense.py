@@ -78,4 +78,4 @@ def test_layers_that_do_not_fit_are_named():
 
 def test_both_are_registered():
     assert backends.kernel_named("mlp", "reference", "reference").launch is forward
-    assert [entry.name for entry in backends.kernels("mlp", "cpu")] == ["blas"]
+    assert [entry.name for entry in backends.kernels("mlp", "cpu")] == ["blas", "in_order"]

@@ -38,6 +38,7 @@ def refused(done: Result, *fragments: str) -> None:
         (("--memory-limit", "-1"), ["--memory-limit -1"]),
         (("--memory-limit", "nan"), ["--memory-limit nan"]),
         (("--memory-limit", "inf"), ["--memory-limit inf"]),
+        (("--memory-limit", "1e300"), ["--memory-limit 1e+300 is not a positive number of gigabytes"]),
         (("--memory-limit", "0.0000001"), ["memory limit of 100 bytes does not hold one row"]),
         (("--memory-limit", "1e-12"), ["the memory limit is 0"]),
         (("--weight-memory", "0"), ["--weight-memory 0 is not a positive number of gigabytes"]),

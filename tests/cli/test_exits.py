@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import FrameType
+from typing import cast
 
 import pytest
 import typer
@@ -128,26 +132,122 @@ def test_a_signal_stops_what_runs_and_gives_the_code(
     assert capsys.readouterr() == ("", message)
 
 
-@pytest.mark.parametrize("followed", [False, True])
-def test_a_signal_whose_exception_is_lost_comes_again(capsys: pytest.CaptureFixture[str], followed: bool) -> None:
+def lost_in_a_destructor() -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    Interrupted()
+
+
+def lost_behind_another_in_a_destructor() -> None:
     class Interrupted:
         def __del__(self) -> None:
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
-                if followed:
-                    raise ValueError("of the interrupted")
+                raise ValueError("of the interrupted")
 
+    Interrupted()
+
+
+def lost_to_a_handler_of_errors() -> None:
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with suppress(Exception):  # Python makes a RuntimeError of it, up to 3.11
+        type("Owner", (), {"name": Interrupted()})
+
+
+def lost_altogether() -> None:
+    with suppress(BaseException):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [lost_in_a_destructor, lost_behind_another_in_a_destructor, lost_to_a_handler_of_errors, lost_altogether],
+)
+def test_a_signal_whose_exception_is_lost_comes_again(
+    lose: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     def work() -> None:
-        Interrupted()
+        lose()
         sys.excepthook(Stopped, Stopped(signal.SIGTERM), None)
         threading.Event().wait(60)
 
-    before = sys.unraisablehook
     with signals_as_before(), pytest.raises(Stopped), stopping():
         work()
-    assert sys.unraisablehook is before
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_signal_does_not_come_again_while_its_exception_is_handled() -> None:
+    came = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        handler(number, frame)
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            undo()
+
+    def undo() -> None:
+        with suppress(ValueError):
+            raise ValueError("of what is undone")
+        while len(came) < 3:
+            threading.Event().wait(0.01)
+        came.append(-1)
+
+    with signals_as_before(), suppress(Stopped), stopping():
+        handler = cast(Callable[[int, FrameType | None], None], signal.getsignal(signal.SIGTERM))
+        signal.signal(signal.SIGTERM, note)
+        work()
+    assert came[3] == -1
+
+
+def test_what_goes_wrong_because_a_signals_exception_was_lost_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    def callback() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        ctypes.CFUNCTYPE(None)(callback)()
+        raise KeyError("what the callback should have made")
+
+    with signals_as_before(), stopping(), pytest.raises(typer.Exit) as caught:
+        guarded(work)()
+    assert caught.value.exit_code == 143
+    assert capsys.readouterr() == ("", "error: terminated\n")
+
+
+def test_what_a_signal_leaves_half_made_is_neither_deleted_nor_heard_of(capsys: pytest.CaptureFixture[str]) -> None:
+    class Made:
+        """As llvmlite's objects."""
+
+        def __init__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            self.handle = 1
+
+        def __del__(self) -> None:
+            deleted.append(self.handle)
+
+    class Faulty(Made):
+        def __init__(self) -> None:
+            pass
+
+    deleted: list[int] = []
+    with signals_as_before():
+        with suppress(Stopped), stopping():
+            Made()
+        assert not capsys.readouterr().err
+        gc.collect()
+        Faulty()
+        assert capsys.readouterr() == ("", "")
+    assert not deleted
+    assert any(type(made) is Made for made in gc.get_objects())
 
 
 def test_another_exception_that_is_lost_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +276,11 @@ def test_a_thread_beside_the_main_one_gets_no_signals() -> None:
 
 @contextmanager
 def signals_as_before() -> Iterator[None]:
-    """Whatever is done with signals within is undone."""
-    before = {number: signal.getsignal(number) for number in ENDING}
+    """Whatever is done with signals, and with exceptions that are lost, within is undone."""
+    before, hooks = {number: signal.getsignal(number) for number in ENDING}, (sys.unraisablehook, sys.excepthook)
     try:
         yield
     finally:
+        sys.unraisablehook, sys.excepthook = hooks
         for number, action in before.items():
             signal.signal(number, action)

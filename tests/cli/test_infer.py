@@ -137,6 +137,16 @@ def test_each_switch_reaches_the_plan(run: Run, problem: Path, switch: str, key:
     assert plan[key] is False
 
 
+def test_reproducible_outputs_can_be_asked_for(run: Run, problem: Path) -> None:
+    for switch in ([], ["--reproducible"]):
+        record = json.loads(run("infer", problem, *switch, "--json", "-").stdout)
+        assert record["plan"]["reproducible"] is bool(switch)
+        assert record["verified"] is True
+    refused = run("infer", problem, "--reproducible", "--kernel", "scipy")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "'scipy' is not reproducible; known that are: panel, rows, scatter" in refused.stderr
+
+
 @pytest.mark.parametrize("kernel", [entry.name for entry in kernels("spmspm", "cpu")])
 def test_every_kernel_can_be_named(run: Run, problem: Path, kernel: str) -> None:
     done = run("infer", problem, "--kernel", kernel, "--limit-inputs", 40, "--json", "-")

@@ -20,6 +20,7 @@ from strategies import inputs_for, linear_layers, mixed_networks, networks, seed
 
 from sparsenn import AvgPool2d, Flatten, Identity, Linear, MaxPool2d, Network, ReLU, Session, Softmax, SparseLinear
 from sparsenn.engine import merge_equal_outputs
+from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d
 
@@ -279,11 +280,99 @@ def test_the_reference_is_of_float64(problem: Any) -> None:
     assert (np.abs(found - values) <= U * error).all()
 
 
+def test_the_reference_is_of_float64_also_where_all_rows_die() -> None:
+    nothing = SparseLinear.from_scipy(sp.csc_array((2, 2), dtype=np.float32))
+    for rows in (np.ones((3, 2)), sp.csr_array(np.ones((3, 2)))):
+        found = outputs(Network((nothing, Linear(np.eye(2)))), rows, "reference")
+        assert (found.dtype, found.shape) == (np.float64, (3, 2))
+
+
 @DEVICES
 def test_float32_unless_asked_otherwise(device: str, rng: np.random.Generator) -> None:
     layers = Conv2d(rng.normal(size=(4, 1, 3, 3))), Flatten(), Linear(rng.normal(size=(144, 64))), Linear(np.eye(64))
     network = Network((*layers, SparseLinear.from_scipy(sp.eye(64, format="csc"))), image=(1, 8, 8))
     assert set(Session(network, device=device).plan(np.ones((5, 64))).precisions) <= {"float32", None}
+
+
+# ---- Reproducible ---------------------------------------------------------------------------------------------------
+
+
+@DEVICES
+@given(problem=problems(mixed_networks), data=st.data(), seed=seeds)
+def test_reproducible_outputs_depend_on_the_row_alone(
+    device: str, problem: Any, data: st.DataObject, seed: int
+) -> None:
+    network, rows = problem
+    chosen = np.random.default_rng(seed).integers(0, len(rows), len(rows) + 3)
+    whole = outputs(network, rows, device, reproducible=True)
+    options = {
+        "batch_size": data.draw(st.none() | st.integers(1, 50)),
+        "memory_limit": data.draw(st.none() | st.integers(12 * network.widest + 64, 1 << 16)),
+        "weight_memory": data.draw(st.none() | st.integers(1, 1 << 14)),
+        "compaction": data.draw(st.booleans()),
+        "deduplication": data.draw(st.booleans()),
+    }
+    found = outputs(network, rows[chosen], device, reproducible=True, **options)
+    assert np.array_equal(found, whole[chosen])
+    alone = [outputs(network, rows[number : number + 1], device, reproducible=True) for number in range(len(rows))]
+    assert np.array_equal(np.concatenate(alone), whole)
+
+
+REPRODUCIBLE = """
+import hashlib, numpy, sparsenn
+rng = numpy.random.default_rng(3)
+made = [rng.standard_normal(shape).astype(numpy.float32) for shape in ((6, 2, 3, 3), (6 * 18 * 18, 300), (300, 7))]
+layers = sparsenn.Conv2d(made[0], -0.1), sparsenn.Flatten(), sparsenn.Linear(made[1]), sparsenn.Linear(made[2])
+session = sparsenn.Session(sparsenn.Network(layers, image=(2, 20, 20)), device="cpu", reproducible=True)
+for rows in (1, 3, 700):
+    print(rows, hashlib.sha256(session(rng.random((rows, 800)).astype(numpy.float32)).tobytes()).hexdigest())
+"""
+
+
+def test_the_number_of_threads_changes_no_reproducible_bit() -> None:
+    found = set()
+    for threads in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", REPRODUCIBLE],
+            env={**os.environ, "NUMBA_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=True,
+        )
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+@given(problem=problems(relu=True))
+def test_reproducible_dense_layers_add_up_as_sparse_ones(problem: Any) -> None:
+    network, rows = problem
+    dense = Network(tuple(Linear(weights_of(layer), layer.bias, layer.activation) for layer in network))
+    found = outputs(dense, rows, "cpu", reproducible=True)
+    assert np.array_equal(bits(found + 0.0), bits(in_order(network.layers, rows)))
+    assert np.array_equal(found, outputs(network, rows, "cpu", reproducible=True))
+
+
+@DEVICES
+def test_reproducible_sparse_layers_stay_sparse(device: str, rng: np.random.Generator) -> None:
+    network = Network.from_scipy([sp.csc_array(rng.standard_normal((200, 200)).astype(np.float32)) for _ in range(3)])
+    for wanted, operation in ((False, "mlp"), (True, "spmspm")):
+        plan = Session(network, device=device, reproducible=wanted).plan(np.ones((4000, 200)))
+        assert {kernel.operation for kernel in plan.kernels} == {operation}
+
+
+def test_what_is_not_reproducible_is_refused(rng: np.random.Generator) -> None:
+    def refused(width: int, **options: Any) -> str:
+        network = Network((Conv2d(rng.normal(size=(4, 1, 3, 3))), Flatten(), Linear(rng.normal(size=(144, width)))),
+                          image=(1, 8, 8))  # fmt: skip
+        with pytest.raises(UsageError) as caught:
+            Session(network, reproducible=True, **options).plan(np.ones((5, 64)))
+        return str(caught.value)
+
+    assert "'fused_fma' cannot run" in refused(257, machine="h200")
+    for options in ({"precision": "tf32"}, {"precision": "fp16"}, {"precision": "fp16", "machine": "h200"}):
+        assert "not multiplied, if reproducibly," in refused(10, **{"device": "auto", **options})
+    assert "on reference" in refused(10, device="reference")
 
 
 # ---- Categories -----------------------------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ threads of NumPy's library; a product is kept large, because its threads have to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sparsenn.backends.contract import DenseKernel
+from sparsenn.backends.cpu.in_order import multiply
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
@@ -24,7 +26,7 @@ from sparsenn.jit import compiled, example
 from sparsenn.layers import Activation, Identity, Linear, ReLU
 from sparsenn.workers import chunks, map_threads
 
-__all__ = ["BLAS", "DenseStack", "blas_seconds", "launch_blas", "prepare"]
+__all__ = ["BLAS", "IN_ORDER", "DenseStack", "blas_seconds", "launch_blas", "launch_in_order", "prepare"]
 
 BLOCK_BYTES = 8 << 20
 """Room for a block of rows after a layer."""
@@ -130,6 +132,18 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     ShapeError
         Layers or features do not fit together.
     """
+    return _launch(stack, features, lambda rows, weights, sums: np.matmul(rows, weights, out=sums))
+
+
+def launch_in_order(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
+    """As `launch_blas`, but for the order of sums: it is one, whatever rows there are, and however many threads."""
+    return _launch(stack, features, multiply)
+
+
+def _launch(
+    stack: DenseStack | Sequence[Linear], features: Array, product: Callable[[Array, Array, Array], object]
+) -> Array:
+    """Compute the layers; `product` is given rows, weights, and where their product goes."""
     made = stack if isinstance(stack, DenseStack) else prepare(stack)
     if features.ndim != 2 or features.shape[1] != made.layers[0].inputs:
         raise ShapeError(f"layer 1: rows of {made.layers[0].inputs} inputs are needed, not of shape {features.shape}")
@@ -147,7 +161,7 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
                 else:
                     shape = values.shape[0], weights.shape[1]
                     sums = buffers[number % 2][: shape[0] * shape[1]].reshape(shape)
-                np.matmul(values, weights, out=sums)
+                product(values, weights, sums)
                 _finish(sums, bias, activation, clip)
                 values = sums
     return outputs
@@ -156,18 +170,23 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
 @example
 def _dense_examples() -> None:
     """Run layers whose passes differ."""
-    launch_blas([Linear(np.ones((1, 1)), None, kind) for kind in (ReLU(), Identity())], np.ones((1, 1), np.float32))
+    layers = [Linear(np.ones((1, 1)), None, kind) for kind in (ReLU(), Identity())]
+    for launch in (launch_blas, launch_in_order):
+        launch(layers, np.ones((1, 1), np.float32))
 
 
 LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 3e-6, 2.2e-11, 4e-11, 2e-10
 """Seconds that a layer's calls take, a multiply-add of a thread, a weight that is read for a few rows, and an output's
 bias and activation, as measured on AMD EPYC (Zen 4) cores with NumPy's OpenBLAS."""
 
+IN_ORDER_MULTIPLY_ADD = 5e-11
+"""Seconds of a multiply-add of a thread where sums are in order."""
+
 SHORT_ROWS = 20
 """A product of so many rows takes 1.5 times as long for each as one of very many."""
 
 
-def blas_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
+def blas_seconds(machine: Machine, layers: Sequence[Linear], rows: int, multiply_add: float = MULTIPLY_ADD) -> float:
     """Estimate the seconds of dense layers.
 
     Parameters
@@ -175,13 +194,14 @@ def blas_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float
     machine : with its threads.
     layers : consecutive layers, whose `inputs`, `outputs` and `edges` are looked at.
     rows : how many.
+    multiply_add : seconds of a multiply-add of a thread.
     """
     threads = max(1, machine.multiprocessors)
     seconds = 0.0
     for layer in layers:
         outputs = rows * layer.outputs
         long_rows = rows * (1 + SHORT_ROWS / (SHORT_ROWS + rows))
-        product = max(long_rows * layer.edges * MULTIPLY_ADD / threads, layer.edges * WEIGHT)
+        product = max(long_rows * layer.edges * multiply_add / threads, layer.edges * WEIGHT)
         seconds += LAYER + product + outputs * OUTPUT / (threads if outputs >= 2 * PIECE else 1)
     return seconds
 
@@ -194,5 +214,15 @@ BLAS = register(
         launch=launch_blas,
         auto=True,
         seconds=blas_seconds,
+    )
+)
+IN_ORDER = register(
+    DenseKernel(
+        name="in_order",
+        device="cpu",
+        summary="sums by increasing input, fused multiply-adds, then bias and activation",
+        launch=launch_in_order,
+        seconds=partial(blas_seconds, multiply_add=IN_ORDER_MULTIPLY_ADD),
+        reproducible=True,
     )
 )

@@ -297,6 +297,7 @@ PANEL = register(
         auto=True,
         fuses=True,
         seconds=panel_seconds,
+        reproducible=True,
         tunable=Tunable(
             parameters={"lanes": LANES_TO_TRY, "chunk_rows": CHUNK_ROWS_TO_TRY},
             launch_with=lambda numbers: partial(launch_panel, lanes=numbers["lanes"], chunk_rows=numbers["chunk_rows"]),
@@ -310,5 +311,6 @@ SCATTER = register(
         device="cpu",
         summary="only non-zeros, each scattered through its row of weights",
         launch=launch_scatter,
+        reproducible=True,
     )
 )

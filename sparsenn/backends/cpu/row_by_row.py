@@ -324,5 +324,6 @@ ROWS = register(
         fuses=True,
         seconds=rows_seconds,
         prepare=RowByRow,
+        reproducible=True,
     )
 )

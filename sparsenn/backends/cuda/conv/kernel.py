@@ -42,6 +42,7 @@ def convolution(
     half_sums: int = 0,
     tunable: Tunable | None = None,
     traffic: Callable[..., Any] | None = None,
+    reproducible: bool = False,
 ) -> ConvolutionKernel:
     """Describe a kernel of conv2d on the GPU; it remains to be registered.
 
@@ -67,6 +68,7 @@ def convolution(
         half_rows=half_rows,
         tf32_products=tf32_products,
         half_sums=half_sums,
+        reproducible=reproducible,
         tunable=replace(tunable, launch_with=partial(_launch_with, tunable.launch_with)) if tunable else None,
         traffic=traffic,
     )

@@ -89,4 +89,5 @@ UNROLLED = convolution(
     everywhere(why_too_large),
     auto=True,
     seconds=_seconds,
+    reproducible=True,
 )

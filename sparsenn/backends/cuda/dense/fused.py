@@ -353,6 +353,7 @@ FUSED_FMA = dense_kernel(
     needs=_NARROW,
     auto=True,
     seconds=fma_seconds,
+    reproducible=True,
 )
 TENSOR_TF32 = dense_kernel(
     "tensor_tf32",

@@ -51,6 +51,7 @@ def dense_kernel(
     half_rows: bool = False,
     tf32_products: int = 0,
     half_sums: int = 0,
+    reproducible: bool = False,
 ) -> DenseKernel:
     """Describe a kernel of mlp on the GPU; packages register theirs, in order.
 
@@ -75,6 +76,7 @@ def dense_kernel(
         half_rows=half_rows,
         tf32_products=tf32_products,
         half_sums=half_sums,
+        reproducible=reproducible,
     )
 
 

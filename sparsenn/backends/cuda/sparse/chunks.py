@@ -332,4 +332,5 @@ CHUNKS = SparseKernel(
     auto=True,
     seconds=chunks_seconds,
     fuses=True,
+    reproducible=True,
 )

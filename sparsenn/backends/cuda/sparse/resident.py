@@ -404,4 +404,5 @@ RESIDENT = SparseKernel(
     fuses=True,
     groups_rows=True,
     awaits_check=True,
+    reproducible=True,
 )
