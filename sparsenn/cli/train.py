@@ -94,7 +94,10 @@ def train(
         ),
     ] = 0,
     labels: data_options.Labels = None,
-    targets: data_options.Targets = 1,
+    targets: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Target columns of a table, the last ones.", rich_help_panel="Data"),
+    ] = 1,
     classes: data_options.Classes = False,
     validation: Annotated[
         Path | None,

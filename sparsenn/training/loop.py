@@ -22,9 +22,10 @@ from sparsenn.layers.activation import check_activation
 from sparsenn.network import Network
 from sparsenn.storage import check_path
 from sparsenn.training.choice import Choice, choose
-from sparsenn.training.data import TrainingData, read_data
+from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import evaluate
 from sparsenn.training.initial import initial_layers
+from sparsenn.training.rows import read_data
 
 __all__ = ["Epoch", "train"]
 
