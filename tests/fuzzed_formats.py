@@ -10,20 +10,23 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
+from pyarrow import parquet
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
 from sparsenn.datasets import download
 from sparsenn.engine import tuning_table
 from sparsenn.errors import ResourceError
+from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import checkpoint, csv, fann, hdf5, idx, matrix_market, model, official, tsv
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.training import TrainingData, read_data, read_rows, train
@@ -178,6 +181,20 @@ def read_csv(folder: Path, name: str) -> None:
     read_table(folder, name)
 
 
+def write_tables(folder: Path) -> None:
+    text = 'age,town,kind\n30,Ulm,b\n,"Bonn, am Rhein",a\n50,NA,b\n'
+    (folder / "mixed.csv").write_text(text)
+    (folder / "nameless.tsv").write_text("1\tx\t2\n3\ty\t4\n")
+    columns = {"age": [1.5, None], "town": pa.array(["a", "b"]).dictionary_encode(), "kind": [True, False]}
+    parquet.write_table(pa.table(columns), folder / "some.parquet")
+    parquet.write_table(pa.table(columns), folder / "plain.parquet", use_dictionary=False, compression="none")
+
+
+def read_tables(folder: Path, name: str) -> None:
+    data = read_data(folder / name, impute=True)
+    read_rows(folder / name, data.inputs.shape[1], data.targets.shape[1], encoding=data.encoding)
+
+
 def write_fann(folder: Path) -> None:
     rng = np.random.default_rng(4)
     fann.write_fann(
@@ -207,6 +224,9 @@ def write_models(folder: Path) -> None:
         Linear(rng.standard_normal((2, 3))),
         Softmax(),
     )
+    columns = TableEncoding((Column("a", None, 0.5), Column("b", tuple("stuvwxy"), "s")), ("kind",), True)
+    known = Model(Network((dense,)), "cross_entropy", True, {}, None, ("k", "l", "m", "n"), columns)
+    model.write_model(folder / "table.h5", replace(known, scaling=Scaling(np.ones(1), np.arange(8.0), np.ones(8))))
     network = Network(images, image=(1, 6, 6))
     model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
 
@@ -282,6 +302,7 @@ FORMATS: Mapping[str, Format] = {
     "idx": Format(write_idx, read_idx),
     "numpy": Format(write_numpy, read_table),
     "csv": Format(write_csv, read_csv),
+    "tables": Format(write_tables, read_tables),
     "fann": Format(write_fann, lambda folder, name: read_data(folder / name, classes=True)),
     "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
     "model": Format(write_models, read_model),

@@ -137,27 +137,31 @@ class TableEncoding:
         ShapeError
             The table does not have the columns.
         """
-        known = {name: place for place, name in enumerate(table.names)}
-        names = [column.name for column in self.columns]
-        if table.named == self.named and all(name in known for name in names):
-            return [known[name] for name in names]
-        if len(table.names) == len(names) and not (table.named and self.named):
-            return list(range(len(names)))
-        if table.named and self.named:
-            missing = [name for name in names if name not in known]
-            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-            told = f"has no column {', '.join(map(repr, missing[:3]))}{more}, which the model takes"
-        else:
-            told = f"has {len(table.names):,} columns; the model takes {len(names):,}"
-        raise ShapeError(f"{table.path}: {told}")
+        if self.by_name(table):
+            return [table.names.index(column.name) for column in self.columns]
+        known, found = len(self.columns), len(table.names)
+        if not (table.named and self.named):
+            if found in (known, known + len(self.targets)):
+                return list(range(known))
+            told = f"has {found:,} columns; the model takes {known:,}, or {known + len(self.targets):,} with targets"
+            raise ShapeError(f"the table {told}")
+        missing = [column.name for column in self.columns if column.name not in table.names]
+        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+        raise ShapeError(f"the table has no column {', '.join(map(repr, missing[:3]))}{more}, which the model takes")
 
     def target_places(self, table: Table) -> list[int]:
-        """Return the places of the targets in a table, counted from 0; none where it does not hold them all."""
-        known = {name: place for place, name in enumerate(table.names)}
-        by_place = len(table.names) == len(self.columns) and not table.named
-        if table.named != self.named or by_place or not all(name in known for name in self.targets):
-            return []
-        return [known[name] for name in self.targets]
+        """Return the places of the targets in a table that has the columns; none where it does not hold them all.
+
+        Where columns are not found by name, they are the last ones.
+        """
+        if self.by_name(table):
+            held = all(name in table.names for name in self.targets)
+            return [table.names.index(name) for name in self.targets] if held else []
+        return list(range(len(self.columns), len(table.names)))
+
+    def by_name(self, table: Table) -> bool:
+        """Return whether a table's columns are found by their names, or by their numbers where neither has names."""
+        return table.named == self.named and all(column.name in table.names for column in self.columns)
 
 
 def class_names(table: Table, column: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
+from typing import overload
 
 import numpy as np
 
@@ -81,6 +82,12 @@ class Scaling:
         for name in ("factor", "mean", "deviation"):
             _spread(name, getattr(self, name), width, image)
 
+    @overload
+    def apply(self, rows: Array, image: tuple[int, ...] | None = None) -> Array: ...
+
+    @overload
+    def apply(self, rows: CSR, image: tuple[int, ...] | None = None) -> Array | CSR: ...
+
     def apply(self, rows: Array | CSR, image: tuple[int, ...] | None = None) -> Array | CSR:
         """Return rows scaled, as float32; CSR stays CSR where zeros stay zeros.
 
@@ -101,7 +108,8 @@ class Scaling:
         )
         if isinstance(rows, CSR):
             if mean.any():
-                return self.apply(rows.to_scipy().toarray(), image)
+                dense: Array = rows.to_scipy().toarray()
+                return self.apply(dense, image)
             values = rows.expanded_values() * _of_entries(factor, rows) / _of_entries(deviation, rows)
             return CSR(rows.shape, rows.indptr, rows.indices, _rounded(values, np.empty(rows.nnz, np.float32)))
         scaled = np.empty(rows.shape, np.float32)

@@ -80,7 +80,7 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
     ----------
     path : the file.
     delimiter : what divides the columns: a comma or a tab.
-    known : names of columns. The first line is a header if it holds one of them, or no number.
+    known : names of columns. The first line is a header if it holds one of them that is no number, or no number at all.
 
     Raises
     ------
@@ -115,7 +115,9 @@ def _parts(
         text = source.read(_MOST).removeprefix(_BOM).rstrip()
     first, _, rest = text.partition(b"\n")
     names = _fields(first, delimiter)
-    header = bool(text) and (not any(map(is_number, names)) or any(name in known for name in names))
+    header = bool(text) and (
+        not any(map(is_number, names)) or any(name in known and not is_number(name) for name in names)
+    )
     body, line = (rest, 2) if header else (text, 1)
     if not body.strip():
         raise FileFormatError(path, "holds no rows of numbers", line)

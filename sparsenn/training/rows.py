@@ -21,7 +21,7 @@ from sparsenn.io.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.parquet import read_parquet
 from sparsenn.network import Image
 from sparsenn.training.data import InputRows, TrainingData, of_columns
-from sparsenn.training.tables import DELIMITERS, TABLES, encoded, learnt, read_any_table
+from sparsenn.training.tables import DELIMITERS, TABLES, assumed, encoded, learnt, read_any_table
 
 __all__ = ["read_data", "read_rows"]
 
@@ -194,15 +194,17 @@ def read_rows(
         if targets is not None:
             raise UsageError("the model knows its target columns by name; leave out --targets")
         table = read_any_table(path, [column.name for column in encoding.columns])
-        return encoded(table, encoding, classes, class_names, counted)
-    matrix = _matrix(path, suffix) if suffix in TABLES else None
+        encoding.places(table)
+    matrix = _matrix(path, suffix) if suffix in TABLES and encoding is None else None
     last = 0 if matrix is None else _target_columns(matrix.shape[1], inputs, outputs, targets, classes)
     try:
+        if encoding is not None and suffix in TABLES:
+            return encoded(table, encoding, classes, class_names, counted)
         if matrix is not None:
             if not last:
                 return InputRows(matrix)
             found = of_columns(matrix[:, :-last], matrix[:, -last:], classes, counted)
-            return found if targets is not None else replace(found, note=_assumed(last, classes, inputs))
+            return found if targets is not None else replace(found, note=assumed(last, classes, inputs))
         if suffix in (".npy", ".npz"):
             return _of_arrays(path, suffix, classes, counted)
         if suffix == ".mtx":
@@ -226,12 +228,6 @@ def read_rows(
 def _matrix(path: str | os.PathLike[str], suffix: str) -> Array:
     """Read a table that holds nothing but numbers."""
     return read_parquet(path).matrix() if suffix == ".parquet" else read_csv(path, DELIMITERS[suffix])
-
-
-def _assumed(last: int, classes: bool, inputs: int) -> str:
-    what = "the class of each row, counted from 0" if classes else "targets"
-    columns = "the last column was" if last == 1 else f"the last {last:,} columns were"
-    return f"{columns} taken as {what}, as the model takes the {inputs:,} before; --targets says otherwise"
 
 
 def _target_columns(width: int, inputs: int, outputs: int, targets: int | None, classes: bool) -> int:

@@ -15,7 +15,7 @@ from sparsenn.io.csv import read_table
 from sparsenn.io.parquet import read_parquet
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 
-__all__ = ["DELIMITERS", "TABLES", "encoded", "learnt", "read_any_table"]
+__all__ = ["DELIMITERS", "TABLES", "assumed", "encoded", "learnt", "read_any_table"]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """What divides the columns of a table, by the suffix of its name."""
@@ -68,23 +68,20 @@ def learnt(
     _check_known(table, "ignore", ignore)
     _check_known(table, "text", texts)
     _check_known(table, "target", target)
+    if len({*target}) < len(target) or {*target} & {*ignore}:
+        raise UsageError(f"{table.path}: a column cannot be a target twice, or be ignored as well")
     note = _left_out(table)
-    table, whole = _without(table, ignore), len(table.names)
+    table = _without(table, ignore)
     columns = len(table.names)
     if not target and not 1 <= targets < columns:
         raise UsageError(f"{table.path}: cannot take {targets} target columns of {columns}")
     places = [table.names.index(name) for name in target] or list(range(columns - targets, columns))
-    if len(set(places)) < len(places):
-        raise UsageError(f"{table.path}: a column cannot be a target twice, or be ignored as well")
     as_texts = [number for number, name in enumerate(table.names) if name in texts]
     encoding = TableEncoding.learn(table, places, as_texts, impute)
     names = None
     if len(places) == 1 and (places[0] in as_texts or isinstance(table.columns[places[0]], Texts)):
         names = class_names(table, places[0])
     found = _with_targets(table, encoding, places, classes, names, outputs)
-    plain = not table.named and columns == whole and places == list(range(columns - len(places), columns))
-    if plain and names is None and not impute and all(column.categories is None for column in encoding.columns):
-        return replace(found, encoding=None)
     return replace(found, note=note)
 
 
@@ -106,9 +103,26 @@ def encoded(
         As `TableEncoding.encode` does; or a target is missing, or no class that is known.
     """
     places = encoding.target_places(table)
-    if places:
-        return _with_targets(table, encoding, places, classes, names, outputs)
-    return InputRows(encoding.encode(table), note=_unused(table, encoding))
+    if not places:
+        return InputRows(encoding.encode(table), note=_unused(table, encoding))
+    found = _with_targets(table, encoding, places, classes, names, outputs)
+    if encoding.by_name(table):
+        return found
+    return replace(found, note=assumed(len(places), classes, len(encoding.columns)))
+
+
+def assumed(last: int, classes: bool, inputs: int) -> str:
+    """Return what was assumed of a table of which nothing but its width says which columns are targets.
+
+    Parameters
+    ----------
+    last : how many columns, the last ones, were taken as targets.
+    classes : whether they are classes.
+    inputs : how many were taken as inputs.
+    """
+    what = "the class of each row" if classes else "targets"
+    columns = "the last column was" if last == 1 else f"the last {last:,} columns were"
+    return f"{columns} taken as {what}, as the model takes the {inputs:,} before"
 
 
 def _with_targets(
@@ -161,7 +175,7 @@ def _left_out(table: Table) -> str | None:
 
 def _unused(table: Table, encoding: TableEncoding) -> str | None:
     used = {column.name for column in encoding.columns} | set(encoding.targets)
-    more = [repr(name) for name in table.names if name not in used]
+    more = [repr(name) for name in table.names if name and name not in used]
     if not (table.named and encoding.named and more):
         return None
     return f"not used: the {'column' if len(more) == 1 else 'columns'} {', '.join(more[:8])}" + (
