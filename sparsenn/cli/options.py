@@ -178,9 +178,10 @@ Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Of a dataset, .tsv: the categories in the official form; .h5: outputs and categories. Of a model, .tsv, "
-        ".csv or .npy: the class of each row, counted from 0, or its outputs where these are no classes; .npz or .h5: "
-        "the outputs, and the classes where there are some.",
+        help="Of a dataset, .tsv: the categories in the official form, inputs counted from 1; .h5: outputs and "
+        "categories. Of a model, .tsv, .csv or .npy: the class of each row, counted from 0 or, in text, by its name "
+        "where the model knows it, or the outputs where these are no classes; .npz, .h5 or .parquet: the outputs, and "
+        "the classes where there are some; .mtx or .idx: the outputs.",
         rich_help_panel=_REPORT,
     ),
 ]

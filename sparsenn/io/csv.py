@@ -95,6 +95,11 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
     names = header or tuple(str(number) for number in range(1, columns + 1))
     if columns > 1 and (place := _EMPTY_LINE.search(body)):
         raise FileFormatError(path, "is empty", line + body.count(b"\n", 0, place.start()) + 1)
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        told = "is not UTF-8 text; save it as such"
+        raise FileFormatError(path, told, line + body.count(b"\n", 0, error.start)) from error
     texts = _texts(path, body, columns, delimiter, line)
     found: list[Array | Texts] = []
     for column in texts:
@@ -150,17 +155,12 @@ def _texts(path: str | os.PathLike[str], body: bytes, columns: int, delimiter: s
             pa.BufferReader(body + b"\n"),
             csv.ReadOptions(column_names=names, use_threads=False, block_size=_CHUNK),
             csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, invalid_row_handler=keep),
-            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[], check_utf8=True),
+            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[], check_utf8=False),
         )
     except ValueError as error:  # pyarrow's faults are such
         if wrong:
             told = f"{wrong[0].actual_columns:,} columns instead of {columns:,}"
             raise FileFormatError(path, told, line + wrong[0].number - 1) from error
-        try:
-            body.decode()
-        except UnicodeDecodeError as place:
-            told = "is not UTF-8 text; save it as such"
-            raise FileFormatError(path, told, line + body.count(b"\n", 0, place.start)) from error
         raise FileFormatError(path, f"cannot be parsed ({' '.join(str(error).split())[:200]})") from error
     if table.num_rows != body.count(b"\n") + 1:
         raise FileFormatError(path, "has line ends within a line; write each row on a line of its own")

@@ -54,7 +54,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Table:
                 for column, array in zip((c for c in columns if c.kind is None), batch.columns, strict=True):
                     column.take(array, found)
                 found += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise FileFormatError(path, f"not Parquet, or damaged ({reason[:200]}); fetch or make it again") from error
     if wanted and found != rows:

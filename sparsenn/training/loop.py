@@ -136,7 +136,7 @@ def train(
         raise UsageError("the reference computes in float64, which a checkpoint does not hold; leave out --checkpoint")
     entry, trainer = choice.start(problem)
     state = _State(generator)
-    options = _options(problem, rows, held_out, seed, choice, entry)
+    options = _options(problem, given, held_out, seed, choice, entry)
     if scaling is not None:
         options["scale"] = scale
     if resume and checkpoint is None:

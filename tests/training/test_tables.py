@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -197,3 +198,18 @@ def test_a_model_without_a_table_has_none(tmp_path: Path) -> None:
     model = trained_model(train(data, epochs=1, device="cpu"), data)
     assert isinstance(model, Model)
     assert (model.encoding, model.scaling, model.class_names) == (None, None, None)
+
+
+def test_the_example_of_the_docs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (repository / "docs" / "inputs-and-training-data.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(7)
+    kinds, sizes = rng.integers(0, 2, 80), rng.normal(size=(80, 2))
+    sizes[:, 0] += 10 * kinds
+    rows = [f"{a},{b},{('thorny', 'smooth')[kind]}" for (a, b), kind in zip(sizes.tolist(), kinds, strict=True)]
+    Path("iris.csv").write_text("\n".join(["length,width,species", *rows]))
+    Path("new_flowers.csv").write_text("width,length\n0,0\n0,10\n")
+    told: list[list[str]] = []
+    exec(example, {"print": told.append})
+    assert told == [["thorny", "smooth"]]
