@@ -84,7 +84,7 @@ def infer(
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
-      sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.1307 --std 0.3081
+      sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.13
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
     """
     options.check_finite("--bias", bias)

@@ -129,8 +129,9 @@ Kernel = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|tf32|fp16",
-        help="What dense layers and convolutions are multiplied in.",
+        metavar="float32|tf32|fp16|float64",
+        help="What dense layers and convolutions are multiplied in; float64, on the CPU only and slower, holds for all "
+        "layers, their sums and hidden values, too: for weights of very different magnitudes.",
         rich_help_panel=_SPEED,
     ),
 ]

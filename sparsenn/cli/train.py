@@ -213,8 +213,8 @@ def train(
       sparsenn train abalone.train --hidden 32,32 --output model.h5
       sparsenn train table.csv --targets 2 --activation tanh --output model.h5
       sparsenn train iris.csv --target species --hidden 16 --output iris.h5
-      sparsenn train houses.csv --target price --ignore id --impute mean --hidden 32,32 --output houses.h5
-      sparsenn train digits.csv --classes --scale none --hidden 64 --output digits.h5
+      sparsenn train houses.csv --target price --impute mean --output houses.h5
+      sparsenn train digits.csv --classes --hidden 64 --output digits.h5
       sparsenn train a.data --checkpoint state.h5 --resume --output model.h5
     """
     data_options.refuse_idle(context, [data] if validation is None else [data, validation], _OF_TABLES)

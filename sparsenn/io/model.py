@@ -232,7 +232,7 @@ def check_form(source: Hdf5Source, form: str, *versions: int) -> dict[str, Any]:
     if found != form:
         raise source.fault(f"not a {form}: {f'it says {found!r}' if found else 'it is some other HDF5 file'}")
     if number not in versions:
-        known = " and ".join(map(str, versions))
+        known = ", ".join(map(str, versions))
         raise source.fault(f"is of version {number}; this program reads version {known}: use the one that wrote it")
     description = json.loads(source.text("description"))
     if not isinstance(description, dict):

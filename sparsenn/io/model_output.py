@@ -36,8 +36,8 @@ def write_model_output(
     """Write what a model gives for some rows, whole or not at all.
 
     ==================  ============================================================================================
-    `.tsv`, `.csv`      a line a row: its class; without classes its outputs, with nine significant digits, divided by
-                        tabs or commas
+    `.tsv`, `.csv`      a line a row: its class; without classes its outputs, with nine significant digits (of float64
+                        seventeen), divided by tabs or commas
     `.npy`              the classes, int64 of shape (rows,); without classes the outputs
     `.npz`              array outputs; and classes where there are some, and class_names where they have names
     `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
@@ -109,7 +109,7 @@ def _write_text(
     file: IO[bytes], outputs: Array, predicted: Array | None, class_names: Sequence[str] | None, delimiter: str
 ) -> None:
     if predicted is None:
-        np.savetxt(file, outputs, "%.9g", delimiter=delimiter)
+        np.savetxt(file, outputs, "%.17g" if outputs.dtype == np.float64 else "%.9g", delimiter=delimiter)
     elif class_names is None:
         np.savetxt(file, predicted, "%d")
     else:
