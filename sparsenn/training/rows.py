@@ -30,6 +30,8 @@ _HDF5 = (".h5", ".hdf5")
 _IDX = (".idx", "ubyte")
 _KNOWN = (*TABLES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX, *_FANN)
 _INTEGERS = ("<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
+_BYTES = "bytes were taken as they are, 0 to 255; for a model trained on 0 to 1 give --scale 1/255"
+
 _ARRAYS = ("inputs", "labels", "targets")
 
 
@@ -206,7 +208,7 @@ def read_rows(
             found = of_columns(matrix[:, :-last], matrix[:, -last:], classes, counted)
             return found if targets is not None else replace(found, note=assumed(last, classes, inputs))
         if suffix in (".npy", ".npz"):
-            return _of_arrays(path, suffix, classes, counted)
+            return _of_arrays(path, suffix, classes, counted, scale_bytes)
         if suffix == ".mtx":
             return InputRows(coo_to_csr(read_matrix_market(path)))
         if name.endswith(_IDX):
@@ -249,7 +251,7 @@ def _target_columns(width: int, inputs: int, outputs: int, targets: int | None, 
 
 
 def _of_arrays(
-    path: str | os.PathLike[str], suffix: str, classes: bool, outputs: int | None
+    path: str | os.PathLike[str], suffix: str, classes: bool, outputs: int | None, tell_bytes: bool = False
 ) -> TrainingData | InputRows:
     arrays = {"inputs": read_npy(path)} if suffix == ".npy" else read_npz(path, _ARRAYS)
     sparse = sparse_rows(path, arrays)
@@ -260,14 +262,15 @@ def _of_arrays(
     if "inputs" not in arrays:
         raise FileFormatError(path, "holds several arrays, or none; name the rows 'inputs'")
     rows, image = _image_shape(arrays["inputs"])
+    note = _BYTES if tell_bytes and rows.dtype == np.uint8 else None
     if "labels" in arrays and "targets" in arrays:
         raise FileFormatError(path, "holds targets and labels; it must hold either")
     if "labels" in arrays:
-        return TrainingData.of_labels(rows, arrays["labels"], outputs, image)
+        return replace(TrainingData.of_labels(rows, arrays["labels"], outputs, image), note=note)
     if "targets" in arrays:
         found = of_columns(rows, arrays["targets"], classes, outputs)
-        return TrainingData(found.inputs, found.targets, found.classes, image)
-    return InputRows(rows, image)
+        return replace(found, image=image, note=note)
+    return InputRows(rows, image, note)
 
 
 def _has_targets(path: str | os.PathLike[str]) -> bool:

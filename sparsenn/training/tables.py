@@ -82,7 +82,8 @@ def learnt(
     if len(places) == 1 and (places[0] in as_texts or isinstance(table.columns[places[0]], Texts)):
         names = class_names(table, places[0])
     found = _with_targets(table, encoding, places, classes, names, outputs)
-    return replace(found, note=note)
+    notes = list(filter(None, (note, _empty_classes(found) if names is None and outputs is None else None)))
+    return replace(found, note="; ".join(notes) or None)
 
 
 def encoded(
@@ -164,6 +165,15 @@ def _without(table: Table, ignored: Collection[str]) -> Table:
     kept = [number for number, name in enumerate(table.names) if name and name not in ignored]
     names, columns = tuple(table.names[number] for number in kept), tuple(table.columns[number] for number in kept)
     return replace(table, names=names, columns=columns)
+
+
+def _empty_classes(data: TrainingData) -> str | None:
+    """Say which classes, counted from 0, no row is of."""
+    empty = np.flatnonzero(~data.targets.any(axis=0)) if data.classes else np.empty(0, int)
+    if not empty.size:
+        return None
+    shown = ", ".join(map(str, empty[:8].tolist())) + (", …" if empty.size > 8 else "")
+    return f"no row is of class {shown} of {data.targets.shape[1]:,}: classes count from 0 (--text makes them names)"
 
 
 def _left_out(table: Table) -> str | None:

@@ -335,6 +335,21 @@ def test_bytes_of_images_are_scaled_once(run: Run, folder: Path, rows: np.ndarra
     assert run("infer", folder / "numbers.h5", *how).exit_code == 0
     for name in ("pixels.idx", "pixels.npy"):
         np.testing.assert_array_equal(run_scaled(run, folder, name, "--scale", "1/255"), np.load(plain))
+    done = run("infer", folder / "numbers.h5", "--inputs", folder / "pixels.npy", "--device", "cpu")
+    assert "bytes were taken as they are, 0 to 255" in " ".join(done.stdout.split())
+
+
+def test_outputs_in_float64(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    write_rows(folder / "rows.npy", rows)
+    for suffix in ("npy", "csv"):
+        out = folder / f"out.{suffix}"
+        how = ("--device", "cpu", "--precision", "float64", "--output", out)
+        assert run("infer", folder / "numbers.h5", "--inputs", folder / "rows.npy", *how).exit_code == 0
+        found = np.load(out) if suffix == "npy" else np.loadtxt(out, delimiter=",")
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    done = run("infer", folder / "numbers.h5", "--inputs", folder / "rows.npy", "--device", "cuda", *how[2:4])
+    assert (done.exit_code, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(

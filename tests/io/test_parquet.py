@@ -69,6 +69,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(FileFormatError, match="not Parquet, or damaged"):
             read_parquet(path)
+    named = written(tmp_path, {"colour": ["green"]}, use_dictionary=False, compression="none").read_bytes()
+    for word in (b"colour", b"green"):
+        path.write_bytes(named.replace(word, b"\xff" * len(word)))
+        with pytest.raises(FileFormatError, match="not Parquet, or damaged"):
+            read_parquet(path)
     with pytest.raises(FileFormatError, match=r"row 2, column 'x' holds 1e\+39, which is not finite"):
         read_parquet(written(tmp_path, {"x": [1.0, 1e39]}))
 

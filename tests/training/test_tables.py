@@ -141,6 +141,7 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, told: str) -> None:
 def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, "a,y\n1,2\n2,0\n"), target=["y"], classes=True)
     assert (data.targets.shape, data.class_names) == ((2, 3), None)
+    assert data.note == "no row is of class 1 of 3: classes count from 0 (--text makes them names)"
     data = read_data(write(tmp_path, "a,y\n1,2\n2,1\n"), target=["y"], text=["y"])
     assert (data.targets.shape, data.class_names) == ((2, 2), ("1", "2"))
 
