@@ -17,6 +17,9 @@ __all__ = ["Column", "TableEncoding", "class_codes", "class_names"]
 _MOST_CATEGORIES = 1000
 """Different texts that a column may hold; each is an input of the network."""
 
+_FEW = 10
+"""Different texts of which no more than half as many as rows may be: more tell rows apart rather than kinds of them."""
+
 _REMEDY = "fill it in, leave the column out (--ignore), or have it filled in (--impute mean)"
 
 
@@ -164,15 +167,22 @@ class TableEncoding:
         return table.named == self.named and all(column.name in table.names for column in self.columns)
 
 
-def class_names(table: Table, column: int) -> tuple[str, ...]:
+def class_names(table: Table, column: int, surely: bool = False) -> tuple[str, ...]:
     """Return the classes of a column, sorted.
+
+    Parameters
+    ----------
+    surely : whether they are classes however few rows have one in common.
 
     Raises
     ------
     FileFormatError
-        The column is neither of numbers nor of texts.
+        The column is neither of numbers nor of texts, or few rows have a text in common.
     """
-    return tuple(sorted(table.texts(column).values))
+    found = table.texts(column)
+    if not surely:
+        _refuse_different(table, column, found)
+    return tuple(sorted(found.values))
 
 
 def class_codes(table: Table, column: int, names: Sequence[str]) -> Array:
@@ -199,6 +209,7 @@ def _learnt(table: Table, number: int, as_text: bool, impute: bool) -> Column:
     found = table.texts(number)
     if not as_text:
         _refuse_mixed(table, number, found)
+        _refuse_different(table, number, found)
     if len(found.values) > _MOST_CATEGORIES:
         told = f"holds {len(found.values):,} different texts, more than {_MOST_CATEGORIES:,}; leave it out (--ignore)"
         raise table.fault(number, told)
@@ -214,6 +225,13 @@ def _refuse_mixed(table: Table, number: int, found: Texts) -> None:
         row = int(np.isin(found.codes, np.flatnonzero(~numeric)).argmax())
         told = f"holds {found.values[found.codes[row]][:40]!r} here and numbers elsewhere: mend it, or say that all are"
         raise table.fault(number, f"{told} categories (--text)", row)
+
+
+def _refuse_different(table: Table, number: int, found: Texts) -> None:
+    count = len(found.values)
+    if count > _FEW and 2 * count > table.rows:
+        told = f"holds {count:,} different texts in {table.rows:,} rows, so that few rows have one in common"
+        raise table.fault(number, f"{told}: leave it out (--ignore), or say that they are categories (--text)")
 
 
 def _numbers(table: Table, place: int, fill: float | str | None) -> Array:

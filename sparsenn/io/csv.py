@@ -1,4 +1,6 @@
-"""Tables as text, divided by commas or tabs: a line a row, the first one perhaps the columns' names.
+"""Tables as text, divided by commas, semicolons or tabs: a line a row, the first one perhaps the columns' names.
+
+Semicolons are taken for commas where the first line holds some and no comma.
 
 `read_csv` takes numbers alone, none missing; `read_table` also texts, quotation marks, and fields that hold nothing.
 """
@@ -43,7 +45,7 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
     Parameters
     ----------
     path : the file.
-    delimiter : what divides the columns: a comma or a tab.
+    delimiter : what divides the columns: a comma, or a semicolon in its place; or a tab.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
     InputError, ResourceError
         The file is not there or cannot be read.
     """
-    header, body, line = _parts(path, delimiter)
+    header, body, line, delimiter = _parts(path, delimiter)
     columns = len(header) if header else body.partition(b"\n")[0].count(delimiter.encode("ascii")) + 1
     tables, start = [], 0
     while start < len(body):
@@ -79,7 +81,7 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
     Parameters
     ----------
     path : the file.
-    delimiter : what divides the columns: a comma or a tab.
+    delimiter : what divides the columns: a comma, or a semicolon in its place; or a tab.
     known : names of columns. The first line is a header if it holds one of them that is no number, or no number at all.
 
     Raises
@@ -90,7 +92,7 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
     InputError, ResourceError
         The file is not there or cannot be read.
     """
-    header, body, line = _parts(path, delimiter, known)
+    header, body, line, delimiter = _parts(path, delimiter, known)
     columns = len(header or _fields(body.partition(b"\n")[0], delimiter))
     names = header or tuple(str(number) for number in range(1, columns + 1))
     if columns > 1 and (place := _EMPTY_LINE.search(body)):
@@ -114,11 +116,15 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
 
 def _parts(
     path: str | os.PathLike[str], delimiter: str, known: Collection[str] = ()
-) -> tuple[tuple[str, ...], bytes, int]:
-    """Return the names in the first line, none where it is no header; what follows, and its first line's number."""
+) -> tuple[tuple[str, ...], bytes, int, str]:
+    """Return the names in the first line, none where it is no header; what follows, its first line's number, and what
+    divides columns.
+    """
     with Source(path) as source:
         text = source.read(_MOST).removeprefix(_BOM).rstrip()
     first, _, rest = text.partition(b"\n")
+    if delimiter == "," and b";" in first and b"," not in first:
+        delimiter = ";"
     names = _fields(first, delimiter)
     header = bool(text) and (
         not any(map(is_number, names)) or any(name in known and not is_number(name) for name in names)
@@ -126,7 +132,7 @@ def _parts(
     body, line = (rest, 2) if header else (text, 1)
     if not body.strip():
         raise FileFormatError(path, "holds no rows of numbers", line)
-    return names if header else (), body, line
+    return names if header else (), body, line, delimiter
 
 
 def _fields(line: bytes, delimiter: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,9 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """What divides the columns of a table, by the suffix of its name."""
 
 TABLES = (*DELIMITERS, ".parquet")
+
+_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""What columns are called that have no name, by pandas, too: they count the rows."""
 
 
 def read_any_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Table:
@@ -80,7 +84,7 @@ def learnt(
     encoding = TableEncoding.learn(table, places, as_texts, impute)
     names = None
     if len(places) == 1 and (places[0] in as_texts or isinstance(table.columns[places[0]], Texts)):
-        names = class_names(table, places[0])
+        names = class_names(table, places[0], places[0] in as_texts)
     found = _with_targets(table, encoding, places, classes, names, outputs)
     notes = list(filter(None, (note, _empty_classes(found) if names is None and outputs is None else None)))
     return replace(found, note="; ".join(notes) or None)
@@ -162,7 +166,7 @@ _VERBS = {"ignore": "ignore", "text": "take as text", "target": "train for"}
 
 
 def _without(table: Table, ignored: Collection[str]) -> Table:
-    kept = [number for number, name in enumerate(table.names) if name and name not in ignored]
+    kept = [number for number, name in enumerate(table.names) if not _NAMELESS.fullmatch(name) and name not in ignored]
     names, columns = tuple(table.names[number] for number in kept), tuple(table.columns[number] for number in kept)
     return replace(table, names=names, columns=columns)
 
@@ -177,15 +181,20 @@ def _empty_classes(data: TrainingData) -> str | None:
 
 
 def _left_out(table: Table) -> str | None:
-    nameless = [f"{number:,}" for number, name in enumerate(table.names, start=1) if not name]
+    nameless = [f"{number:,}" for number, name in enumerate(table.names, start=1) if _NAMELESS.fullmatch(name)]
     if not nameless:
         return None
-    return f"column {nameless[0]} has no name, such as one that counts the rows, and is left out"
+    columns = (
+        f"column {nameless[0]} has no name, and is"
+        if len(nameless) == 1
+        else (f"columns {', '.join(nameless)} have no names, and are")
+    )
+    return f"{columns} left out, as what counts the rows is"
 
 
 def _unused(table: Table, encoding: TableEncoding) -> str | None:
     used = {column.name for column in encoding.columns} | set(encoding.targets)
-    more = [repr(name) for name in table.names if name and name not in used]
+    more = [repr(name) for name in table.names if not _NAMELESS.fullmatch(name) and name not in used]
     if not (table.named and encoding.named and more):
         return None
     return f"not used: the {'column' if len(more) == 1 else 'columns'} {', '.join(more[:8])}" + (

@@ -127,7 +127,10 @@ def test_what_is_missing(tmp_path: Path) -> None:
         ("a,y\n1,2\nx,3\n", ":3: column 'a' holds 'x' here and numbers elsewhere: mend it, or say .*--text"),
         ("a,y\n,2\n,3\n", "column 'a' holds nothing; leave it out"),
         ("a,y\n1,\n2,3\n", ":2: column 'y' holds no target here"),
-        ("a,y\n" + "".join(f"t{number},1\n" for number in range(1001)), "1,001 different texts, more than 1,000"),
+        (
+            "a,y\n" + "".join(f"t{number % 1001},1\n" for number in range(3000)),
+            "1,001 different texts, more than 1,000",
+        ),
         ("a,y\n1,2\n\n3,4\n", ":3: is empty"),
         ('a,y\n"1\n",2\n', "line ends within a line|columns instead of"),
         ("y\n1\n", "cannot take 1 target columns of 1"),
@@ -149,7 +152,28 @@ def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
 def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, ",a,y\n0,5,2\n1,6,3\n"))
     np.testing.assert_array_equal(data.inputs, [[5], [6]])
-    assert data.note == "column 1 has no name, such as one that counts the rows, and is left out"
+    assert data.note == "column 1 has no name, and is left out, as what counts the rows is"
+    data = read_data(write(tmp_path, "Unnamed: 0,a,,y\n0,5,,2\n1,6,,3\n"))
+    np.testing.assert_array_equal(data.inputs, [[5], [6]])
+    assert data.note == "columns 1, 3 have no names, and are left out, as what counts the rows is"
+
+
+def test_semicolons(tmp_path: Path) -> None:
+    data = read_data(write(tmp_path, '"a b";c\n1;2\n3;4\n'))
+    np.testing.assert_array_equal(data.inputs, [[1], [3]])
+    found = read_rows(write(tmp_path, "1;2\n"), 2, 1)
+    np.testing.assert_array_equal(found.inputs, [[1, 2]])
+
+
+@pytest.mark.parametrize("target", ["y", "name"])
+def test_texts_that_tell_rows_apart(tmp_path: Path, target: str) -> None:
+    path = write(tmp_path, "name,y\n" + "".join(f"n{number // 2},{number}\n" for number in range(22)))
+    assert read_data(path, target=[target]).targets.shape[0] == 22
+    path = write(tmp_path, "name,y\n" + "".join(f"n{number},{number}\n" for number in range(11)))
+    with pytest.raises(FileFormatError, match=r"column 'name' holds 11 different texts in 11 rows, .*\(--text\)"):
+        read_data(path, target=[target])
+    data = read_data(path, target=[target], text=["name"])
+    assert 11 in (data.inputs.shape[1], data.targets.shape[1])
 
 
 def test_columns_by_number(tmp_path: Path) -> None:
