@@ -131,6 +131,11 @@ def write_matrix_market(folder: Path) -> None:
     ):
         text = f"%%MatrixMarket matrix coordinate {field} {symmetry}\n% a comment\n\n4 4 4\n{entries}"
         (folder / f"{symmetry}.mtx").write_text(text)
+    (folder / "array.mtx").write_text("%%MatrixMarket matrix array real general\n% a comment\n2 2\n1\n-2.5\n1e-3\n0\n")
+
+
+def read_matrix_market(folder: Path, name: str) -> None:
+    matrix_market.read_matrix_market_rows(folder / name)
 
 
 def write_idx(folder: Path) -> None:
@@ -299,7 +304,7 @@ FORMATS: Mapping[str, Format] = {
     "result": Format(write_result, lambda folder, name: hdf5.read_categories(folder / name)),
     "triples": Format(write_triples, lambda folder, name: tsv.read_triples(folder / name, (WIDTH, 6))),
     "categories": Format(write_categories, lambda folder, name: tsv.read_categories(folder / name)),
-    "matrix_market": Format(write_matrix_market, lambda folder, name: matrix_market.read_matrix_market(folder / name)),
+    "matrix_market": Format(write_matrix_market, read_matrix_market),
     "idx": Format(write_idx, read_idx),
     "numpy": Format(write_numpy, read_table),
     "csv": Format(write_csv, read_csv),

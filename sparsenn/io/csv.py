@@ -24,7 +24,7 @@ from sparsenn.io.text import faulty_lines, line_ends
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MISSING", "read_csv", "read_table"]
+__all__ = ["MISSING", "parse_numbers", "read_csv", "read_table"]
 
 MISSING = ("", "na", "n/a", "nan", "null", "?")
 """What a field holds, in capitals or not, of which nothing is known."""
@@ -61,6 +61,21 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
     """
     header, body, line, delimiter = _parts(path, delimiter)
     columns = len(header) if header else body.partition(b"\n")[0].count(delimiter.encode("ascii")) + 1
+    return parse_numbers(path, body, columns, delimiter, line)
+
+
+def parse_numbers(path: str | os.PathLike[str], body: bytes, columns: int, delimiter: str, line: int) -> Array:
+    """Parse lines of as many numbers each: float32 of shape (lines, columns).
+
+    Parameters
+    ----------
+    path, line : where the text is from, and the number of its first line, for messages.
+
+    Raises
+    ------
+    FileFormatError
+        A line has more or fewer fields, or a field is not a finite float32 number. The message names the line.
+    """
     tables, start = [], 0
     while start < len(body):
         stop = body.find(b"\n", start + _CHUNK) + 1 or len(body)

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
-from sparsenn.formats import Array, TableEncoding, coo_to_csr
+from sparsenn.formats import Array, TableEncoding
 from sparsenn.io.csv import read_csv
 from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
 from sparsenn.io.idx import read_idx
-from sparsenn.io.matrix_market import read_matrix_market
+from sparsenn.io.matrix_market import read_matrix_market_rows
 from sparsenn.io.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.parquet import read_parquet
 from sparsenn.network import Image
@@ -159,7 +159,7 @@ def read_rows(
                                         width)
     `.npz`                              one such array, or inputs, and targets or labels, by name; or a sparse matrix
                                         that SciPy saved: CSR, CSC or COO
-    `.mtx`, also with `.gz`             Matrix Market's sparse matrices
+    `.mtx`, also with `.gz`             Matrix Market: a sparse matrix, or an array
     `.h5`, `.hdf5`                      dataset inputs; datasets targets or labels where they are known
     `…ubyte`, `….idx`, also with `.gz`  IDX images, their bytes scaled to 0 to 1; labels in a file of their own where
                                         there is one
@@ -210,7 +210,7 @@ def read_rows(
         if suffix in (".npy", ".npz"):
             return _of_arrays(path, suffix, classes, counted, scale_bytes)
         if suffix == ".mtx":
-            return InputRows(coo_to_csr(read_matrix_market(path)))
+            return InputRows(read_matrix_market_rows(path))
         if name.endswith(_IDX):
             if labels is None and _labels_beside(Path(path)) is None:
                 return InputRows(*_read_pixels(path, scale_bytes))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from result_files import result_in
+from scipy.io import mmwrite
 from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 from typer.testing import Result
 
@@ -80,6 +81,8 @@ def write_rows(path: Path, rows: np.ndarray) -> None:
             file["inputs"] = rows
     elif suffix == "parquet":
         parquet.write_table(pa.table({f"c{number}": column for number, column in enumerate(rows.T)}), path)
+    elif suffix == "array.mtx":
+        mmwrite(path, rows)
     elif suffix in ("mtx", "mtx.gz"):
         write_matrix_market(path, from_dense(rows))
     else:
@@ -94,7 +97,7 @@ def record(done: Result) -> dict[str, Any]:
 
 KINDS = (
     *("csv", "tsv", "csv.gz", "parquet", "npy", "f64.npy", "npz", "named.npz", "csr.npz", "csc.npz", "coo.npz"),
-    *("mtx", "mtx.gz", "h5", "idx"),
+    *("mtx", "mtx.gz", "array.mtx", "h5", "idx"),
 )
 
 
@@ -235,7 +238,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
     parquet.write_table(words, folder / "words.parquet")
     days = pa.table({f"c{number}": pa.array([1], pa.date32() if number == 4 else None) for number in range(INPUTS)})
     parquet.write_table(days, folder / "days.parquet")
-    (folder / "dense.mtx").write_text("%%MatrixMarket matrix array real general\n1 6\n" + "1\n" * 6)
+    (folder / "dense.mtx").write_text("%%MatrixMarket matrix array real general\n1 6\n" + "1\n" * 5)
     write_rows(folder / "good.npy", rows)
     (folder / "cut.npy").write_bytes((folder / "good.npy").read_bytes()[:-9])
     (folder / "text.npy").write_text("1,2,3\n")
@@ -276,7 +279,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("missing.parquet", "row 2, column 'c4' holds nothing where a number is needed"),
         ("words.parquet", "row 1, column 'c4' holds 'a' where a number is needed"),
         ("days.parquet", "column 'c4' holds date32[day], neither numbers nor texts; leave the column out"),
-        ("dense.mtx", "only coordinate can"),
+        ("dense.mtx", "dense.mtx:2: declares 1 x 6 numbers, but holds 5"),
         ("absent.parquet", "no such file"),
         ("good.txt", "the name does not say what kind of data this is"),
     ],
