@@ -10,20 +10,23 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
+from pyarrow import parquet
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
 from sparsenn.datasets import download
 from sparsenn.engine import tuning_table
 from sparsenn.errors import ResourceError
+from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import checkpoint, csv, fann, hdf5, idx, matrix_market, model, official, tsv
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.training import TrainingData, read_data, read_rows, train
@@ -128,6 +131,11 @@ def write_matrix_market(folder: Path) -> None:
     ):
         text = f"%%MatrixMarket matrix coordinate {field} {symmetry}\n% a comment\n\n4 4 4\n{entries}"
         (folder / f"{symmetry}.mtx").write_text(text)
+    (folder / "array.mtx").write_text("%%MatrixMarket matrix array real general\n% a comment\n2 2\n1\n-2.5\n1e-3\n0\n")
+
+
+def read_matrix_market(folder: Path, name: str) -> None:
+    matrix_market.read_matrix_market_rows(folder / name)
 
 
 def write_idx(folder: Path) -> None:
@@ -178,6 +186,21 @@ def read_csv(folder: Path, name: str) -> None:
     read_table(folder, name)
 
 
+def write_tables(folder: Path) -> None:
+    text = 'age,town,kind\n30,Ulm,b\n,"Bonn, am Rhein",a\n50,NA,b\n'
+    (folder / "mixed.csv").write_text(text)
+    (folder / "nameless.tsv").write_text("1\tx\t2\n3\ty\t4\n")
+    columns = {"age": [1.5, None], "town": pa.array(["a", "b"]).dictionary_encode(), "kind": [True, False]}
+    parquet.write_table(pa.table(columns), folder / "some.parquet")
+    parquet.write_table(pa.table(columns), folder / "plain.parquet", use_dictionary=False, compression="none")
+
+
+def read_tables(folder: Path, name: str) -> None:
+    data = read_data(folder / name, impute=True)
+    known = {"classes": data.classes, "class_names": data.class_names, "encoding": data.encoding}
+    read_rows(folder / name, data.inputs.shape[1], data.targets.shape[1], **known)
+
+
 def write_fann(folder: Path) -> None:
     rng = np.random.default_rng(4)
     fann.write_fann(
@@ -207,6 +230,9 @@ def write_models(folder: Path) -> None:
         Linear(rng.standard_normal((2, 3))),
         Softmax(),
     )
+    columns = TableEncoding((Column("a", None, 0.5), Column("b", tuple("stuvwxy"), "s")), ("kind",), True)
+    known = Model(Network((dense,)), "cross_entropy", True, {}, None, ("k", "l", "m", "n"), columns)
+    model.write_model(folder / "table.h5", replace(known, scaling=Scaling(np.ones(1), np.arange(8.0), np.ones(8))))
     network = Network(images, image=(1, 6, 6))
     model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
 
@@ -278,10 +304,11 @@ FORMATS: Mapping[str, Format] = {
     "result": Format(write_result, lambda folder, name: hdf5.read_categories(folder / name)),
     "triples": Format(write_triples, lambda folder, name: tsv.read_triples(folder / name, (WIDTH, 6))),
     "categories": Format(write_categories, lambda folder, name: tsv.read_categories(folder / name)),
-    "matrix_market": Format(write_matrix_market, lambda folder, name: matrix_market.read_matrix_market(folder / name)),
+    "matrix_market": Format(write_matrix_market, read_matrix_market),
     "idx": Format(write_idx, read_idx),
     "numpy": Format(write_numpy, read_table),
     "csv": Format(write_csv, read_csv),
+    "tables": Format(write_tables, read_tables),
     "fann": Format(write_fann, lambda folder, name: read_data(folder / name, classes=True)),
     "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
     "model": Format(write_models, read_model),

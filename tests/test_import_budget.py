@@ -139,7 +139,6 @@ def test_help_of_a_verb_loads_no_other(verb: str) -> None:
         "info none.h5",
         "info radixnet-1024x120 --bias nan",
         "train none.data --output model.h5",
-        "train {problem} --checkpoint none.h5 --resume --output model.h5",
         "convert none.h5 copy.h5",
         "convert none.mtx copy.mtx",
         "generate none/made.h5",

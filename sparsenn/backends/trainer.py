@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from sparsenn.errors import ShapeError, UsageError, unknown_name
-from sparsenn.formats import Array
+from sparsenn.formats import Array, Scaling
 from sparsenn.formats.arrays import real_number, size
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.network import Network
@@ -171,6 +171,12 @@ class TrainingResult:
     first_epoch : epochs that were done before, in the run that this one resumed; 0 for a fresh one.
     seconds : time spent in the epochs of this run, evaluation and checkpoints left out.
     options : everything that decides the result, as plain values.
+    scaling : what was done to the inputs before the first layer; None if nothing.
+    target_scaling : what was done to the targets that were trained for, and is undone by the network's last layer; None
+        if nothing. The losses of epochs are those of scaled targets.
+    evaluation : how well the network does on the rows that it was trained with.
+    baseline : how well it would do to give, whatever the inputs are, the mean of the targets trained with: of the
+        validation data where there are some.
     """
 
     network: Network
@@ -185,6 +191,10 @@ class TrainingResult:
     first_epoch: int
     seconds: float
     options: dict[str, object] = field(default_factory=dict)
+    scaling: Scaling | None = None
+    target_scaling: Scaling | None = None
+    evaluation: Evaluation | None = None
+    baseline: Evaluation | None = None
 
     __repr__ = one_line
 

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparsenn.cli.given import refuse_given_options
+from sparsenn.errors import UsageError
 
-__all__ = ["Classes", "Inputs", "Labels", "Targets", "TargetsOrNone", "refuse_idle"]
+if TYPE_CHECKING:
+    from sparsenn.formats import Array, Scaling
+
+__all__ = [
+    "TABLES",
+    "Classes",
+    "Deviation",
+    "Factor",
+    "Inputs",
+    "Labels",
+    "Mean",
+    "TargetsOrNone",
+    "refuse_idle",
+    "scaling_from",
+]
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""Suffixes of tables: what has columns."""
 
 _DATA = "Data"
 
@@ -18,10 +36,10 @@ Inputs = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Rows to run a model on, with or without targets: .csv or .tsv, .npy, .npz (of arrays, or a sparse "
-        "matrix that SciPy saved), .h5, IDX images, FANN's text. A table as wide as the model's inputs holds no "
-        "targets; of a wider one the last columns are targets (--targets). Without targets, or labels, neither loss "
-        "nor accuracy is told.",
+        help="Rows to run a model on, with or without targets: .csv, .tsv or .parquet, .npy, .npz (of arrays, or a "
+        "sparse matrix that SciPy saved), .mtx, .h5, IDX images, FANN's text. A table as wide as the model's inputs "
+        "holds no targets; of a wider one the last columns are targets (--targets), unless the model knows its columns "
+        "by name. Without targets, or labels, neither loss nor accuracy is told.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -34,9 +52,31 @@ Labels = Annotated[
         rich_help_panel=_DATA,
     ),
 ]
-Targets = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, help="Target columns of a CSV file, the last ones.", rich_help_panel=_DATA),
+Factor = Annotated[
+    str | None,
+    typer.Option(
+        "--scale",
+        metavar="X",
+        help="Multiply the inputs by this number, such as 1/255, or by one a column or channel, divided by commas. "
+        "Bytes of IDX images are scaled by 1/255 unless it is given. A model that was trained on scaled inputs scales "
+        "them by itself.",
+        rich_help_panel=_DATA,
+    ),
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X", help="Subtract this number, or one a column or channel, after --scale.", rich_help_panel=_DATA
+    ),
+]
+Deviation = Annotated[
+    str | None,
+    typer.Option(
+        "--std",
+        metavar="X",
+        help="Divide by this number, or by one a column or channel, after --mean.",
+        rich_help_panel=_DATA,
+    ),
 ]
 TargetsOrNone = Annotated[
     int | None,
@@ -44,7 +84,7 @@ TargetsOrNone = Annotated[
         "--targets",
         metavar="N",
         min=1,
-        help="Target columns of a CSV or TSV file, the last ones. Unless given: none of a table that is as wide as the "
+        help="Target columns of a table, the last ones. Unless given: none of a table that is as wide as the "
         "model's inputs, else one where the model tells classes apart, or as many as it has outputs.",
         rich_help_panel=_DATA,
     ),
@@ -59,21 +99,52 @@ Classes = Annotated[
 ]
 
 
-def refuse_idle(context: typer.Context, files: Iterable[Path], tables: tuple[str, ...] = (".csv",)) -> None:
+def refuse_idle(context: typer.Context, files: Iterable[Path], of_tables: Iterable[str] = ("targets",)) -> None:
     """Refuse options that none of the files, told by their names, has a use for.
 
     Parameters
     ----------
-    tables : suffixes of the files that `--targets` is for.
+    of_tables : names of the parameters that only tables have a use for.
 
     Raises
     ------
     UsageError
-        `--targets` without a table, or `--classes` with IDX files alone, whose labels are classes in any case.
+        An option of tables without a table, or `--classes` with IDX files alone, whose labels are classes in any case.
     """
     names = [path.name.lower().removesuffix(".gz") for path in files]
-    if not any(name.endswith(tables) for name in names):
-        kinds = " or ".join(suffix[1:].upper() for suffix in tables)
-        refuse_given_options(context, ["targets"], f"goes with {kinds} data, which this is not")
+    if not any(name.endswith(TABLES) for name in names):
+        refuse_given_options(context, of_tables, "goes with CSV, TSV or Parquet data, which this is not")
     if all(name.endswith((".idx", "ubyte")) for name in names):
         refuse_given_options(context, ["classes"], "does nothing here, as IDX labels are classes in any case")
+
+
+def scaling_from(factor: str | None, mean: str | None, deviation: str | None) -> Scaling | None:
+    """Return the scaling that the options ask for; None where they ask for none.
+
+    Raises
+    ------
+    UsageError
+        One is no number or fraction, nor several divided by commas; or it cannot be a scaling's.
+    """
+    if factor is None and mean is None and deviation is None:
+        return None
+    from sparsenn.formats import Scaling
+
+    return Scaling(
+        _numbers("--scale", factor or "1"), _numbers("--mean", mean or "0"), _numbers("--std", deviation or "1")
+    )
+
+
+def _numbers(option: str, text: str) -> Array:
+    import numpy as np
+
+    try:
+        return np.array([_number(part) for part in text.split(",")])
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        told = "take a number or a fraction, such as 1/255, or one a column or channel, divided by commas"
+        raise UsageError(f"{option} {text}: {told}") from error
+
+
+def _number(text: str) -> float:
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json
+from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
+    from sparsenn.formats import Scaling
     from sparsenn.io import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
@@ -28,6 +30,8 @@ class Rows:
     ----------
     inputs, labels, targets, classes : what `sparsenn.training.read_rows` takes; also classes if the model's are.
     limit : take the first so many rows; all unless given.
+    scaling : what is done to the inputs first; None for what the model says.
+    scale_bytes : whether the bytes of IDX images are scaled to 0 to 1.
     """
 
     inputs: Path
@@ -35,6 +39,8 @@ class Rows:
     targets: int | None
     classes: bool
     limit: int | None
+    scaling: Scaling | None = None
+    scale_bytes: bool = True
 
 
 def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTargets, progress: bool | None) -> None:
@@ -58,7 +64,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     from sparsenn.training import run_model
 
     start = time.perf_counter()
-    model = read_model(path)
+    model = _scaled(path, read_model(path), rows.scaling)
     try:
         data = _read(model, rows)
         seconds = time.perf_counter() - start
@@ -70,13 +76,34 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     _deliver(path, rows.inputs, model, replace(result, seconds=timed), files)
 
 
+def _scaled(path: Path, model: Model, scaling: Scaling | None) -> Model:
+    if scaling is None:
+        return model
+    if model.scaling is not None:
+        raise UsageError(
+            f"{path} scales its inputs by itself ({model.scaling}), as it was trained; leave out --scale, --mean and "
+            "--std"
+        )
+    return replace(model, scaling=scaling)
+
+
 def _read(model: Model, rows: Rows) -> TrainingData | InputRows:
     from sparsenn.errors import FileFormatError, ShapeError
     from sparsenn.training import read_rows
     from sparsenn.training.inference import rows_for
 
     network = model.network
-    read = partial(read_rows, rows.inputs, network.inputs, network.outputs, labels=rows.labels, targets=rows.targets)
+    read = partial(
+        read_rows,
+        rows.inputs,
+        network.inputs,
+        network.outputs,
+        labels=rows.labels,
+        targets=rows.targets,
+        class_names=model.class_names,
+        encoding=model.encoding,
+        scale_bytes=rows.scale_bytes,
+    )
     try:
         data = read(classes=rows.classes or model.classes)
     except FileFormatError:
@@ -101,9 +128,11 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
         screen.print(layer_table(result.statistics))
     if files.output is not None:
         notes = {"model": path.name, "plan": str(result.plan)}
-        write_model_output(files.output, result.outputs, result.predicted if model.classes else None, notes)
+        names = None if model.encoding is None else model.encoding.targets
+        predicted = result.predicted if model.classes else None
+        write_model_output(files.output, result.outputs, predicted, notes, model.class_names, names)
     if files.json is not None:
-        write_json(files.json, to_json(model_record(str(path), str(inputs), model.classes, result)))
+        write_json(files.json, to_json(model_record(str(path), str(inputs), result)))
     if files.plot is not None:
         with drawing(files.plot):
             draw_layers(result.statistics, files.plot, path.name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["infer"]
 
-_OF_MODELS = ("inputs", "labels", "targets", "classes")
+_OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std")
 """Parameters that only a model has a use for."""
 
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
@@ -47,6 +47,9 @@ def infer(
     labels: data_options.Labels = None,
     targets: data_options.TargetsOrNone = None,
     classes: data_options.Classes = False,
+    scale: data_options.Factor = None,
+    mean: data_options.Mean = None,
+    std: data_options.Deviation = None,
     device: options.Device = "auto",
     kernel: options.Kernel = "auto",
     precision: options.Precision = "float32",
@@ -82,6 +85,7 @@ def infer(
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
+      sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.13
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
     """
     options.check_finite("--bias", bias)
@@ -91,8 +95,12 @@ def infer(
     else:
         refuse_given_options(context, _OF_MODELS, "goes with a model, which this is not")
     if inputs is not None:
-        data_options.refuse_idle(context, [inputs], (".csv", ".tsv"))
-    rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs) if model else None
+        data_options.refuse_idle(context, [inputs])
+    scaling = data_options.scaling_from(scale, mean, std)
+    rows = None
+    if model:
+        unit_bytes = scale is None
+        rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, stats)

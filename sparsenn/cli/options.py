@@ -130,8 +130,9 @@ Kernel = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|tf32|fp16",
-        help="What dense layers and convolutions are multiplied in.",
+        metavar="float32|tf32|fp16|float64",
+        help="What dense layers and convolutions are multiplied in; float64, on the CPU only and slower, holds for all "
+        "layers, their sums and hidden values, too: for weights of very different magnitudes.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -187,9 +188,10 @@ Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Of a dataset, .tsv: the categories in the official form; .h5: outputs and categories. Of a model, .tsv, "
-        ".csv or .npy: the class of each row, counted from 0, or its outputs where these are no classes; .npz or .h5: "
-        "the outputs, and the classes where there are some.",
+        help="Of a dataset, .tsv: the categories in the official form, inputs counted from 1; .h5: outputs and "
+        "categories. Of a model, .tsv, .csv or .npy: the class of each row, counted from 0 or, in text, by its name "
+        "where the model knows it, or the outputs where these are no classes; .npz, .h5 or .parquet: the outputs, and "
+        "the classes where there are some; .mtx or .idx: the outputs.",
         rich_help_panel=_REPORT,
     ),
 ]

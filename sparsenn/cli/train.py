@@ -19,9 +19,10 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
 from sparsenn.cli.targets import HDF5_SUFFIXES, STDOUT, check_plot, check_target, drawing, write_json
+from sparsenn.errors import unknown_name
 
 if TYPE_CHECKING:
-    from sparsenn.training import TrainingResult
+    from sparsenn.training import TrainingData, TrainingResult
     from sparsenn.training.loop import Epoch
 
 __all__ = ["train"]
@@ -29,6 +30,11 @@ __all__ = ["train"]
 _NETWORK = "Network"
 _DESCENT = "Gradient descent"
 _FILES = "Files and reports"
+
+_OF_TABLES = ("targets", "target", "ignore", "text", "impute")
+"""Parameters that only tables have a use for."""
+
+_SCALES = ("auto", "standard", "none")
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,9 @@ def train(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="DATA", help="FANN's .data, .train or .test, IDX images, .h5 (inputs, targets or labels), or .csv."
+            metavar="DATA",
+            help="A table (.csv, .tsv or .parquet), IDX images, .h5 or .npz (inputs, and targets or labels), or FANN's "
+            ".data, .train or .test.",
         ),
     ],
     output: Annotated[Path, typer.Option(metavar="FILE", help="The model: an .h5 file.", rich_help_panel=_FILES)],
@@ -94,8 +102,48 @@ def train(
         ),
     ] = 0,
     labels: data_options.Labels = None,
-    targets: data_options.Targets = 1,
+    targets: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Target columns of a table, the last ones.", rich_help_panel="Data"),
+    ] = 1,
+    target: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="The column of a table to train for, the last one unless given; again for more. Texts are classes.",
+            rich_help_panel="Data",
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
     classes: data_options.Classes = False,
+    ignore: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="Leave out a column of a table; again for more.", rich_help_panel="Data"),
+    ] = [],  # noqa: B006
+    text: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="Take the numbers of a column of a table as categories, or as classes; again for more.",
+            rich_help_panel="Data",
+        ),
+    ] = [],  # noqa: B006
+    impute: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mean",
+            help="Fill in what is missing in a table, which is refused else: its column's mean, or most frequent text.",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|standard|none",
+            help="standard gives each column of inputs, and of targets that are numbers, the mean 0 and the deviation "
+            "1; the model does so with what it is run on. auto takes it for tables only.",
+            rich_help_panel="Data",
+        ),
+    ] = "auto",
     validation: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Data to evaluate on, not to train with.", rich_help_panel="Data"),
@@ -136,7 +184,10 @@ def train(
         ),
     ] = 0.0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint.", rich_help_panel=_FILES)
+        bool,
+        typer.Option(
+            "--resume", help="Go on from the checkpoint, or begin where there is none yet.", rich_help_panel=_FILES
+        ),
     ] = False,
     json: Annotated[
         Path | None,
@@ -161,17 +212,25 @@ def train(
     Examples:
       sparsenn train abalone.train --hidden 32,32 --output model.h5
       sparsenn train table.csv --targets 2 --activation tanh --output model.h5
+      sparsenn train iris.csv --target species --hidden 16 --output iris.h5
+      sparsenn train houses.csv --target price --impute mean --output houses.h5
       sparsenn train digits.csv --classes --hidden 64 --output digits.h5
       sparsenn train a.data --checkpoint state.h5 --resume --output model.h5
     """
-    data_options.refuse_idle(context, [data] if validation is None else [data, validation])
+    data_options.refuse_idle(context, [data] if validation is None else [data, validation], _OF_TABLES)
+    if target:
+        refuse_given_options(context, ("targets",), "says how many columns are targets, which --target names")
+    if impute not in (None, "mean"):
+        raise unknown_name("way to impute", impute, ["mean"])
+    if scale not in _SCALES:
+        raise unknown_name("scale", scale, _SCALES)
     if validation is None:
         refuse_given_options(
             context, ("validation_labels", "validate_every"), "goes with --validation, which is not given"
         )
     if checkpoint is None:
         refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
-    check_sources(data, labels, validation, validation_labels, checkpoint if resume else None)
+    check_sources(data, labels, validation, validation_labels)
     files = _Targets(output, checkpoint, json, plot)
     files.check()
     check_apart(
@@ -198,8 +257,18 @@ def train(
         "checkpoint_every": checkpoint_every,
         "resume": resume,
     }
-    result = _run(data, labels, validation, validation_labels, {"targets": targets, "classes": classes}, how, progress)
-    _deliver(data.name, result, files)
+    kind: dict[str, Any] = {
+        "targets": targets,
+        "target": target,
+        "classes": classes,
+        "ignore": ignore,
+        "text": text,
+        "impute": impute is not None,
+    }
+    begun = "no checkpoint was there to resume from: begun anew"
+    notes = [begun] if resume and checkpoint is not None and not checkpoint.exists() else []
+    rows, result = _run(data, labels, validation, validation_labels, kind, scale, how, progress)
+    _deliver(data.name, rows, result, [*notes, *([] if rows.note is None else [rows.note])], files)
 
 
 def _hidden(text: str) -> tuple[int, ...]:
@@ -220,9 +289,10 @@ def _run(
     validation: Path | None,
     validation_labels: Path | None,
     kind: dict[str, Any],
+    scale: str,
     how: dict[str, Any],
     progress: bool | None,
-) -> TrainingResult:
+) -> tuple[TrainingData, TrainingResult]:
     from sparsenn.training import read_data
     from sparsenn.training import train as run
 
@@ -230,9 +300,11 @@ def _run(
     held_out = None
     if validation is not None:
         outputs = data.targets.shape[1] if data.classes else None
-        held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind)
+        held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
+    if scale == "auto":
+        scale = "none" if data.encoding is None else "standard"
     with _epochs(progress) as report:
-        return run(data, validation=held_out, report=report, **how)
+        return data, run(data, validation=held_out, scale=scale, report=report, **how)
 
 
 @contextmanager
@@ -267,10 +339,11 @@ def _state(epoch: Epoch) -> str:
     return f"loss {epoch.loss:.5g}{validation}, {epoch.rows_per_second:,.0f} rows/s"
 
 
-def _deliver(name: str, result: TrainingResult, files: _Targets) -> None:
+def _deliver(name: str, data: TrainingData, result: TrainingResult, notes: list[str], files: _Targets) -> None:
     """Write the model first: whatever fails after that, the training is not lost."""
-    from sparsenn.io import Model, write_model
+    from sparsenn.io import write_model
     from sparsenn.report import draw_losses, loss_table, to_json, training_record, training_summary
+    from sparsenn.training import trained_model
 
     provenance = {
         "data": name,
@@ -278,9 +351,10 @@ def _deliver(name: str, result: TrainingResult, files: _Targets) -> None:
         "epochs": str(result.epochs),
         "options": json_format.dumps(result.options),
     }
-    write_model(files.output, Model(result.network, result.loss, result.classes, provenance))
+    model = trained_model(result, data, provenance)
+    write_model(files.output, model)
     screen = console(sys.stderr if files.json == STDOUT else sys.stdout)
-    screen.print(training_summary(name, result))
+    screen.print(training_summary(name, result, model, notes))
     screen.print(loss_table(result))
     if files.json is not None:
         write_json(files.json, to_json({"data": name} | training_record(result)))

@@ -32,6 +32,7 @@ from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
+    "DOUBLE_PRECISION",
     "Chosen",
     "Kernels",
     "able_dense",
@@ -42,8 +43,12 @@ __all__ = [
     "operation_of",
 ]
 
-PRECISIONS = ("float32", "tf32", "fp16")
-"""What dense layers and convolutions may be multiplied in; sums are float32. Sparse kernels know the first only."""
+DOUBLE_PRECISION = "float64"
+"""What all layers are computed in, hidden values and sums, too; on the host, by the reference's products."""
+
+PRECISIONS = ("float32", "tf32", "fp16", DOUBLE_PRECISION)
+"""What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
+first only."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 
@@ -127,7 +132,9 @@ def choose_kernels(
     DeviceError
         The device is not there.
     """
-    if precision != "float32":
+    if precision == DOUBLE_PRECISION:
+        device, precision = _device_of_doubles(device, machine), PRECISIONS[0]
+    if precision != PRECISIONS[0]:
         _check_precision(precision, network, kernel)
     there = _operations(network)
     if not there:
@@ -146,6 +153,14 @@ def choose_kernels(
         others += _for_converted(backend.device, precision, there)
     every = with_tuned_numbers((*named, *others), backend)
     return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every), converts)
+
+
+def _device_of_doubles(device: str, machine: Machine | None) -> str:
+    """Return the device that computes in float64, for one that is asked for."""
+    if machine is not None or device not in ("auto", "cpu", "reference"):
+        asked = "a machine that is not here" if machine is not None else device
+        raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}, which the CPU alone does; take device cpu")
+    return "reference"
 
 
 def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Kernel]:

@@ -13,7 +13,7 @@ from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import Rows, choose_steps
 from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.engine.inputs import check_network
-from sparsenn.engine.kernels import Kernels, choose_kernels
+from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import DENSE_OPERATION, Step
@@ -120,11 +120,15 @@ class Plan:
 
     @property
     def precisions(self) -> tuple[str | None, ...]:
-        """What each layer is multiplied in, as its kernel's `Kernel.precision` says.
+        """What each layer is multiplied in: `float64` where that was asked for, else what `Kernel.precision` says.
 
         That is None for layers of images other than convolutions.
         """
-        return tuple(None if kernel.operation == IMAGE_OPERATION else kernel.precision for kernel in self.kernels)
+        double = self.options.precision == DOUBLE_PRECISION
+        return tuple(
+            None if kernel.operation == IMAGE_OPERATION else DOUBLE_PRECISION if double else kernel.precision
+            for kernel in self.kernels
+        )
 
     @property
     def estimate(self) -> float | None:

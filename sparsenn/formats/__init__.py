@@ -1,4 +1,4 @@
-"""Sparse matrix formats: frozen containers, their invariants, and the conversions between them."""
+"""Sparse matrix formats: frozen containers, their invariants, and the conversions between them; tables."""
 
 from sparsenn.formats.arrays import INDEX16_LIMIT, INDEX32_LIMIT, Array, index_dtype
 from sparsenn.formats.compressed import CSC, CSR
@@ -11,7 +11,10 @@ from sparsenn.formats.conversion import (
     from_dense,
 )
 from sparsenn.formats.coo import COO
+from sparsenn.formats.encoding import Column, TableEncoding, class_codes, class_names
 from sparsenn.formats.equality import equal_groups, equal_rows
+from sparsenn.formats.scaling import Scaling
+from sparsenn.formats.table import Table, Texts, Unread
 
 __all__ = [
     "COO",
@@ -20,6 +23,14 @@ __all__ = [
     "INDEX16_LIMIT",
     "INDEX32_LIMIT",
     "Array",
+    "Column",
+    "Scaling",
+    "Table",
+    "TableEncoding",
+    "Texts",
+    "Unread",
+    "class_codes",
+    "class_names",
     "coo_to_csc",
     "coo_to_csr",
     "csc_to_csr",

@@ -8,8 +8,9 @@
 `idx`               dense arrays in the format of MNIST
 `npy`               NumPy's arrays in `.npy` and `.npz`, and sparse matrices as SciPy saves them
 `fann`, `csv`       tables of inputs and targets for training, as text
+`parquet`           tables of named columns
 `model`             a trained model: its layers, of images too, its loss and provenance
-`model_output`      what a model gives for each row: text, NumPy's files, HDF5
+`model_output`      what a model gives for each row, in all forms that rows are read in
 `checkpoint`        a training under way
 ==================  =================================================================================================
 

@@ -1,4 +1,4 @@
-"""Matrix Market coordinate files (`.mtx`), the exchange format of sparse matrices."""
+"""Matrix Market files (`.mtx`), the exchange format of sparse matrices: coordinates; and, as rows, arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, Array, coo_to_csr
 from sparsenn.io.bounded import Source, check_length
+from sparsenn.io.csv import parse_numbers
 from sparsenn.io.text import LONGEST_LINE, Columns, line_of, parse_lines
 from sparsenn.io.triples import compress, gather
+from sparsenn.memory import check_memory
 from sparsenn.storage import open_to_write, replacing
 
-__all__ = ["read_matrix_market", "write_matrix_market"]
+__all__ = ["read_matrix_market", "read_matrix_market_rows", "write_matrix_market"]
+
+_MOST = 1 << 62
 
 _FIELDS = ("real", "double", "integer", "pattern")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
@@ -82,6 +86,43 @@ def read_matrix_market(path: str | os.PathLike[str]) -> COO:
     check_length(path, "rows or columns", max(header.shape), stored.nnz)
     _refuse_twice(path, header, stored)
     return stored if header.symmetry == "general" else _mirrored(path, header, stored)
+
+
+def read_matrix_market_rows(path: str | os.PathLike[str]) -> CSR | Array:
+    """Read a matrix as rows in float32: CSR where the file holds coordinates, an array where it holds one.
+
+    Raises
+    ------
+    FileFormatError
+        As `read_matrix_market`; or an array is symmetric, or does not have the size that it declares.
+    InputError, ResourceError
+        The file is not there, cannot be read, or takes more than memory.
+    """
+    with Source(path) as source:
+        banner = _Text(source).line().lower().split()
+    return _read_array(path) if banner[2:3] == [b"array"] else coo_to_csr(read_matrix_market(path))
+
+
+def _read_array(path: str | os.PathLike[str]) -> Array:
+    """Read numbers that are stored column by column, a line each."""
+    with Source(path) as source:
+        banner, *lines = source.read(_MOST).rstrip().split(b"\n", _HEADER_LINES)
+    words = banner.lower().split()
+    if len(words) != 5 or words[3] not in (b"real", b"double", b"integer") or words[4] != b"general":
+        told = b" ".join(words[2:]).decode("utf-8", "replace")
+        raise FileFormatError(path, f"a matrix of {told!r} cannot be read; of arrays, only real general can", 1)
+    comments = next((number for number, line in enumerate(lines) if line.strip() and line[:1] != b"%"), len(lines))
+    sizes = lines[comments].split() if comments < len(lines) else []
+    number = comments + 2
+    if len(sizes) != 2 or not all(size.isdigit() and len(size) < 11 for size in sizes):
+        raise FileFormatError(path, "this line must hold two whole numbers: rows and columns", number)
+    rows, columns = map(int, sizes)
+    check_memory(4 * rows * columns, f"{os.fspath(path)}: an array of shape {rows:,} x {columns:,}")
+    body = b"\n".join(lines[comments + 1 :])
+    values = parse_numbers(path, body, 1, ",", number + 1) if body else np.empty(0, np.float32)
+    if values.size != rows * columns:
+        raise FileFormatError(path, f"declares {rows:,} x {columns:,} numbers, but holds {values.size:,}", number)
+    return np.ascontiguousarray(values.reshape(columns, rows).T)
 
 
 def write_matrix_market(path: str | os.PathLike[str], matrix: COO | CSR | CSC) -> None:

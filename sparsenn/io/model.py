@@ -6,8 +6,12 @@ Everything is stored as it is in memory, uncompressed and contiguous.
 
     attributes          format = "sparsenn model", version
     description         JSON: loss, classes (whether the outputs are scores of classes), provenance; image (channels,
-                        height and width, or null) and resize (how other images become so, or null)
+                        height and width, or null) and resize (how other images become so, or null); class_names (of
+                        text, or null) and table (columns, each with name, categories and fill; targets; named; or null)
     layers, layerK/     the layers, as `sparsenn.io.model_layers` tells
+    scaling/            float64 factor, mean, deviation: one number, or one a column; absent where there is none
+
+A model without class names, table and scaling is written as version 2, which does not know of them.
 
 Files of version 1 hold dense layers only, and neither image nor resize; checkpoints hold their layers likewise::
 
@@ -23,15 +27,15 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import h5py
 import numpy as np
 
 from sparsenn.backends.trainer import LOSSES
-from sparsenn.errors import FileFormatError, SparseNNError, UsageError, unknown_name
-from sparsenn.formats import INDEX32_LIMIT
+from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError, unknown_name
+from sparsenn.formats import INDEX32_LIMIT, Column, Scaling, TableEncoding
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
@@ -55,8 +59,10 @@ __all__ = [
 ]
 
 _MODEL = "sparsenn model"
-_VERSION, _DENSE_VERSION = 2, 1
+_VERSION, _PLAIN_VERSION, _DENSE_VERSION = 3, 2, 1
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+_SCALING = ("factor", "mean", "deviation")
 
 RESIZES = ("bilinear",)
 """How images may be brought to a model's size."""
@@ -77,12 +83,17 @@ class Model:
     provenance : how it was made, in words and figures.
     resize : how smaller images are brought to the size that the network takes, one of `RESIZES`; None where they are
         not.
+    class_names : what the classes are called, in the order of the outputs; None where they are called 0, 1, ….
+    encoding : what the model takes of a table; None where that is a column for each input.
+    scaling : how inputs are scaled before the first layer; None where they are not.
 
     Raises
     ------
     UsageError
         The network is no `Network`, there is no such loss or way to resize, or images are to be resized for a network
         that takes none.
+    ShapeError
+        Class names, encoding or scaling do not fit the network.
     """
 
     network: Network
@@ -90,6 +101,9 @@ class Model:
     classes: bool
     provenance: dict[str, str] = field(default_factory=dict)
     resize: str | None = None
+    class_names: tuple[str, ...] | None = None
+    encoding: TableEncoding | None = None
+    scaling: Scaling | None = None
 
     __repr__ = one_line
 
@@ -102,6 +116,14 @@ class Model:
             raise unknown_name("way to resize", self.resize, RESIZES)
         if self.resize is not None and self.network.image is None:
             raise UsageError("images are resized for a network that takes images, and this one takes rows of features")
+        if self.class_names is not None and len(self.class_names) != self.network.outputs:
+            raise ShapeError(f"there are {len(self.class_names):,} class names for {self.network.outputs:,} outputs")
+        if self.encoding is not None and self.encoding.width != self.network.inputs:
+            raise ShapeError(
+                f"the table gives {self.encoding.width:,} inputs; the network takes {self.network.inputs:,}"
+            )
+        if self.scaling is not None:
+            self.scaling.check_width(self.network.inputs, self.network.image)
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -126,8 +148,15 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         "image": model.network.image,
         "resize": model.resize,
     }
-    with created_as(path, _MODEL, _VERSION, description) as file:
+    plain = model.class_names is None and model.encoding is None and model.scaling is None
+    if not plain:
+        description["class_names"] = model.class_names
+        description["table"] = None if model.encoding is None else asdict(model.encoding)
+    with created_as(path, _MODEL, _PLAIN_VERSION if plain else _VERSION, description) as file:
         write_model_layers(file, model.network.layers)
+        if model.scaling is not None:
+            for part in _SCALING:
+                file[f"scaling/{part}"] = getattr(model.scaling, part).astype("<f8")
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
@@ -141,9 +170,12 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         The file is not there, cannot be read, or is larger than memory.
     """
     with opened(path) as source:
-        description = check_form(source, _MODEL, _DENSE_VERSION, _VERSION)
+        description = check_form(source, _MODEL, _DENSE_VERSION, _PLAIN_VERSION, _VERSION)
         dense = source.attribute("version") == _DENSE_VERSION
         layers = read_dense_layers(source) if dense else read_model_layers(source)
+        newest = source.attribute("version") == _VERSION
+        scales = newest and source.has("scaling/factor")
+        scaling = [source.vector(f"scaling/{part}", "<f8") for part in _SCALING] if scales else None
     loss, classes, provenance = (description.get(key) for key in ("loss", "classes", "provenance"))
     notes = list(provenance.values()) if isinstance(provenance, dict) else [None]
     if loss not in LOSSES or not isinstance(classes, bool) or not all(isinstance(note, str) for note in notes):
@@ -153,7 +185,16 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         raise FileFormatError(path, "description has no sound image and resize")
     try:
         network = Network(layers, None if image is None else _image(image))
-        return Model(network, str(loss), classes, dict(provenance or {}), resize)
+        return Model(
+            network,
+            str(loss),
+            classes,
+            dict(provenance or {}),
+            resize,
+            _class_names(description.get("class_names")) if newest else None,
+            _encoding(description.get("table")) if newest else None,
+            None if scaling is None else Scaling(*scaling),
+        )
     except SparseNNError as error:
         raise FileFormatError(path, str(error)) from error
 
@@ -191,7 +232,7 @@ def check_form(source: Hdf5Source, form: str, *versions: int) -> dict[str, Any]:
     if found != form:
         raise source.fault(f"not a {form}: {f'it says {found!r}' if found else 'it is some other HDF5 file'}")
     if number not in versions:
-        known = " and ".join(map(str, versions))
+        known = ", ".join(map(str, versions))
         raise source.fault(f"is of version {number}; this program reads version {known}: use the one that wrote it")
     description = json.loads(source.text("description"))
     if not isinstance(description, dict):
@@ -241,6 +282,49 @@ def _layer(source: Hdf5Source, number: int, record: Any) -> Linear:
         return Linear(weights, bias, read_activation(record))
     except SparseNNError as error:
         raise source.fault(f"layer {number}: {error}") from error
+
+
+def _class_names(found: Any) -> tuple[str, ...] | None:
+    """Return the class names of a description.
+
+    Raises
+    ------
+    InputError
+        They are no different texts.
+    """
+    if found is None:
+        return None
+    if not (isinstance(found, list) and all(isinstance(name, str) for name in found) and len(set(found)) == len(found)):
+        raise InputError("description has no sound class_names")
+    return tuple(found)
+
+
+def _encoding(found: Any) -> TableEncoding | None:
+    """Return what a description says of the table.
+
+    Raises
+    ------
+    InputError
+        It is not what `write_model` writes.
+    """
+    if found is None:
+        return None
+    try:
+        columns = tuple(_column(**column) for column in found["columns"])
+        targets, named = tuple(found["targets"]), found["named"]
+    except (TypeError, KeyError) as error:
+        raise InputError("description has no sound table") from error
+    if not (all(isinstance(name, str) for name in targets) and isinstance(named, bool)):
+        raise InputError("description has no sound table")
+    return TableEncoding(columns, targets, named)
+
+
+def _column(name: Any, categories: Any, fill: Any) -> Column:
+    texts = categories if isinstance(categories, list) else []
+    sound = isinstance(name, str) and isinstance(categories, list | None) and isinstance(fill, str | float | None)
+    if not sound or not all(isinstance(text, str) for text in texts):
+        raise TypeError("a column")
+    return Column(name, None if categories is None else tuple(texts), fill)
 
 
 def _is_image(image: Any) -> bool:

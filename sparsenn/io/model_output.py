@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from sparsenn.errors import UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import Array, from_dense
+from sparsenn.io.idx import write_idx
+from sparsenn.io.matrix_market import write_matrix_market
+from sparsenn.io.parquet import write_parquet_columns
 from sparsenn.storage import replacing
 
 __all__ = ["MODEL_OUTPUT_SUFFIXES", "write_model_output"]
 
-MODEL_OUTPUT_SUFFIXES = (".tsv", ".csv", ".npy", ".npz", ".h5", ".hdf5")
+MODEL_OUTPUT_SUFFIXES = (".tsv", ".csv", ".npy", ".npz", ".h5", ".hdf5", ".parquet", ".mtx", ".idx")
 """What the name of such a file may end in."""
 
 
 def write_model_output(
-    path: str | os.PathLike[str], outputs: Array, predicted: Array | None, notes: Mapping[str, str]
+    path: str | os.PathLike[str],
+    outputs: Array,
+    predicted: Array | None,
+    notes: Mapping[str, str],
+    class_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
 ) -> None:
     """Write what a model gives for some rows, whole or not at all.
 
     ==================  ============================================================================================
-    `.tsv`, `.csv`      a line a row: its class; without classes its outputs, with nine significant digits, divided by
-                        tabs or commas
+    `.tsv`, `.csv`      a line a row: its class; without classes its outputs, with nine significant digits (of float64
+                        seventeen), divided by tabs or commas
     `.npy`              the classes, int64 of shape (rows,); without classes the outputs
-    `.npz`              array outputs; and classes where there are some
-    `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some
+    `.npz`              array outputs; and classes where there are some, and class_names where they have names
+    `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
+                        notes tell their names
+    `.parquet`          column class where there are some; and a column an output
+    `.mtx`              the outputs that are not zero, as Matrix Market's coordinates, which count from 1
+    `.idx`              the outputs, float32
     ==================  ============================================================================================
+
+    Classes are told by their names where they have names, in text and in Parquet; elsewhere by numbers counted from 0.
 
     Parameters
     ----------
@@ -38,6 +55,8 @@ def write_model_output(
     outputs : (rows, outputs).
     predicted : (rows,), the class of each row, counted from 0; None for a model that does not tell classes apart.
     notes : words on the run, which go into HDF5.
+    class_names : what the classes are called, in the order of the outputs.
+    output_names : what the outputs of a model without classes are called: columns of Parquet.
 
     Raises
     ------
@@ -50,28 +69,64 @@ def write_model_output(
     if suffix not in MODEL_OUTPUT_SUFFIXES:
         raise UsageError(f"{os.fspath(path)}: the name must end in {', '.join(MODEL_OUTPUT_SUFFIXES)}")
     if suffix in (".h5", ".hdf5"):
-        _write_hdf5(path, outputs, predicted, notes)
+        _write_hdf5(path, outputs, predicted, dict(notes), class_names)
         return
-    told = outputs if predicted is None else predicted
-    arrays: dict[str, Any] = {"outputs": outputs} if predicted is None else {"outputs": outputs, "classes": predicted}
+    if suffix == ".mtx":
+        write_matrix_market(path, from_dense(outputs))
+        return
+    if suffix == ".idx":
+        write_idx(path, np.asarray(outputs, np.float32))
+        return
     write: dict[str, Callable[[IO[bytes]], None]] = {
-        ".tsv": lambda file: _write_text(file, told, "\t"),
-        ".csv": lambda file: _write_text(file, told, ","),
-        ".npy": lambda file: np.save(file, told, allow_pickle=False),
-        ".npz": lambda file: np.savez(file, **arrays),
+        ".tsv": lambda file: _write_text(file, outputs, predicted, class_names, "\t"),
+        ".csv": lambda file: _write_text(file, outputs, predicted, class_names, ","),
+        ".npy": lambda file: np.save(file, outputs if predicted is None else predicted, allow_pickle=False),
+        ".npz": lambda file: np.savez(file, **_arrays(outputs, predicted, class_names)),
+        ".parquet": lambda file: write_parquet_columns(file, _columns(outputs, predicted, class_names, output_names)),
     }
     with replacing(path) as temporary, temporary.open("wb") as file:
         write[suffix](file)
 
 
-def _write_text(file: IO[bytes], told: Array, delimiter: str) -> None:
-    np.savetxt(file, told, "%d" if told.dtype.kind == "i" else "%.9g", delimiter=delimiter)
+def _arrays(outputs: Array, predicted: Array | None, class_names: Sequence[str] | None) -> dict[str, Any]:
+    named = {} if class_names is None else {"class_names": np.array(class_names)}
+    return {"outputs": outputs} if predicted is None else {"outputs": outputs, "classes": predicted, **named}
+
+
+def _columns(
+    outputs: Array, predicted: Array | None, class_names: Sequence[str] | None, output_names: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the columns of a table, each with a name of its own."""
+    names = (output_names if predicted is None else class_names) or ()
+    told: Any = predicted if predicted is None or class_names is None else [class_names[number] for number in predicted]
+    columns = {} if told is None else {"class": told}
+    for number in range(outputs.shape[1]):
+        columns[f"output {number}" + (f": {names[number]}" if names else "")] = outputs[:, number]
+    return columns
+
+
+def _write_text(
+    file: IO[bytes], outputs: Array, predicted: Array | None, class_names: Sequence[str] | None, delimiter: str
+) -> None:
+    if predicted is None:
+        np.savetxt(file, outputs, "%.17g" if outputs.dtype == np.float64 else "%.9g", delimiter=delimiter)
+    elif class_names is None:
+        np.savetxt(file, predicted, "%d")
+    else:
+        with io.TextIOWrapper(file, "utf-8", newline="") as text:
+            rows = ([class_names[number]] for number in predicted)
+            csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
 
 
 def _write_hdf5(
-    path: str | os.PathLike[str], outputs: Array, predicted: Array | None, notes: Mapping[str, str]
+    path: str | os.PathLike[str],
+    outputs: Array,
+    predicted: Array | None,
+    notes: dict[str, str],
+    class_names: Sequence[str] | None,
 ) -> None:
-    from sparsenn.formats import from_dense
     from sparsenn.io.hdf5 import write_result
 
-    write_result(path, from_dense(outputs), np.flatnonzero(outputs.any(axis=1)), dict(notes), predicted)
+    if class_names is not None:
+        notes["class_names"] = json.dumps(list(class_names))
+    write_result(path, from_dense(outputs), np.flatnonzero(outputs.any(axis=1)), notes, predicted)

@@ -20,6 +20,7 @@ from sparsenn.printable import printable
 from sparsenn.report.architecture import architecture_table, shape_text
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
+from sparsenn.report.training import model_facts
 
 __all__ = ["describe_dataset", "describe_layers", "describe_model"]
 
@@ -58,6 +59,7 @@ def describe_model(name: str, model: Model) -> Table:
         ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
         ("multiply-adds", f"{count(network.multiply_adds)} an input"),
         ("outputs", f"{purpose}, trained for the loss {model.loss}"),
+        *model_facts(model),
         ("provenance", _origins(model.provenance)),
     ]
     return fact_table(facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Protocol
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +13,7 @@ from sparsenn.backends.trainer import Evaluation
 from sparsenn.engine import LayerStatistics, Plan
 from sparsenn.engine.result import Seconds
 from sparsenn.formats import Array
+from sparsenn.io import Model
 from sparsenn.network import Network
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.quantities import count, duration
@@ -20,6 +22,9 @@ from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
 
 __all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary"]
+
+_CLASSES = 10
+"""Classes of which the summary tells the rows."""
 
 _TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
@@ -41,6 +46,11 @@ class ModelRun(Protocol):
     @property
     def enlarged(self) -> bool:
         """Whether the rows' images were brought to the model's size."""
+        ...
+
+    @property
+    def model(self) -> Model:
+        """What was run."""
         ...
 
     @property
@@ -79,9 +89,11 @@ def model_summary(model: str, data: str, run: ModelRun) -> Table:
         ("model", model),
         ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds an input"),
         ("data", f"{data}, {count(rows)} rows{enlarged}"),
+        *([] if run.model.scaling is None else [("scaling", str(run.model.scaling))]),
         ("plan", str(run.plan)),
         *(("note", note) for note in run.notes),
         ("result", "no targets to compare with" if run.evaluation is None else evaluation_text(run.evaluation)),
+        *([("classes", _classes(run))] if run.model.classes else []),
         ("time", f"{duration(seconds.total)}: {parts}"),
         ("compute", f"{duration(seconds.compute)}, {_rate(rows, seconds.compute)}"),
     ]
@@ -102,19 +114,19 @@ def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...])
     return table
 
 
-def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[str, Any]:
+def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
     """Return a model's run as a dictionary of plain Python values, fit for JSON.
 
-    The keys are model, inputs, rows, image (the model's, or None), enlarged, loss, value, accuracy, device, plan,
-    notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of one input), per_layer
-    (the engine's statistics, what the layer is multiplied in, what it is and the shape of its outputs) and predicted
-    (the class of each row, counted from 0; None for a model that does not tell classes apart), in this order. Loss,
-    value and accuracy are None where the data tell no targets.
+    The keys are model, inputs, rows, scaling (as text, or None), image (the model's, or None), enlarged, loss, value,
+    accuracy, device, plan, notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of
+    one input), per_layer (the engine's statistics, what the layer is multiplied in, what it is and the shape of its
+    outputs), class_names (None where they are called 0, 1, …) and predicted (the class of each row, counted from 0;
+    None for a model that does not tell classes apart), in this order. Loss, value and accuracy are None where the data
+    tell no targets.
 
     Parameters
     ----------
     model, data : what the two files are called.
-    classes : whether the model's outputs are scores or probabilities of classes.
     run : the model's run on the data.
     """
     network, evaluation = run.plan.network, run.evaluation
@@ -123,6 +135,7 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
         "model": model,
         "inputs": data,
         "rows": run.plan.inputs,
+        "scaling": None if run.model.scaling is None else str(run.model.scaling),
         "image": network.image,
         "enlarged": run.enlarged,
         "loss": evaluation and evaluation.loss,
@@ -137,7 +150,8 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
             {**asdict(found), "precision": precision, "what": layer_title(layer), "outputs": shape}
             for layer, shape, precision, found in layers
         ],
-        "predicted": run.predicted.tolist() if classes else None,
+        "class_names": run.model.class_names,
+        "predicted": run.predicted.tolist() if run.model.classes else None,
     }
     values: dict[str, Any] = plain(record)
     return values
@@ -145,6 +159,16 @@ def model_record(model: str, data: str, classes: bool, run: ModelRun) -> dict[st
 
 def _shapes(network: Network) -> str:
     return " → ".join(map(shape_text, network.shapes))
+
+
+def _classes(run: ModelRun) -> str:
+    """Return how many rows are of the most frequent classes."""
+    counts = np.bincount(run.predicted)
+    most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]
+    names = run.model.class_names
+    told = ", ".join(f"{names[number] if names else number}: {count(int(counts[number]))} rows" for number in most)
+    more = "" if np.count_nonzero(counts) <= _CLASSES else ", …"
+    return f"{told}{more}" + ("" if names else " (classes count from 0)")
 
 
 def _rate(rows: int, seconds: float) -> str:

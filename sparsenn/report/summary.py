@@ -37,7 +37,10 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
         ("time", _time(result)),
         ("rate", f"{rate(result.edges_per_second)} (inputs × edges / (all time but read))"),
         ("performed", _performed(result)),
-        ("categories", f"{count(result.categories.size)} of {count(result.inputs)} inputs"),
+        (
+            "categories",
+            f"{count(result.categories.size)} of {count(result.inputs)} inputs; files and JSON count inputs from 1",
+        ),
         ("verification", _verdict(verdict)),
     ]
     return fact_table(facts, TEXT_WIDTH)

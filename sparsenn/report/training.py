@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,43 @@ from typing import Any
 from rich.table import Table
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
+from sparsenn.formats import TableEncoding
+from sparsenn.io import Model
 from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import fact_table
 
-__all__ = ["draw_losses", "evaluation_text", "loss_table", "training_record", "training_summary"]
+__all__ = [
+    "draw_losses",
+    "evaluation_text",
+    "loss_table",
+    "model_facts",
+    "training_record",
+    "training_summary",
+]
+
+_NAMES = 12
+"""Columns and classes that are named."""
+
+_TEXT_WIDTH = 100
+"""Columns at which a long text is broken."""
 
 _LINES = 10
 """Epochs that the table of losses shows, the first and the last among them."""
 
 
-def training_summary(name: str, result: TrainingResult) -> Table:
-    """Return what was trained, how, and how well, as a table of two columns."""
+def training_summary(name: str, result: TrainingResult, model: Model | None = None, notes: Sequence[str] = ()) -> Table:
+    """Return what was trained, how, and how well, as a table of two columns.
+
+    Parameters
+    ----------
+    name : what the data are called.
+    result : how it went.
+    model : what it made, if its classes, columns and scaling are to be told, too.
+    notes : sentences on what was assumed.
+    """
     network = result.network
     done = f"{count(result.epochs)} of {count(result.rows)} rows"
     if result.first_epoch:
@@ -30,15 +54,54 @@ def training_summary(name: str, result: TrainingResult) -> Table:
     speed = result.rows_per_second
     facts = [
         ("data", name),
+        *(("note", note) for note in notes),
+        *([] if model is None else model_facts(model)),
         ("network", _widths(network)),
         ("computed by", _computed_by(result)),
         ("epochs", done),
         ("time", duration(result.seconds) + ("" if speed is None else f"; {speed:,.0f} rows/s")),
-        (f"loss ({result.loss})", f"{result.losses[0]:.6g} → {result.losses[-1]:.6g}"),
+        (
+            f"loss ({result.loss})" + ("" if result.target_scaling is None else ", targets scaled"),
+            f"{result.losses[0]:.6g} → {result.losses[-1]:.6g}",
+        ),
     ]
+    if result.evaluation is not None:
+        facts.append(("training rows", evaluation_text(result.evaluation)))
     if result.validation:
         facts.append(("validation", evaluation_text(result.validation[-1][1])))
-    return fact_table(facts)
+    if result.baseline is not None:
+        facts.append(("baseline", f"{evaluation_text(result.baseline)}: one answer for all, the mean trained with"))
+    return fact_table(facts, _TEXT_WIDTH)
+
+
+def model_facts(model: Model) -> list[tuple[str, str]]:
+    """Return what a model takes and gives, in words: columns of a table, classes, scaling."""
+    facts = [] if model.encoding is None else _table_facts(model.encoding)
+    if model.classes:
+        facts.append(("classes", _classes(model)))
+    return facts if model.scaling is None else [*facts, ("scaling", str(model.scaling))]
+
+
+def _table_facts(encoding: TableEncoding) -> list[tuple[str, str]]:
+    told = [
+        f"{column.name} ({count(column.width)} categories)" if column.categories is not None else column.name
+        for column in encoding.columns
+    ]
+    counted = "" if encoding.named else " (counted from 1)"
+    facts = [("columns", _first(told) + counted), ("target", _first(encoding.targets) + counted)]
+    filled = any(column.fill is not None for column in encoding.columns)
+    return [*facts, ("missing", "filled in: the column's mean, or its most frequent text")] if filled else facts
+
+
+def _classes(model: Model) -> str:
+    if model.class_names is None:
+        return f"{count(model.network.outputs)}, counted from 0"
+    return f"{count(len(model.class_names))}: {_first(model.class_names)}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {count(len(names) - _NAMES)} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more
 
 
 def evaluation_text(evaluation: Evaluation) -> str:
@@ -72,7 +135,8 @@ def training_record(result: TrainingResult) -> dict[str, Any]:
     """Return a training as a dictionary of plain Python values, fit for JSON.
 
     The keys are options, device, kernel, precision, classes, epochs, first_epoch, seconds, rows_per_second, losses (one
-    an epoch) and validation (a list of epoch, rows, loss, value, accuracy), in this order.
+    an epoch), validation (a list of epoch, rows, loss, value, accuracy), scaling (as text, or None), evaluation (on the
+    rows trained with, or None) and baseline (each with rows, loss, value, accuracy), in this order.
     """
     return {
         "options": dict(result.options),
@@ -86,6 +150,9 @@ def training_record(result: TrainingResult) -> dict[str, Any]:
         "rows_per_second": result.rows_per_second,
         "losses": list(result.losses),
         "validation": [{"epoch": epoch} | asdict(evaluation) for epoch, evaluation in result.validation],
+        "scaling": None if result.scaling is None else str(result.scaling),
+        "evaluation": result.evaluation and asdict(result.evaluation),
+        "baseline": result.baseline and asdict(result.baseline),
     }
 
 

@@ -4,12 +4,12 @@ Trained models, of images too, are run on data here.
 """
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
-from sparsenn.training.data import TrainingData, read_data
+from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import evaluate
 from sparsenn.training.inference import ModelResult, run_model
-from sparsenn.training.loop import train
+from sparsenn.training.loop import train, trained_model
 from sparsenn.training.resize import resize_bilinear
-from sparsenn.training.rows import InputRows, read_rows
+from sparsenn.training.rows import read_data, read_rows
 
 __all__ = [
     "Evaluation",
@@ -23,4 +23,5 @@ __all__ = [
     "resize_bilinear",
     "run_model",
     "train",
+    "trained_model",
 ]

@@ -14,10 +14,9 @@ from sparsenn.formats import CSR, Array
 from sparsenn.io.model import Model
 from sparsenn.printable import one_line
 from sparsenn.progress import Progress, silent
-from sparsenn.training.data import TrainingData
+from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
-from sparsenn.training.rows import InputRows
 
 __all__ = ["ModelResult", "rows_for", "run_model"]
 
@@ -30,10 +29,12 @@ class ModelResult(RowsResult):
     ----------
     evaluation : loss and accuracy; None where the data tell no targets.
     enlarged : whether the rows' images were smaller than the model's, and were brought to its size.
+    model : what was run.
     """
 
     evaluation: Evaluation | None
     enlarged: bool
+    model: Model
 
     __repr__ = one_line
 
@@ -80,13 +81,14 @@ def run_model(
     )
     _check_finite(found.outputs)
     evaluation = _evaluated(model, data, found.outputs) if isinstance(data, TrainingData) else None
-    return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, found.notes, evaluation, enlarged)
+    notes = found.notes if data.note is None else (data.note, *found.notes)
+    return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, notes, evaluation, enlarged, model)
 
 
 def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:
-    """Return rows `first` to `last` as a model takes them: images enlarged to its size where it says so.
+    """Return rows `first` to `last` as a model takes them: scaled and, images, enlarged to its size where it says so.
 
-    They are float32, or CSR where the data are.
+    They are float32, or CSR where the data are and zeros stay zeros.
 
     Raises
     ------
@@ -94,7 +96,10 @@ def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last:
         The rows do not fit the model.
     """
     rows, image = data.part(first, data.rows if last is None else last), model.network.image
-    if not _must_enlarge(model, data) or data.image is None or image is None or isinstance(rows, CSR):
+    must_enlarge = _must_enlarge(model, data)
+    if model.scaling is not None:
+        rows = model.scaling.apply(rows, data.image)
+    if not must_enlarge or data.image is None or image is None or isinstance(rows, CSR):
         return rows
     return resize_bilinear(rows.reshape(len(rows), *data.image), *image[1:]).reshape(len(rows), -1)
 

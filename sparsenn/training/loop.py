@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,25 @@ import numpy as np
 
 from sparsenn.backends.contract import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
-from sparsenn.errors import InputError, NumericError, ShapeError, UsageError
+from sparsenn.errors import InputError, NumericError, ShapeError, UsageError, unknown_name
+from sparsenn.formats import Scaling
 from sparsenn.formats.arrays import real_number, size
 from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from sparsenn.layers import Activation, Linear, activation_named
+from sparsenn.io.model import Model
+from sparsenn.layers import Activation, Identity, Linear, activation_named
 from sparsenn.layers.activation import check_activation
 from sparsenn.network import Network
 from sparsenn.storage import check_path
 from sparsenn.training.choice import Choice, choose
-from sparsenn.training.data import TrainingData, read_data
+from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import evaluate
 from sparsenn.training.initial import initial_layers
+from sparsenn.training.rows import read_data
 
-__all__ = ["Epoch", "train"]
+__all__ = ["SCALES", "Epoch", "train", "trained_model"]
+
+SCALES = ("standard", "none")
+"""What may be done to inputs before the first layer."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ def train(
     device: str = "auto",
     kernel: str = "auto",
     precision: str = "float32",
+    scale: str = "none",
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 0.0,
     resume: bool = False,
@@ -81,9 +88,13 @@ def train(
     validate_every : epochs between two evaluations; 0 for one at the end only. The last epoch is evaluated always.
     seed : of the random numbers (NumPy's PCG64).
     device, kernel, precision : what computes; see `sparsenn.training.choice`.
+    scale : "standard" gives each column of inputs the mean 0 and the deviation 1 first, and each of targets, too, where
+        they are no classes and the last layer has no activation; "none" leaves them as they are. The result's `scaling`
+        belongs into the model (`trained_model`); that of targets is undone by the last layer.
     checkpoint : file that holds the state, rewritten as a whole at least `checkpoint_every` seconds after the last
         time, and at the end.
-    resume : go on from the checkpoint, to the same bits as if there had been no interruption.
+    resume : go on from the checkpoint, to the same bits as if there had been no interruption; begin where there is none
+        yet.
     report : told of each epoch.
 
     Raises
@@ -106,25 +117,37 @@ def train(
         raise UsageError(f"the report is {report!r}; give a function of an Epoch")
     choice = choose(device, kernel, precision)
     generator = np.random.Generator(np.random.PCG64(seed))
-    rows = data if isinstance(data, TrainingData) else read_data(data)
+    if scale not in SCALES:
+        raise unknown_name("scale", str(scale), SCALES)
+    given = data if isinstance(data, TrainingData) else read_data(data)
+    scaling = Scaling.standard(given.inputs) if scale == "standard" else None
+    rows = _scaled(given, scaling)
+    last = _activation(output_activation)
+    undone = Scaling.standard(given.targets) if scaling and not given.classes and last == Identity() else None
+    wanted = rows.targets if undone is None else undone.apply(rows.targets)
     widths = (rows.inputs.shape[1], *_hidden(hidden), rows.targets.shape[1])
-    layers = initial_layers(widths, _activation(activation), _activation(output_activation), generator)
+    layers = initial_layers(widths, _activation(activation), last, generator)
     kind = loss or ("cross_entropy" if rows.classes else "mse")
     if kind == "cross_entropy" and not rows.classes:
         raise UsageError("cross_entropy is a loss of classes; the targets are none (--classes says that they are)")
-    problem = TrainingProblem(layers, rows.inputs, rows.targets, kind, batch_size, learning_rate, momentum)
-    held_out = _validation(validation, rows)
+    problem = TrainingProblem(layers, rows.inputs, wanted, kind, batch_size, learning_rate, momentum)
+    held_out = _validation(validation, given, scaling)
     if checkpoint is not None and choice.backend.device == "reference":
         raise UsageError("the reference computes in float64, which a checkpoint does not hold; leave out --checkpoint")
     entry, trainer = choice.start(problem)
     state = _State(generator)
-    options = _options(problem, rows, held_out, seed, choice, entry)
-    if resume or (checkpoint is not None and Path(checkpoint).exists()):
+    options = _options(problem, given, held_out, seed, choice, entry)
+    if scaling is not None:
+        options["scale"] = scale
+    if resume and checkpoint is None:
+        raise UsageError("there is nothing to resume from: name the checkpoint's file (--checkpoint)")
+    if checkpoint is not None and Path(checkpoint).exists():
         _resume(state, trainer, checkpoint, resume, options, epochs)
-    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every)
+    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every, undone)
     run.until(epochs, validate_every, report)
+    network = run.network()
     return TrainingResult(
-        network=Network(run.layers()),
+        network=network,
         loss=kind,
         classes=rows.classes,
         losses=tuple(state.losses),
@@ -136,6 +159,30 @@ def train(
         first_epoch=state.first,
         seconds=run.seconds,
         options=options,
+        scaling=scaling,
+        target_scaling=undone,
+        evaluation=evaluate(network, rows.inputs, rows.targets, kind, "cpu", rows.classes),
+        baseline=_baseline(rows, held_out or rows, kind),
+    )
+
+
+def trained_model(result: TrainingResult, data: TrainingData, provenance: dict[str, str] | None = None) -> Model:
+    """Return what was trained as a model that takes rows as the training data were before they were scaled.
+
+    Parameters
+    ----------
+    result : what `train` gave back.
+    data : what it was trained on.
+    provenance : how the model was made, in words and figures.
+    """
+    return Model(
+        result.network,
+        result.loss,
+        result.classes,
+        provenance or {},
+        class_names=data.class_names,
+        encoding=data.encoding,
+        scaling=result.scaling,
     )
 
 
@@ -161,6 +208,7 @@ class _Run:
     options: dict[str, object]
     path: str | os.PathLike[str] | None
     interval: float
+    undone: Scaling | None
     seconds: float = 0.0
     saved: float = field(default=-math.inf)
 
@@ -176,6 +224,15 @@ class _Run:
                 self._save()
             speed = self.data.rows / max(seconds, 1e-9)
             report(Epoch(number, epochs, self.state.losses[-1], speed, found))
+
+    def network(self) -> Network:
+        """Return the network as it is now, its last layer giving what the data tell: a scaling of targets undone."""
+        layers, undone = self.layers(), self.undone
+        if undone is None:
+            return Network(layers)
+        last = layers[-1]
+        weights = last.weights * undone.deviation
+        return Network((*layers[:-1], Linear(weights, last.bias_vector() * undone.deviation + undone.mean)))
 
     def layers(self) -> tuple[Linear, ...]:
         """Return the parameters, all of them finite."""
@@ -199,7 +256,7 @@ class _Run:
         if self.held_out is None:
             return None
         data = self.held_out
-        found = evaluate(Network(self.layers()), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
+        found = evaluate(self.network(), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
         if not math.isfinite(found.value):
             raise self._diverged(f"the validation loss became {found.value} in epoch {number}")
         self.state.validation.append((number, found))
@@ -232,14 +289,12 @@ class _Run:
 def _resume(
     state: _State,
     trainer: Trainer,
-    path: str | os.PathLike[str] | None,
+    path: str | os.PathLike[str],
     wanted: bool,
     options: dict[str, object],
     epochs: int,
 ) -> None:
     """Bring state and trainer to where a checkpoint is, which must be of the same training."""
-    if path is None:
-        raise UsageError("there is nothing to resume from: name the checkpoint's file (--checkpoint)")
     if not wanted:
         raise UsageError(f"{os.fspath(path)} exists already: resume from it (--resume), or remove it to begin anew")
     found = read_checkpoint(path)
@@ -291,7 +346,26 @@ def _options(
     }
 
 
-def _validation(source: TrainingData | str | os.PathLike[str] | None, data: TrainingData) -> TrainingData | None:
+def _scaled(data: TrainingData, scaling: Scaling | None) -> TrainingData:
+    return data if scaling is None else replace(data, inputs=scaling.apply(data.inputs))
+
+
+def _baseline(data: TrainingData, evaluated: TrainingData, loss: str) -> Evaluation:
+    """Return how well it does to give the mean of the targets trained with for each of the rows evaluated."""
+    mean = data.targets.mean(axis=0, dtype=np.float64)
+    targets = evaluated.targets
+    if loss == "cross_entropy":
+        shares = np.maximum(mean, np.finfo(np.float32).tiny)
+        value = float(-(targets.mean(axis=0, dtype=np.float64) * np.log(shares)).sum())
+    else:
+        value = float(np.mean([np.square(targets[:, column] - mean[column]).mean() for column in range(len(mean))]))
+    right = float(targets[:, int(mean.argmax())].mean(dtype=np.float64)) if data.classes else None
+    return Evaluation(evaluated.rows, loss, value, right)
+
+
+def _validation(
+    source: TrainingData | str | os.PathLike[str] | None, data: TrainingData, scaling: Scaling | None
+) -> TrainingData | None:
     if source is None:
         return None
     width = data.targets.shape[1]
@@ -299,11 +373,11 @@ def _validation(source: TrainingData | str | os.PathLike[str] | None, data: Trai
         found = source
     else:
         columns, outputs = (1, width) if data.classes else (width, None)
-        found = read_data(source, classes=data.classes, targets=columns, outputs=outputs)
+        found = read_data(source, classes=data.classes, targets=columns, outputs=outputs, like=data)
     shape, needed = (found.inputs.shape[1], found.targets.shape[1]), (data.inputs.shape[1], width)
     if shape != needed or found.classes != data.classes:
         raise ShapeError(f"validation data have {shape} inputs and outputs; those trained with have {needed}")
-    return found
+    return _scaled(found, scaling)
 
 
 def _activation(given: str | Activation) -> Activation:

@@ -1,94 +1,141 @@
-"""What a trained model is run on: rows of inputs, with targets to compare the outputs with or without."""
+"""Files of rows: what a network is trained on, or what a trained model is run on, with targets or without."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
-from sparsenn.formats import CSR, Array
+from sparsenn.formats import Array, TableEncoding
 from sparsenn.io.csv import read_csv
+from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
+from sparsenn.io.idx import read_idx
+from sparsenn.io.matrix_market import read_matrix_market_rows
 from sparsenn.io.npy import read_npy, read_npz, sparse_rows
+from sparsenn.io.parquet import read_parquet
 from sparsenn.network import Image
-from sparsenn.printable import one_line
-from sparsenn.training.data import (
-    HDF5_SUFFIXES,
-    TrainingData,
-    image_shape,
-    labels_beside,
-    of_columns,
-    read_data,
-    read_pixels,
-)
+from sparsenn.training.data import InputRows, TrainingData, of_columns
+from sparsenn.training.tables import DELIMITERS, TABLES, assumed, encoded, learnt, read_any_table
 
-__all__ = ["DELIMITERS", "InputRows", "read_rows"]
+__all__ = ["read_data", "read_rows"]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""What divides the columns of a table, by the suffix of its name."""
+_FANN = (".data", ".train", ".test")
+_HDF5 = (".h5", ".hdf5")
+_IDX = (".idx", "ubyte")
+_KNOWN = (*TABLES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX, *_FANN)
+_INTEGERS = ("<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
+_BYTES = "bytes were taken as they are, 0 to 255; for a model trained on 0 to 1 give --scale 1/255"
 
 _ARRAYS = ("inputs", "labels", "targets")
 
 
-@dataclass(frozen=True, eq=False)
-class InputRows:
-    """Rows of inputs, of which nobody knows what a model should give for them.
+def read_data(
+    path: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    targets: int = 1,
+    target: Sequence[str] = (),
+    classes: bool = False,
+    outputs: int | None = None,
+    ignore: Sequence[str] = (),
+    text: Sequence[str] = (),
+    impute: bool = False,
+    like: TrainingData | None = None,
+) -> TrainingData:
+    """Read training data; the file's name says of which kind they are.
+
+    ==================================  ================================================================================
+    `.csv`, `.tsv`, also with `.gz`     a line a row, the first one perhaps names; columns of numbers, or of texts, of
+    and `.parquet`                      which each becomes as many inputs as it has different texts
+    `.npz`                              arrays inputs, and targets or labels
+    `.h5`, `.hdf5`                      datasets inputs, and targets or labels
+    `…ubyte`, `….idx`, also with `.gz`  IDX images, their bytes scaled to 0 to 1, and labels in a file of their own
+    `.data`, `.train`, `.test`          FANN's text
+    ==================================  ================================================================================
 
     Parameters
     ----------
-    inputs : (rows, inputs): an array, brought to float32, or CSR.
-    image : channels, height and width where each row is an image, and None where that is not known.
+    path : the file.
+    labels : file of the labels of IDX images; unless given, the one named as MNIST names them, beside the images.
+    targets : columns of a table, from the last, that are targets.
+    target : names of the target columns instead; numbers, counted from 1, where the table gives no names.
+    classes : whether the one target column is a label, counted from 0, or several are one-hot. IDX and HDF5 labels are
+        in any case, and so is a target column of texts, whose classes are sorted.
+    outputs : how many classes there are; one more than the largest label unless given.
+    ignore : columns of a table that are left out.
+    text : columns of a table that are categories, or classes, though they hold numbers.
+    impute : whether what is missing in a table is filled in: by its column's mean, or the most frequent text.
+    like : other data, of which columns, categories and classes are taken instead of learnt.
 
     Raises
     ------
-    ShapeError
-        The inputs are no matrix, or there are none; or a row does not hold such an image.
-    InputError
-        A number is not finite in float32.
+    FileFormatError
+        The file is damaged, or does not hold what its kind promises; the message names the line of a text file.
+    UsageError
+        That is no file's name, it says of no kind, or an option does not go with it.
+    InputError, ResourceError
+        The file is not there, cannot be read, or takes more than memory.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"the data are a {type(path).__name__}; give a file's name, or make a sparsenn.TrainingData")
+    name = Path(path).name.lower().removesuffix(".gz")
+    suffix = Path(name).suffix
+    _check_labels(path, name, labels)
+    if like is not None and like.classes:
+        outputs = like.targets.shape[1]
+    try:
+        if name.endswith(_IDX):
+            return TrainingData.of_labels(*_read_labelled(path, labels, outputs))
+        if suffix in _HDF5:
+            return _read_hdf5(path, classes, outputs)
+        if suffix in _FANN:
+            return of_columns(*read_fann(path), classes, outputs)
+        if suffix == ".npz":
+            return _with_targets(path, _of_arrays(path, suffix, classes, outputs))
+        if suffix in TABLES and like is not None and like.encoding is not None:
+            known = [column.name for column in like.encoding.columns]
+            found = encoded(read_any_table(path, known), like.encoding, like.classes, like.class_names, outputs)
+            return _with_targets(path, found)
+        if suffix in TABLES:
+            return learnt(
+                read_any_table(path, target),
+                target=target,
+                targets=targets,
+                classes=classes,
+                outputs=outputs,
+                ignore=ignore,
+                texts=text,
+                impute=impute,
+            )
+    except FileFormatError:
+        raise
+    except (ShapeError, InputError) as error:
+        raise error if str(error).startswith(os.fspath(path)) else FileFormatError(path, str(error)) from error
+    known = [kind for kind in _KNOWN if kind not in (".npy", ".mtx")]
+    raise _unknown_kind(path, known)
 
-    inputs: Array | CSR
-    image: Image | None = None
 
-    __repr__ = one_line
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.inputs, CSR):
-            with np.errstate(over="ignore", invalid="ignore"):
-                object.__setattr__(self, "inputs", np.ascontiguousarray(self.inputs, dtype=np.float32))
-        if len(self.inputs.shape) != 2 or 0 in self.inputs.shape:
-            raise ShapeError(f"the inputs have shape {self.inputs.shape}; needed is a matrix, a row or more")
-        numbers = self.inputs.values if isinstance(self.inputs, CSR) else self.inputs
-        if not np.isfinite(numbers).all():
-            row = _infinite_row(self.inputs)
-            raise InputError(f"row {row + 1} of the inputs holds a number that is not finite in float32")
-        if self.image is not None and prod(self.image) != self.inputs.shape[1]:
-            raise ShapeError(f"rows of {self.inputs.shape[1]:,} inputs hold no images of shape {self.image}")
-
-    def head(self, rows: int) -> InputRows:
-        """Return the first `rows` rows, or all where there are no more."""
-        return InputRows(self.part(0, min(rows, self.rows)), self.image)
-
-    def part(self, first: int, last: int) -> Array | CSR:
-        """Return the inputs of rows `first` to `last`, sharing memory."""
-        return self.inputs.slice_groups(first, last) if isinstance(self.inputs, CSR) else self.inputs[first:last]
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return int(self.inputs.shape[0])
+def _check_labels(path: str | os.PathLike[str], name: str, labels: str | os.PathLike[str] | None) -> None:
+    if labels is not None and not name.endswith(_IDX):
+        raise UsageError(f"{os.fspath(path)}: only IDX images have labels in a file of their own")
 
 
-def _infinite_row(inputs: Array | CSR) -> int:
-    """Return the number, from 0, of the first row that holds a number that is not finite."""
-    if not isinstance(inputs, CSR):
-        return int(np.argmin(np.isfinite(inputs).all(axis=1)))
-    entry = int(np.argmin(np.isfinite(inputs.expanded_values())))
-    return int(np.searchsorted(inputs.indptr, entry, side="right")) - 1
+def _unknown_kind(path: str | os.PathLike[str], known: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{os.fspath(path)}: the name does not say what kind of data this is; known are {', '.join(known)}"
+    )
+
+
+def _with_targets(path: str | os.PathLike[str], found: TrainingData | InputRows) -> TrainingData:
+    if isinstance(found, InputRows):
+        raise FileFormatError(path, "holds inputs only; training takes targets or labels, too")
+    return found
 
 
 def read_rows(
@@ -99,16 +146,20 @@ def read_rows(
     labels: str | os.PathLike[str] | None = None,
     targets: int | None = None,
     classes: bool = False,
+    class_names: tuple[str, ...] | None = None,
+    encoding: TableEncoding | None = None,
+    scale_bytes: bool = True,
 ) -> TrainingData | InputRows:
     """Read what a model is to be run on, with targets or labels where there are some; the file's name says its kind.
 
     ==================================  ================================================================================
     `.csv`, `.tsv`, also with `.gz`     a line a row: only inputs if it is as wide as the model's inputs, and else the
-                                        last columns are targets
+    and `.parquet`                      last columns are targets; columns by name where the model knows names
     `.npy`                              (rows, inputs); or images, (rows, height, width) or (rows, channels, height,
                                         width)
     `.npz`                              one such array, or inputs, and targets or labels, by name; or a sparse matrix
                                         that SciPy saved: CSR, CSC or COO
+    `.mtx`, also with `.gz`             Matrix Market: a sparse matrix, or an array
     `.h5`, `.hdf5`                      dataset inputs; datasets targets or labels where they are known
     `…ubyte`, `….idx`, also with `.gz`  IDX images, their bytes scaled to 0 to 1; labels in a file of their own where
                                         there is one
@@ -123,13 +174,15 @@ def read_rows(
     targets : columns of a table, from the last, that are targets; unless given, none of a table that is as wide as the
         model's inputs, and else one of a class, or as many as the model has outputs.
     classes : whether the one target column is a label, or several are one-hot.
+    class_names, encoding : the model's: what its classes are called, and what it takes of a table.
+    scale_bytes : whether the bytes of IDX images are scaled to 0 to 1.
 
     Raises
     ------
     FileFormatError
         The file is damaged, or does not hold what its kind promises; the message names the line of a text file.
     ShapeError
-        A table's rows are not as wide as the model's inputs and the targets.
+        A table's rows are not as wide as the model's inputs and the targets, or it does not have its columns.
     UsageError
         That is no file's name, it says of no kind, or an option does not go with it.
     InputError, ResourceError
@@ -137,27 +190,46 @@ def read_rows(
     """
     name = Path(path).name.lower().removesuffix(".gz")
     suffix = Path(name).suffix
-    is_idx = suffix == ".idx" or name.endswith("ubyte")
-    if labels is not None and not is_idx:
-        raise UsageError(f"{os.fspath(path)}: only IDX images have labels in a file of their own")
+    _check_labels(path, name, labels)
     counted = outputs if classes else None
-    table = read_csv(path, DELIMITERS[suffix]) if suffix in DELIMITERS else None
-    last = 0 if table is None else _target_columns(table.shape[1], inputs, outputs, targets, classes)
+    if suffix in TABLES and encoding is not None:
+        if targets is not None:
+            raise UsageError("the model knows its target columns by name; leave out --targets")
+        table = read_any_table(path, [column.name for column in encoding.columns])
+        encoding.places(table)
+    matrix = _matrix(path, suffix) if suffix in TABLES and encoding is None else None
+    last = 0 if matrix is None else _target_columns(matrix.shape[1], inputs, outputs, targets, classes)
     try:
-        if table is not None:
-            return of_columns(table[:, :-last], table[:, -last:], classes, counted) if last else InputRows(table)
+        if encoding is not None and suffix in TABLES:
+            return encoded(table, encoding, classes, class_names, counted)
+        if matrix is not None:
+            if not last:
+                return InputRows(matrix)
+            found = of_columns(matrix[:, :-last], matrix[:, -last:], classes, counted)
+            return found if targets is not None else replace(found, note=assumed(last, classes, inputs))
         if suffix in (".npy", ".npz"):
-            return _of_arrays(path, suffix, classes, counted)
-        if is_idx and labels is None and labels_beside(Path(path)) is None:
-            return InputRows(*read_pixels(path))
-        if suffix in HDF5_SUFFIXES and not _has_targets(path):
+            return _of_arrays(path, suffix, classes, counted, scale_bytes)
+        if suffix == ".mtx":
+            return InputRows(read_matrix_market_rows(path))
+        if name.endswith(_IDX):
+            if labels is None and _labels_beside(Path(path)) is None:
+                return InputRows(*_read_pixels(path, scale_bytes))
+            return TrainingData.of_labels(*_read_labelled(path, labels, counted, scale_bytes))
+        if suffix in _HDF5 and not _has_targets(path):
             with opened(path) as source:
                 return InputRows(source.matrix("inputs", "<f4", "<f8", "|u1"))
+        if suffix not in (*_HDF5, *_FANN):
+            raise _unknown_kind(path, _KNOWN)
     except FileFormatError:
         raise
     except (ShapeError, InputError) as error:
         raise error if str(error).startswith(os.fspath(path)) else FileFormatError(path, str(error)) from error
-    return read_data(path, labels=labels, classes=classes, outputs=counted)
+    return read_data(path, classes=classes, outputs=counted)
+
+
+def _matrix(path: str | os.PathLike[str], suffix: str) -> Array:
+    """Read a table that holds nothing but numbers."""
+    return read_parquet(path).matrix() if suffix == ".parquet" else read_csv(path, DELIMITERS[suffix])
 
 
 def _target_columns(width: int, inputs: int, outputs: int, targets: int | None, classes: bool) -> int:
@@ -179,7 +251,7 @@ def _target_columns(width: int, inputs: int, outputs: int, targets: int | None, 
 
 
 def _of_arrays(
-    path: str | os.PathLike[str], suffix: str, classes: bool, outputs: int | None
+    path: str | os.PathLike[str], suffix: str, classes: bool, outputs: int | None, tell_bytes: bool = False
 ) -> TrainingData | InputRows:
     arrays = {"inputs": read_npy(path)} if suffix == ".npy" else read_npz(path, _ARRAYS)
     sparse = sparse_rows(path, arrays)
@@ -189,17 +261,90 @@ def _of_arrays(
         arrays = {"inputs": next(iter(arrays.values()))}
     if "inputs" not in arrays:
         raise FileFormatError(path, "holds several arrays, or none; name the rows 'inputs'")
-    rows, image = image_shape(arrays["inputs"])
+    rows, image = _image_shape(arrays["inputs"])
+    note = _BYTES if tell_bytes and rows.dtype == np.uint8 else None
     if "labels" in arrays and "targets" in arrays:
         raise FileFormatError(path, "holds targets and labels; it must hold either")
     if "labels" in arrays:
-        return TrainingData.of_labels(rows, arrays["labels"], outputs, image)
+        return replace(TrainingData.of_labels(rows, arrays["labels"], outputs, image), note=note)
     if "targets" in arrays:
         found = of_columns(rows, arrays["targets"], classes, outputs)
-        return TrainingData(found.inputs, found.targets, found.classes, image)
-    return InputRows(rows, image)
+        return replace(found, image=image, note=note)
+    return InputRows(rows, image, note)
 
 
 def _has_targets(path: str | os.PathLike[str]) -> bool:
     with opened(path) as source:
         return source.has("labels") or source.has("targets")
+
+
+def _read_pixels(path: str | os.PathLike[str], scale_bytes: bool) -> tuple[Array, Image | None]:
+    """Read IDX images: (images, pixels) in float32, bytes scaled to 0 to 1 if wanted, and its image.
+
+    Raises
+    ------
+    FileFormatError, InputError, ResourceError
+        As `read_idx`.
+    """
+    images = read_idx(path)
+    rows, image = _image_shape(images)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told where the rows are checked
+        pixels = rows.astype(np.float32)
+    return pixels / np.float32(255) if scale_bytes and images.dtype == np.uint8 else pixels, image
+
+
+def _image_shape(images: Array) -> tuple[Array, Image | None]:
+    """Return an array as a matrix, a row for each of its first dimension, and the image that a row is.
+
+    The image is (channels, height, width) where a row has two dimensions of pixels, or three; else None.
+
+    Raises
+    ------
+    ShapeError
+        The array has no dimension.
+    """
+    if not images.ndim:
+        raise ShapeError("the inputs are a single number; needed is a matrix, a row or more")
+    rows = images.reshape(len(images), prod(images.shape[1:]))
+    if images.ndim not in (3, 4) or 0 in images.shape:
+        return rows, None
+    return rows, (images.shape[1] if images.ndim == 4 else 1, *images.shape[-2:])
+
+
+def _labels_beside(path: Path) -> Path | None:
+    """Return the file of labels that lies beside one of images, named as MNIST names both; None if there is none."""
+    name = path.name.replace("images", "labels").replace("idx3", "idx1")
+    return None if name == path.name or not path.with_name(name).is_file() else path.with_name(name)
+
+
+def _read_labelled(
+    path: str | os.PathLike[str],
+    labels: str | os.PathLike[str] | None,
+    classes: int | None,
+    scale_bytes: bool = True,
+) -> tuple[Array, Array, int | None, Image | None]:
+    """Return what `TrainingData.of_labels` takes: pixels as rows, labels, how many classes there are, and the image."""
+    pixels, image = _read_pixels(path, scale_bytes)
+    place = _labels_beside(Path(path)) if labels is None else Path(labels)
+    if place is None:
+        raise UsageError(
+            f"{os.fspath(path)}: there are no labels beside it, named as MNIST does; name their file by --labels"
+        )
+    found = read_idx(place)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) != len(pixels):
+        raise FileFormatError(
+            place, f"holds {found.dtype} of shape {found.shape}; needed is a label for {len(pixels):,}"
+        )
+    return pixels, found, classes, image
+
+
+def _read_hdf5(path: str | os.PathLike[str], classes: bool, outputs: int | None) -> TrainingData:
+    with opened(path) as source:
+        inputs = source.matrix("inputs", "<f4", "<f8", "|u1")
+        labels = source.vector("labels", *_INTEGERS) if source.has("labels") else None
+        if labels is not None and source.has("targets"):
+            raise source.fault("holds targets and labels; it must hold either")
+        targets = None if labels is not None else source.matrix("targets", "<f4", "<f8")
+    if targets is None:
+        return TrainingData.of_labels(inputs, np.asarray(labels), outputs)
+    return of_columns(inputs, targets, classes, outputs)

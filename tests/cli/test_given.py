@@ -10,8 +10,7 @@ from typer.testing import Result
 
 Run = Callable[..., Result]
 
-NOT_CSV = "--targets goes with CSV data, which this is not; leave it out"
-NO_TABLE = "--targets goes with CSV or TSV data, which this is not; leave it out"
+NO_TABLE = "--targets goes with CSV, TSV or Parquet data, which this is not; leave it out"
 LABELS = "--classes does nothing here, as IDX labels are classes in any case; leave it out"
 NO_VALIDATION = "goes with --validation, which is not given; leave it out"
 NO_CHECKPOINT = "goes with --checkpoint, which is not given; leave it out"
@@ -20,10 +19,10 @@ NO_CHECKPOINT = "goes with --checkpoint, which is not given; leave it out"
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train a.data --output m.h5 --targets 3", NOT_CSV),
-        ("train a-images-idx3-ubyte.gz --output m.h5 --targets 1", NOT_CSV),
-        ("train a.h5 --output m.h5 --targets 1", NOT_CSV),
-        ("train a.train --validation a.test --output m.h5 --targets 2", NOT_CSV),
+        ("train a.data --output m.h5 --targets 3", NO_TABLE),
+        ("train a-images-idx3-ubyte.gz --output m.h5 --targets 1", NO_TABLE),
+        ("train a.h5 --output m.h5 --targets 1", NO_TABLE),
+        ("train a.train --validation a.test --output m.h5 --targets 2", NO_TABLE),
         ("train a.idx --output m.h5 --classes", LABELS),
         ("train a.csv --output m.h5 --validate-every 2", f"--validate-every {NO_VALIDATION}"),
         ("train a.csv --output m.h5 --validation-labels x", f"--validation-labels {NO_VALIDATION}"),

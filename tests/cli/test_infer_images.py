@@ -129,8 +129,8 @@ def test_json_holds_it_all(infer: Run, outputs: np.ndarray, labels: np.ndarray) 
     done = infer("--json", "-")
     found = record(done)
     assert list(found) == [
-        *("model", "inputs", "rows", "image", "enlarged", "loss", "value", "accuracy", "device", "plan", "notes"),
-        *("seconds", "multiply_adds", "per_layer", "predicted"),
+        *("model", "inputs", "rows", "scaling", "image", "enlarged", "loss", "value", "accuracy", "device", "plan"),
+        *("notes", "seconds", "multiply_adds", "per_layer", "class_names", "predicted"),
     ]
     assert "by layer" in done.stderr
     assert (found["rows"], found["image"], found["enlarged"]) == (ROWS, [1, 12, 10], True)

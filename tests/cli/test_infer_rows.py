@@ -10,12 +10,16 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from result_files import result_in
+from scipy.io import mmwrite
 from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 from typer.testing import Result
 
-from sparsenn.io import Model, write_idx, write_model
+from sparsenn.formats import from_dense
+from sparsenn.io import Model, read_idx, read_matrix_market, write_idx, write_matrix_market, write_model
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 from sparsenn.network import Network
 
@@ -75,6 +79,12 @@ def write_rows(path: Path, rows: np.ndarray) -> None:
     elif suffix == "h5":
         with h5py.File(path, "w") as file:
             file["inputs"] = rows
+    elif suffix == "parquet":
+        parquet.write_table(pa.table({f"c{number}": column for number, column in enumerate(rows.T)}), path)
+    elif suffix == "array.mtx":
+        mmwrite(path, rows)
+    elif suffix in ("mtx", "mtx.gz"):
+        write_matrix_market(path, from_dense(rows))
     else:
         write_idx(path, rows)
 
@@ -85,7 +95,10 @@ def record(done: Result) -> dict[str, Any]:
     return found
 
 
-KINDS = ("csv", "tsv", "csv.gz", "npy", "f64.npy", "npz", "named.npz", "csr.npz", "csc.npz", "coo.npz", "h5", "idx")
+KINDS = (
+    *("csv", "tsv", "csv.gz", "parquet", "npy", "f64.npy", "npz", "named.npz", "csr.npz", "csc.npz", "coo.npz"),
+    *("mtx", "mtx.gz", "array.mtx", "h5", "idx"),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,7 +120,7 @@ def test_every_kind_of_rows(
         assert arrays["classes"].tolist() == found["predicted"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
 def test_a_wider_table_ends_in_targets(
     run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, kind: str
 ) -> None:
@@ -146,7 +159,7 @@ def test_first_rows_only(run: Run, folder: Path, rows: np.ndarray, expected: np.
 
 
 @pytest.mark.parametrize("model", ["classes.h5", "numbers.h5"])
-@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npy", ".npz", ".h5"])
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npy", ".npz", ".h5", ".parquet", ".mtx", ".idx"])
 def test_every_kind_of_output(
     run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, model: str, suffix: str
 ) -> None:
@@ -165,6 +178,14 @@ def test_every_kind_of_output(
         with np.load(path) as arrays:
             assert ("classes" in arrays) == (told is classes)
             np.testing.assert_allclose(arrays["outputs"], expected, rtol=1e-4, atol=1e-5)
+    elif suffix == ".parquet":
+        table = parquet.read_table(path)
+        found = np.column_stack([table[f"output {number}"].to_numpy() for number in range(OUTPUTS)])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert told is not classes or table["class"].to_pylist() == classes.tolist()
+    elif suffix in (".mtx", ".idx"):
+        found = read_matrix_market(path).to_scipy().toarray() if suffix == ".mtx" else read_idx(path)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     else:
         outputs, _, notes = result_in(path)
         np.testing.assert_allclose(outputs.to_scipy().toarray(), expected, rtol=1e-4, atol=1e-5)
@@ -174,7 +195,7 @@ def test_every_kind_of_output(
             assert told is not classes or np.array_equal(file["classes"], classes)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".npy", ".npz", ".h5"])
+@pytest.mark.parametrize("suffix", [".csv", ".npy", ".npz", ".h5", ".parquet", ".mtx", ".idx"])
 def test_a_full_disk_leaves_the_old_file(
     run: Run, folder: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
@@ -205,6 +226,19 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
     broken[3, 2] = np.inf
     write_rows(folder / "nan.csr.npz", broken)
     write_rows(folder / "none.npy", rows[:0])
+    write_rows(folder / "narrow.parquet", rows[:, 1:])
+    write_rows(folder / "narrow.mtx", rows[:, 1:])
+    write_rows(folder / "none.parquet", rows[:0])
+    write_rows(folder / "nan.parquet", broken)
+    write_rows(folder / "good.parquet", rows)
+    (folder / "cut.parquet").write_bytes((folder / "good.parquet").read_bytes()[:-9])
+    missing = pa.table({f"c{number}": [1.0, None] if number == 4 else [1.0, 2.0] for number in range(INPUTS)})
+    parquet.write_table(missing, folder / "missing.parquet")
+    words = pa.table({f"c{number}": ["a"] if number == 4 else [1.0] for number in range(INPUTS)})
+    parquet.write_table(words, folder / "words.parquet")
+    days = pa.table({f"c{number}": pa.array([1], pa.date32() if number == 4 else None) for number in range(INPUTS)})
+    parquet.write_table(days, folder / "days.parquet")
+    (folder / "dense.mtx").write_text("%%MatrixMarket matrix array real general\n1 6\n" + "1\n" * 5)
     write_rows(folder / "good.npy", rows)
     (folder / "cut.npy").write_bytes((folder / "good.npy").read_bytes()[:-9])
     (folder / "text.npy").write_text("1,2,3\n")
@@ -237,6 +271,16 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("high.npz", "labels are whole numbers from 0 to 2"),
         ("absent.npy", "no such file"),
         ("absent.npz", "no such file"),
+        ("narrow.parquet", "the rows hold 5 numbers; the model takes rows of 6, or of 7 with a class"),
+        ("narrow.mtx", "the rows hold 5 numbers; the model takes rows of 6"),
+        ("none.parquet", "holds 0 rows of 6 columns"),
+        ("nan.parquet", "row 4, column 'c2' holds inf, which is not finite in float32"),
+        ("cut.parquet", "not Parquet, or damaged"),
+        ("missing.parquet", "row 2, column 'c4' holds nothing where a number is needed"),
+        ("words.parquet", "row 1, column 'c4' holds 'a' where a number is needed"),
+        ("days.parquet", "column 'c4' holds date32[day], neither numbers nor texts; leave the column out"),
+        ("dense.mtx", "dense.mtx:2: declares 1 x 6 numbers, but holds 5"),
+        ("absent.parquet", "no such file"),
         ("good.txt", "the name does not say what kind of data this is"),
     ],
 )
@@ -257,9 +301,87 @@ def test_targets_go_with_tables(run: Run, folder: Path, rows: np.ndarray) -> Non
     write_rows(folder / "rows.npy", rows)
     done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--targets", 1)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--targets goes with CSV or TSV data" in done.stderr
+    assert "--targets goes with CSV, TSV or Parquet data" in done.stderr
 
 
 def test_help_tells_the_rule(run: Run) -> None:
     text = " ".join(run("infer", "--help").stdout.replace("│", " ").split())
     assert "A table as wide as the model's inputs holds no targets" in text
+
+
+def run_scaled(run: Run, folder: Path, name: str, *options: object) -> np.ndarray:
+    """The outputs of the model for regression."""
+    out = folder / "scaled.npy"
+    done = run("infer", folder / "numbers.h5", "--inputs", folder / name, "--device", "cpu", "--output", out, *options)
+    assert done.exit_code == 0, done.output
+    assert "scaling" in done.stdout
+    return np.load(out)
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv", "csr.npz", "mtx"])
+@pytest.mark.parametrize("mean", ["0", "0.5", "1,2,3,4,5,6"])
+def test_inputs_are_scaled(
+    run: Run, folder: Path, rows: np.ndarray, weights: list[np.ndarray], kind: str, mean: str
+) -> None:
+    write_rows(folder / f"rows.{kind}", rows)
+    found = run_scaled(run, folder, f"rows.{kind}", "--scale", "1/3", "--mean", mean, "--std", "2,1,1,1,1,0.5")
+    scaled = (rows / 3 - np.array(mean.split(","), float)) / np.array([2, 1, 1, 1, 1, 0.5])
+    np.testing.assert_allclose(found, np.maximum(scaled @ weights[0] + 0.25, 0) @ weights[1], rtol=1e-4, atol=1e-5)
+
+
+def test_bytes_of_images_are_scaled_once(run: Run, folder: Path, rows: np.ndarray) -> None:
+    pixels = (np.abs(rows) * 8).astype(np.uint8)
+    write_idx(folder / "pixels.idx", pixels)
+    np.save(folder / "pixels.npy", pixels)
+    plain = folder / "plain.npy"
+    how = ("--inputs", folder / "pixels.idx", "--device", "cpu", "--output", plain)
+    assert run("infer", folder / "numbers.h5", *how).exit_code == 0
+    for name in ("pixels.idx", "pixels.npy"):
+        np.testing.assert_array_equal(run_scaled(run, folder, name, "--scale", "1/255"), np.load(plain))
+    done = run("infer", folder / "numbers.h5", "--inputs", folder / "pixels.npy", "--device", "cpu")
+    assert "bytes were taken as they are, 0 to 255" in " ".join(done.stdout.split())
+
+
+def test_outputs_in_float64(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    write_rows(folder / "rows.npy", rows)
+    for suffix in ("npy", "csv"):
+        out = folder / f"out.{suffix}"
+        how = ("--device", "cpu", "--precision", "float64", "--output", out)
+        assert run("infer", folder / "numbers.h5", "--inputs", folder / "rows.npy", *how).exit_code == 0
+        found = np.load(out) if suffix == "npy" else np.loadtxt(out, delimiter=",")
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    done = run("infer", folder / "numbers.h5", "--inputs", folder / "rows.npy", "--device", "cuda", *how[2:4])
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--scale", "a"), "--scale a: take a number or a fraction, such as 1/255"),
+        (("--scale", "1/0"), "--scale 1/0: take a number or a fraction"),
+        (("--scale", "0"), "a scaling's factors must not be zero"),
+        (("--scale", "nan"), "must be finite numbers"),
+        (("--std", "0"), "its deviations must be positive"),
+        (("--mean", "1,2"), "the scaling has 2 numbers as mean; take one, or 6, one a column"),
+        (("--scale", "1e300"), "not finite in float32; take a smaller factor"),
+    ],
+)
+def test_scalings_that_are_refused(
+    run: Run, folder: Path, rows: np.ndarray, options: tuple[str, str], told: str
+) -> None:
+    write_rows(folder / "rows.npy", rows)
+    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--device", "cpu", *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert told in done.stderr
+
+
+def test_the_summary_says_what_was_assumed_and_found(run: Run, folder: Path, rows: np.ndarray) -> None:
+    write_rows(folder / "rows.csv", rows)
+    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.csv", "--device", "cpu")
+    assert "(classes count from 0)" in done.stdout
+    assert "was taken as" not in done.stdout
+    write_rows(folder / "rows.csv", np.c_[rows, np.ones(ROWS)].astype(np.float32))
+    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.csv", "--device", "cpu")
+    told = " ".join(done.stdout.split())
+    assert "the last column was taken as the class of each row, as the model takes the 6 before" in told

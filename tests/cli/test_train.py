@@ -183,7 +183,8 @@ def test_divergence(run: Run, table: Path, tmp_path: Path) -> None:
         (("--precision", "int8"), ["unknown precision 'int8'"]),
         (("--device", "abacus"), ["unknown device 'abacus'"]),
         (("--resume",), ["--checkpoint"]),
-        (("--resume", "--checkpoint", "none.h5"), ["none.h5: no such file"]),
+        (("--target", "x"), ["--target goes with CSV, TSV or Parquet data"]),
+        (("--scale", "1/255"), ["unknown scale '1/255'"]),
         (("--checkpoint", "model.h5"), ["name two files"]),
         (("--checkpoint-every", "-1"), ["--checkpoint-every"]),
         (("--validation", "none.csv"), ["none.csv: no such file"]),
@@ -263,7 +264,7 @@ def test_infer_looks_at_widths_before_labels(
     bad.write_text("1,2,0.25\n")
     for data, fragment in (
         (wide, "wide.csv does not fit"),
-        (wide, "the rows hold 4 numbers; the model takes rows of 2, or of 3 with a class"),
+        (wide, "the table has 4 columns; the model takes 2, or 3 with targets"),
         (bad, "label 0.25"),
     ):
         done = run("infer", model, "--inputs", data, *limit)

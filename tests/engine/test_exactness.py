@@ -271,10 +271,11 @@ def test_the_largest_number_is_exact(device: str, rng: np.random.Generator) -> N
     assert np.array_equal(outputs(network, images, device), run(network, images))
 
 
+@pytest.mark.parametrize(("device", "precision"), [("reference", "float32"), ("cpu", "float64")])
 @given(problem=problems(mixed_networks))
-def test_the_reference_is_of_float64(problem: Any) -> None:
+def test_the_reference_is_of_float64(device: str, precision: str, problem: Any) -> None:
     network, rows = problem
-    found = outputs(network, rows, "reference")
+    found = outputs(network, rows, device, precision=precision)
     assert found.dtype == np.float64
     values, error = expected(network, from_dense(rows))
     assert (np.abs(found - values) <= U * error).all()

@@ -9,6 +9,7 @@ import pytest
 
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.io import csv, read_csv
+from sparsenn.io.csv import read_table
 
 Corrupted = Callable[[bytes, str], Path]
 TABLE = np.array([[1, -2.5, 0.001], [4, 5, 6e7]], np.float32)
@@ -97,3 +98,59 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_csv(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_tables_of_numbers_and_texts(corrupted: Corrupted, end: bytes) -> None:
+    lines = [b'\xef\xbb\xbf"a b",c ,d', b"1, x ,-2", b'?,"y, ""z""",1e3', b" NA ,x,NaN"]
+    found = read_table(corrupted(end.join([*lines, b""]), "a.csv"))
+    assert (found.names, found.named, found.rows, found.first_line) == (("a b", "c", "d"), True, 3, 2)
+    np.testing.assert_array_equal(found.numbers(0), [1, np.nan, np.nan])
+    np.testing.assert_array_equal(found.numbers(2), [-2, 1000, np.nan])
+    texts = found.texts(1)
+    assert [texts.values[code] for code in texts.codes] == ["x", 'y, "z"', "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        (b"", 1, "no rows"),
+        (b"a,b\n", 2, "no rows"),
+        (b"a,b\n1,x\n2\n", 3, "1 columns instead of 2"),
+        (b"a,b\n1,x\n2,y,z\n", 3, "3 columns instead of 2"),
+        (b"a,b\n1,x\n2,\xff\n", 3, "is not UTF-8 text"),
+        (b"a,b\n1,1e39\n", 2, "'1e39' is not a finite"),
+        (b"a,b\n1,-inf\n", 2, "'-inf' is not a finite"),
+        (b"a,b\n1,2\n \n3,4\n", 3, "is empty"),
+        (b"a,a\n1,2\n", 1, "two columns are called 'a'"),
+    ],
+)
+def test_faults_of_tables_are_told_with_their_line(corrupted: Corrupted, text: bytes, line: int, told: str) -> None:
+    path = corrupted(text, "a.csv")
+    with pytest.raises(FileFormatError, match=told) as caught:
+        read_table(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "named"),
+    [
+        (b"1,2\n3,4", (), False),
+        (b"5,red\n3,blue", (), False),
+        (b"a,b\nred,blue", (), True),
+        (b"a,2020\n1,2", (), False),
+        (b"a,2020\n1,2", ("a",), True),
+        (b"1,2\n3,4", ("1",), False),
+    ],
+)
+def test_what_is_a_header(corrupted: Corrupted, text: bytes, known: tuple[str, ...], named: bool) -> None:
+    found = read_table(corrupted(text, "a.csv"), known=known)
+    assert found.named == named
+    assert found.names == tuple(text.decode().split("\n")[0].split(",")) if named else ("1", "2")
+
+
+def test_numbers_are_those_that_a_table_of_numbers_has(corrupted: Corrupted) -> None:
+    rng = np.random.default_rng(8)
+    table = (rng.standard_normal((200, 4)) * 10.0 ** rng.integers(-30, 30, (200, 4))).tolist()
+    path = corrupted("\n".join(",".join(map(repr, row)) for row in table).encode(), "a.csv")
+    np.testing.assert_array_equal(read_table(path).matrix(), read_csv(path))

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from strategies import coo_matrices
 
-from sparsenn.errors import FileFormatError, InputError
-from sparsenn.formats import COO, coo_to_csc, coo_to_csr
-from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
+from sparsenn.errors import FileFormatError, InputError, ResourceError
+from sparsenn.formats import COO, CSR, coo_to_csc, coo_to_csr
+from sparsenn.io.matrix_market import read_matrix_market, read_matrix_market_rows, write_matrix_market
 
 Corrupted = Callable[..., Path]
 Same = Callable[[Any, Any], None]
@@ -153,3 +153,44 @@ def test_enormous_shape_with_few_entries(corrupted: Corrupted) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_matrix_market(tmp_path / "m.mtx")
+
+
+def test_rows_are_dense_where_the_file_is(tmp_path: Path) -> None:
+    table = np.array([[1, 0, -2.5], [0, 0, 1e-3]], np.float32)
+    for suffix in ("", ".gz"):
+        text = b"%%MatrixMarket matrix array real general\n% a comment\n\n2 3\n1\n0\n0\r\n0\n-2.5\n1e-3\n"
+        path = tmp_path / f"a.mtx{suffix}"
+        path.write_bytes(gzip.compress(text) if suffix else text)
+        np.testing.assert_array_equal(read_matrix_market_rows(path), table)
+    write_matrix_market(tmp_path / "b.mtx", CSR.from_scipy(sp.csr_array(table)))
+    found = read_matrix_market_rows(tmp_path / "b.mtx")
+    assert isinstance(found, CSR)
+    np.testing.assert_array_equal(found.to_scipy().toarray(), table)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("%%MatrixMarket matrix array complex general\n1 1\n1 2\n", 1, "cannot be read; of arrays, only real general"),
+        ("%%MatrixMarket matrix array real symmetric\n1 1\n1\n", 1, "of arrays, only real general can"),
+        ("%%MatrixMarket matrix array real general\n", 2, "two whole numbers"),
+        ("%%MatrixMarket matrix array real general\n%\n1 x\n1\n", 3, "two whole numbers"),
+        ("%%MatrixMarket matrix array real general\n1 2\n1\n", 2, "declares 1 x 2 numbers, but holds 1"),
+        ("%%MatrixMarket matrix array real general\n1 2\n1\n2\n3\n", 2, "declares 1 x 2 numbers, but holds 3"),
+        ("%%MatrixMarket matrix array real general\n1 2\n1\nx\n", 4, "'x' is not a finite"),
+        ("%%MatrixMarket matrix array real general\n1 1\n\n", 2, "holds 0"),
+        ("%%MatrixMarket matrix coordinate real general\n1 1\n1\n", 2, "three whole numbers"),
+    ],
+)
+def test_arrays_that_are_refused(tmp_path: Path, text: str, line: int, told: str) -> None:
+    path = tmp_path / "a.mtx"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=told) as caught:
+        read_matrix_market_rows(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+def test_an_array_larger_than_memory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix array real general\n9999999999 9999999999\n1\n")
+    with pytest.raises(ResourceError, match="9,999,999,999 x 9,999,999,999"):
+        read_matrix_market_rows(tmp_path / "a.mtx")

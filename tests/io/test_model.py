@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import (
     Checkpoint,
     Dataset,
@@ -276,3 +278,91 @@ def test_what_is_no_model_is_not_written(tmp_path: Path, arguments: Callable[[Pa
     with pytest.raises(UsageError, match=message):
         write_model(*arguments(path))
     assert not path.exists()
+
+
+def prepared(**changes: Any) -> Model:
+    """A model that knows the columns of a table, its classes' names and a scaling."""
+    columns = (Column("a", None, 0.5), Column("b ü", ("x", "y"), "y"))
+    parts: dict[str, Any] = {
+        "class_names": ("no", "yes"),
+        "encoding": TableEncoding(columns, ("kind",), True),
+        "scaling": Scaling(np.ones(1), np.arange(3.0), np.array([1.0, 2.0, 0.1])),
+    }
+    return dataclasses.replace(model(), **(parts | changes))
+
+
+@pytest.mark.parametrize("absent", [(), ("scaling",), ("encoding", "class_names")])
+def test_names_table_and_scaling_come_back(tmp_path: Path, absent: tuple[str, ...]) -> None:
+    expected, path = prepared(**dict.fromkeys(absent)), tmp_path / "model.h5"
+    write_model(path, expected)
+    found = read_model(path)
+    assert (found.class_names, found.encoding) == (expected.class_names, expected.encoding)
+    assert (found.scaling is None) == (expected.scaling is None)
+    for part in ("factor", "mean", "deviation") if expected.scaling is not None else ():
+        np.testing.assert_array_equal(getattr(found.scaling, part), getattr(expected.scaling, part))
+    with h5py.File(path) as file:
+        assert file.attrs["version"] == 3
+
+
+def test_a_plain_model_is_still_of_version_2(tmp_path: Path) -> None:
+    write_model(tmp_path / "model.h5", model())
+    with h5py.File(tmp_path / "model.h5") as file:
+        assert file.attrs["version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("class_names", "ab"),
+        ("class_names", ["a"]),
+        ("class_names", ["a", "a"]),
+        ("class_names", [1, 2]),
+        ("table", []),
+        ("table", {"columns": []}),
+        ("table", {"columns": [], "targets": [], "named": True}),
+        ("table", {"columns": [{"name": "a"}], "targets": [], "named": True}),
+        ("table", {"columns": [{"name": 1, "categories": None, "fill": None}], "targets": [], "named": True}),
+        ("table", {"columns": [{"name": "a", "categories": ["b"], "fill": None}], "targets": [], "named": True}),
+        (
+            "table",
+            {"columns": [{"name": "a", "categories": ["b", "c", "d"], "fill": "e"}], "targets": [], "named": True},
+        ),
+        (
+            "table",
+            {"columns": [{"name": "a", "categories": ["b", "c", 4], "fill": None}], "targets": [], "named": True},
+        ),
+    ],
+)
+def test_names_and_tables_that_are_refused(tmp_path: Path, part: str, value: object) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, prepared())
+    with h5py.File(path, "r+") as file:
+        description = json.loads(file["description"][()]) | {part: value}
+        del file["description"]
+        file["description"] = np.bytes_(json.dumps(description))
+    with pytest.raises(FileFormatError):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("mean", np.zeros(2)), ("factor", np.zeros(1)), ("deviation", np.array([1.0, np.nan, 1])), ("mean", np.zeros(0))],
+)
+def test_scalings_that_are_refused(tmp_path: Path, part: str, value: np.ndarray) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, prepared())
+    with h5py.File(path, "r+") as file:
+        del file[f"scaling/{part}"]
+        file[f"scaling/{part}"] = value
+    with pytest.raises(FileFormatError):
+        read_model(path)
+
+
+def test_parts_that_do_not_fit_the_network() -> None:
+    for changes in (
+        {"class_names": ("a",)},
+        {"encoding": TableEncoding((Column("a"),), (), True)},
+        {"scaling": Scaling(np.ones(1), np.zeros(2), np.ones(1))},
+    ):
+        with pytest.raises(ShapeError):
+            prepared(**changes)

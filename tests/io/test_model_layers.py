@@ -207,7 +207,7 @@ def describe(**values: Any) -> Change:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["version"] = 3
+    file.attrs["version"] = 4
 
 
 def drop_image(file: h5py.File) -> None:
@@ -215,7 +215,7 @@ def drop_image(file: h5py.File) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (set_version, "version 3; this program reads version 1 and 2"),
+    (set_version, "version 4; this program reads version 1, 2, 3"),
     (describe(image=[2, 9]), "no sound image"),
     (describe(image=[2, 9, True]), "no sound image"),
     (describe(image=[2, 9, 12.0]), "no sound image"),

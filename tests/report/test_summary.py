@@ -38,7 +38,7 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
     assert not any(line.startswith("note") for line in text.splitlines())
     assert line_of(text, "rate").startswith(rate(result.edges_per_second))
     assert line_of(text, "performed").startswith(f"{count(result.performed_edges)} edges")
-    assert line_of(text, "categories") == f"{result.categories.size} of 40 inputs"
+    assert line_of(text, "categories") == f"{result.categories.size} of 40 inputs; files and JSON count inputs from 1"
     assert line_of(text, "verification").startswith("PASSED")
 
 

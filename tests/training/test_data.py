@@ -153,7 +153,7 @@ def test_idx(tmp_path: Path) -> None:
 
 
 def test_names_that_say_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"known are \.data"):
+    with pytest.raises(UsageError, match=r"known are \.csv"):
         read_data(tmp_path / "a.txt")
     with pytest.raises(UsageError, match="only IDX images"):
         read_data(tmp_path / "a.csv", labels=tmp_path / "b")

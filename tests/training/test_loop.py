@@ -186,8 +186,10 @@ def test_checkpoint_whose_layers_are_others(data: TrainingData, tmp_path: Path) 
 def test_resume_from_nothing(data: TrainingData, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--checkpoint"):
         train(data, **HOW, resume=True)
-    with pytest.raises(SparseNNError, match="no such file"):
-        train(data, **HOW, checkpoint=tmp_path / "none.h5", resume=True)
+    path = tmp_path / "state.h5"
+    first, again = (train(data, **HOW, checkpoint=path, resume=True) for _ in range(2))
+    assert (first.first_epoch, again.first_epoch) == (0, first.epochs)
+    assert first.losses == again.losses == train(data, **HOW).losses
 
 
 def test_divergence_keeps_the_last_good_checkpoint(data: TrainingData, tmp_path: Path) -> None:

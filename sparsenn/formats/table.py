@@ -1,0 +1,138 @@
+"""Tables as people keep them: named columns of numbers or texts, in which some may be missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparsenn.errors import FileFormatError
+from sparsenn.formats.arrays import Array
+from sparsenn.printable import one_line
+
+__all__ = ["Table", "Texts", "Unread", "is_number"]
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """A column of texts.
+
+    Parameters
+    ----------
+    codes : (rows,) integers: for each row the number, from 0, of its text among `values`; -1 where it is missing.
+    values : the different texts.
+    """
+
+    codes: Array
+    values: tuple[str, ...]
+
+    __repr__ = one_line
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A column of something that is neither number nor text, such as dates; it may be there if nobody uses it."""
+
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that was read from a file.
+
+    Parameters
+    ----------
+    path : the file, for messages.
+    names : of the columns, empty where one has none; their numbers, counted from 1, where the file gives no names.
+    columns : numbers, float32 of shape (rows,), NaN where one is missing; or texts.
+    rows : how many there are.
+    named : whether the file gives names.
+    first_line : number of the line of the first row; None where the file is not text.
+
+    Raises
+    ------
+    FileFormatError
+        Two columns have one name.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    columns: tuple[Array | Texts | Unread, ...]
+    rows: int
+    named: bool
+    first_line: int | None = None
+
+    __repr__ = one_line
+
+    def __post_init__(self) -> None:
+        names = [name for name in self.names if name]
+        if len(set(names)) < len(names):
+            twice = next(name for number, name in enumerate(names) if name in names[:number])
+            line = None if self.first_line is None else 1
+            raise FileFormatError(self.path, f"two columns are called {twice!r}; give each its own name", line)
+
+    def fault(self, column: int, message: str, row: int | None = None) -> FileFormatError:
+        """Return the error of a column, counted from 0, in one of its rows or in all."""
+        where = f"column {self.names[column]!r}" if self.named else f"column {self.names[column]}"
+        if row is None:
+            return FileFormatError(self.path, f"{where} {message}")
+        if self.first_line is None:
+            return FileFormatError(self.path, f"row {row + 1:,}, {where} {message}")
+        return FileFormatError(self.path, f"{where} {message}", self.first_line + row)
+
+    def numbers(self, column: int) -> Array:
+        """Return a column, counted from 0, as float32 numbers, NaN where one is missing.
+
+        Raises
+        ------
+        FileFormatError
+            A text is no finite float32 number; the message says where.
+        """
+        found = self._read(column)
+        if not isinstance(found, Texts):
+            return found
+        wrong = [number for number, text in enumerate(found.values) if not is_number(text)]
+        if wrong:
+            row = int(np.isin(found.codes, wrong).argmax())
+            raise self.fault(column, f"holds {found.values[found.codes[row]][:40]!r} where a number is needed", row)
+        return np.array([*map(float, found.values), np.nan], np.float32)[found.codes]
+
+    def matrix(self) -> Array:
+        """Return all columns as numbers, none of which may be missing: float32 of shape (rows, columns).
+
+        Raises
+        ------
+        FileFormatError
+            As `numbers`; or one is missing.
+        """
+        found = np.empty((self.rows, len(self.columns)), np.float32)
+        for column in range(len(self.columns)):
+            found[:, column] = self.numbers(column)
+        if np.isnan(found).any():
+            row, column = np.argwhere(np.isnan(found))[0]
+            raise self.fault(int(column), "holds nothing where a number is needed", int(row))
+        return found
+
+    def texts(self, column: int) -> Texts:
+        """Return a column, counted from 0, as texts; those of numbers are the shortest that tell them."""
+        found = self._read(column)
+        if isinstance(found, Texts):
+            return found
+        values, codes = np.unique(found, return_inverse=True)
+        missing = np.isnan(found)
+        return Texts(np.where(missing, -1, codes), tuple(f"{value:.9g}" for value in values[~np.isnan(values)]))
+
+    def _read(self, column: int) -> Array | Texts:
+        found = self.columns[column]
+        if isinstance(found, Unread):
+            raise self.fault(column, f"holds {found.kind}, neither numbers nor texts; leave the column out")
+        return found
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number that is finite in float32."""
+    try:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.float32(float(text.replace("_", "?")))))
+    except ValueError:
+        return False

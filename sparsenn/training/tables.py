@@ -1,0 +1,202 @@
+"""Tables as training data and as rows to predict: which columns are inputs, which are targets, and what classes are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sparsenn.errors import InputError, UsageError
+from sparsenn.formats import Array, Table, TableEncoding, Texts, class_codes, class_names
+from sparsenn.io.csv import read_table
+from sparsenn.io.parquet import read_parquet
+from sparsenn.training.data import InputRows, TrainingData, of_columns
+
+__all__ = ["DELIMITERS", "TABLES", "assumed", "encoded", "learnt", "read_any_table"]
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+"""What divides the columns of a table, by the suffix of its name."""
+
+TABLES = (*DELIMITERS, ".parquet")
+
+_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""What columns are called that have no name, by pandas, too: they count the rows."""
+
+
+def read_any_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Table:
+    """Read a table of text or of Parquet; the file's name says which.
+
+    Raises
+    ------
+    SparseNNError
+        As `read_table` and `read_parquet` do.
+    """
+    suffix = Path(Path(path).name.lower().removesuffix(".gz")).suffix
+    return read_parquet(path) if suffix == ".parquet" else read_table(path, DELIMITERS[suffix], known)
+
+
+def learnt(
+    table: Table,
+    *,
+    target: Sequence[str] = (),
+    targets: int = 1,
+    classes: bool = False,
+    outputs: int | None = None,
+    ignore: Collection[str] = (),
+    texts: Collection[str] = (),
+    impute: bool = False,
+) -> TrainingData:
+    """Return a table as training data, with what it takes to make other tables such.
+
+    Parameters
+    ----------
+    target : names of the target columns; the last `targets` ones unless given.
+    classes : whether the one target column is a class, counted from 0, or several are one-hot. Texts are classes in
+        any case.
+    outputs : how many classes there are, where they are numbers; one more than the largest unless given.
+    ignore : columns that are left out.
+    texts : columns that are categories, or classes, though they hold numbers.
+    impute : whether what is missing is filled in: by the column's mean, or its most frequent text.
+
+    Raises
+    ------
+    UsageError
+        There is no such column, or not so many.
+    FileFormatError
+        The columns cannot become inputs and targets; the message names the line.
+    """
+    _check_known(table, "ignore", ignore)
+    _check_known(table, "text", texts)
+    _check_known(table, "target", target)
+    if len({*target}) < len(target) or {*target} & {*ignore}:
+        raise UsageError(f"{table.path}: a column cannot be a target twice, or be ignored as well")
+    note = _left_out(table)
+    table = _without(table, ignore)
+    columns = len(table.names)
+    if not target and not 1 <= targets < columns:
+        raise UsageError(f"{table.path}: cannot take {targets} target columns of {columns}")
+    places = [table.names.index(name) for name in target] or list(range(columns - targets, columns))
+    as_texts = [number for number, name in enumerate(table.names) if name in texts]
+    encoding = TableEncoding.learn(table, places, as_texts, impute)
+    names = None
+    if len(places) == 1 and (places[0] in as_texts or isinstance(table.columns[places[0]], Texts)):
+        names = class_names(table, places[0], places[0] in as_texts)
+    found = _with_targets(table, encoding, places, classes, names, outputs)
+    notes = list(filter(None, (note, _empty_classes(found) if names is None and outputs is None else None)))
+    return replace(found, note="; ".join(notes) or None)
+
+
+def encoded(
+    table: Table, encoding: TableEncoding, classes: bool, names: tuple[str, ...] | None, outputs: int | None
+) -> TrainingData | InputRows:
+    """Return a table's rows as a model takes them, with targets where the table holds all of them.
+
+    Parameters
+    ----------
+    encoding : what the model takes of a table.
+    classes : whether its targets are classes.
+    names : what the classes are called; None where they are counted from 0.
+    outputs : how many classes there are; None where there are none.
+
+    Raises
+    ------
+    SparseNNError
+        As `TableEncoding.encode` does; or a target is missing, or no class that is known.
+    """
+    places = encoding.target_places(table)
+    if not places:
+        return InputRows(encoding.encode(table), note=_unused(table, encoding))
+    found = _with_targets(table, encoding, places, classes, names, outputs)
+    if encoding.by_name(table):
+        return found
+    return replace(found, note=assumed(len(places), classes, len(encoding.columns)))
+
+
+def assumed(last: int, classes: bool, inputs: int) -> str:
+    """Return what was assumed of a table of which nothing but its width says which columns are targets.
+
+    Parameters
+    ----------
+    last : how many columns, the last ones, were taken as targets.
+    classes : whether they are classes.
+    inputs : how many were taken as inputs.
+    """
+    what = "the class of each row" if classes else "targets"
+    columns = "the last column was" if last == 1 else f"the last {last:,} columns were"
+    return f"{columns} taken as {what}, as the model takes the {inputs:,} before"
+
+
+def _with_targets(
+    table: Table,
+    encoding: TableEncoding,
+    places: Sequence[int],
+    classes: bool,
+    names: tuple[str, ...] | None,
+    outputs: int | None,
+) -> TrainingData:
+    inputs = encoding.encode(table)
+    if names is not None:
+        found = TrainingData.of_labels(inputs, class_codes(table, places[0], names), len(names))
+    else:
+        found = of_columns(inputs, _targets(table, places), classes, outputs)
+    return replace(found, encoding=encoding, class_names=names, note=_unused(table, encoding))
+
+
+def _targets(table: Table, places: Sequence[int]) -> Array:
+    columns = [table.numbers(place) for place in places]
+    for place, column in zip(places, columns, strict=True):
+        if np.isnan(column).any():
+            told = "holds no target here; leave the row out, or the column where no target is known"
+            raise table.fault(place, told, int(np.isnan(column).argmax()))
+    return np.column_stack(columns)
+
+
+def _check_known(table: Table, what: str, names: Collection[str]) -> None:
+    for name in names:
+        if name not in table.names:
+            known = ", ".join(filter(None, table.names[:20])) + (", …" if len(table.names) > 20 else "")
+            raise InputError(f"{table.path}: there is no column {name!r} to {_VERBS[what]}; there are {known}")
+
+
+_VERBS = {"ignore": "ignore", "text": "take as text", "target": "train for"}
+
+
+def _without(table: Table, ignored: Collection[str]) -> Table:
+    kept = [number for number, name in enumerate(table.names) if not _NAMELESS.fullmatch(name) and name not in ignored]
+    names, columns = tuple(table.names[number] for number in kept), tuple(table.columns[number] for number in kept)
+    return replace(table, names=names, columns=columns)
+
+
+def _empty_classes(data: TrainingData) -> str | None:
+    """Say which classes, counted from 0, no row is of."""
+    empty = np.flatnonzero(~data.targets.any(axis=0)) if data.classes else np.empty(0, int)
+    if not empty.size:
+        return None
+    shown = ", ".join(map(str, empty[:8].tolist())) + (", …" if empty.size > 8 else "")
+    return f"no row is of class {shown} of {data.targets.shape[1]:,}: classes count from 0 (--text makes them names)"
+
+
+def _left_out(table: Table) -> str | None:
+    nameless = [f"{number:,}" for number, name in enumerate(table.names, start=1) if _NAMELESS.fullmatch(name)]
+    if not nameless:
+        return None
+    columns = (
+        f"column {nameless[0]} has no name, and is"
+        if len(nameless) == 1
+        else (f"columns {', '.join(nameless)} have no names, and are")
+    )
+    return f"{columns} left out, as what counts the rows is"
+
+
+def _unused(table: Table, encoding: TableEncoding) -> str | None:
+    used = {column.name for column in encoding.columns} | set(encoding.targets)
+    more = [repr(name) for name in table.names if not _NAMELESS.fullmatch(name) and name not in used]
+    if not (table.named and encoding.named and more):
+        return None
+    return f"not used: the {'column' if len(more) == 1 else 'columns'} {', '.join(more[:8])}" + (
+        f" and {len(more) - 8:,} more" if len(more) > 8 else ""
+    )
