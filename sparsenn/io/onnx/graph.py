@@ -142,9 +142,8 @@ class _Walk:
         if not any(isinstance(value, Signal | Classes) for value in inputs):
             return self._folded(node, attributes, inputs)
         if node.op_type not in OPERATORS:
-            needed = _NEEDED.get(node.op_type)
-            hint = f"would need {needed}" if needed else f"runs {', '.join(sorted(OPERATORS))}"
-            raise InputError(f"no layer does that; sparsenn {hint}")
+            needed = _NEEDED.get(node.op_type, "a layer for it; docs/importing-onnx.md lists what is read")
+            raise InputError(f"no layer does that; sparsenn would need {needed}")
         if any(isinstance(value, Classes) for value in inputs) and node.op_type not in _OF_CLASSES:
             raise InputError("it computes with numbers of classes; that is left to whoever gets them")
         return [OPERATORS[node.op_type](Call(node.op_type, self._opsets[domain], attributes, inputs))]

@@ -164,13 +164,18 @@ def _global_pool(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
     return pooled
 
 
-def _reduce_mean(call: Call) -> Signal:
-    signal = call.signal.images()
-    axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
-    if axes != list(range(2, signal.rank)):
-        raise InputError(f"it takes the mean of {signal} along the axes {axes}; that of whole images is known")
-    pooled = _pooled(signal, AvgPool2d((_image(signal)[1], _image(signal)[2])))
-    return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
+def _reduced(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
+    """Return what an operator does that makes one number of all pixels of a channel."""
+
+    def pooled(call: Call) -> Signal:
+        signal = call.signal.images()
+        axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
+        if axes != list(range(2, signal.rank)):
+            raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
+        pooled = _pooled(signal, layer((_image(signal)[1], _image(signal)[2])))
+        return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
+
+    return pooled
 
 
 def _pooled(signal: Signal, layer: ImageLayer) -> Signal:
@@ -194,6 +199,7 @@ IMAGE_OPERATORS: dict[str, Callable[[Call], Signal]] = {
     "GlobalAveragePool": _global_pool(AvgPool2d),
     "GlobalMaxPool": _global_pool(MaxPool2d),
     "MaxPool": _pool(MaxPool2d),
-    "ReduceMean": _reduce_mean,
+    "ReduceMax": _reduced(MaxPool2d),
+    "ReduceMean": _reduced(AvgPool2d),
 }
 """Those operators by name."""
