@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
+import numpy as np
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
 from sparsenn.io.bounded import Source
 from sparsenn.io.model import Model
 from sparsenn.io.onnx.export import export_graph
@@ -84,7 +86,8 @@ def to_onnx(network: Network, path: str | os.PathLike[str], sparse: bool = False
 def read_onnx(path: str | os.PathLike[str]) -> Model:
     """Read an ONNX file as a model; errors are those of `from_onnx`."""
     imported, proto = _imported(path)
-    provenance = {"format": f"ONNX, opset {', '.join(str(opset.version) for opset in proto.opset_import)}"}
+    versions = (f"{opset.domain or 'opset'} {opset.version}" for opset in proto.opset_import)
+    provenance = {"format": f"ONNX, {', '.join(versions)}"}
     if proto.producer_name:
         provenance["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
     if imported.labels:
@@ -120,8 +123,7 @@ def _built(proto: Any, folder: Path | None) -> Imported:
     if not proto.HasField("graph") or not proto.graph.node:
         raise InputError("is no ONNX model, or has no nodes")
     try:
-        return import_graph(proto, Tensors(folder))
+        with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
+            return import_graph(proto, Tensors(folder))
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
-    except SparseNNError:
-        raise

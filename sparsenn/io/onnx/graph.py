@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from sparsenn.errors import InputError, SparseNNError
 from sparsenn.io.onnx.call import Call, Value
 from sparsenn.io.onnx.folding import fold
@@ -119,7 +121,7 @@ class _Walk:
             place = f"node {number} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
             try:
                 made = self._made(node, [_found(name, values) for name in node.input])
-                labels = labels or _labels(node)
+                labels = labels or _labels(node, values)
             except SparseNNError as error:
                 raise type(error)(f"{place}: {error}") from error
             for name, value in zip(node.output, made, strict=False):
@@ -260,13 +262,15 @@ def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> 
     return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels)
 
 
-def _labels(node: Any) -> tuple[str, ...]:
-    """Return the labels of classes that a ZipMap holds."""
+def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:
+    """Return the labels of classes that a node holds, or picks from."""
+    if node.op_type == "ArrayFeatureExtractor":
+        return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
     if node.op_type != "ZipMap":
         return ()
-    values = [onnx_library().helper.get_attribute_value(attribute) for attribute in node.attribute]
-    return tuple(
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        for found in values
-        for value in found
-    )
+    lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in node.attribute)
+    return tuple(_text(label) for labels in lists for label in labels)
+
+
+def _text(label: Any) -> str:
+    return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)

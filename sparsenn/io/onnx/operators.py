@@ -99,8 +99,7 @@ def _div(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(other, Signal):
         raise InputError("it divides by what depends on the network's input; no layer does")
-    with np.errstate(divide="ignore", over="ignore"):
-        return _times(one, 1.0 / floats(other))
+    return _times(one, 1.0 / floats(other))
 
 
 def _plus(signal: Signal, constant: Constant) -> Signal:
@@ -123,6 +122,8 @@ def _scaler(call: Call) -> Signal:
 
 
 def _batch_normalization(call: Call) -> Signal:
+    if not call.attribute("spatial", 1):
+        raise InputError("it normalises pixel by pixel; an operator of version 9 or newer is needed")
     if call.attribute("training_mode", 0):
         raise InputError("it normalises by the batch, as in training; export the network for inference")
     scale, shift, mean, variance = (floats(call.given(number)) for number in range(1, 5))
@@ -131,8 +132,7 @@ def _batch_normalization(call: Call) -> Signal:
         raise InputError(f"it takes {signal}, and has numbers for {scale.size} channels")
     if not scale.shape == shift.shape == mean.shape == variance.shape:
         raise InputError(f"it has {scale.size}, {shift.size}, {mean.size} and {variance.size} numbers for channels")
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + float(call.attribute("epsilon", 1e-5)))
+    factor = scale / np.sqrt(variance + float(call.attribute("epsilon", 1e-5)))
     form = (-1, *[1] * (len(signal.shape) - 1))
     return signal.times(floats(factor).reshape(form)).plus(floats(shift - mean * factor).reshape(form))
 

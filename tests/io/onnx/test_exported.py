@@ -49,6 +49,7 @@ def test_classes_and_their_labels_are_told() -> None:
     assert model.classes
     assert model.provenance["classes"] == "setosa, versicolor, virginica"
     assert isinstance(model.network[-1], Softmax)
+    assert read_model(FOLDER / "sklearn-three.onnx").provenance["classes"] == "0, 1, 2"
     two = read_model(FOLDER / "sklearn-two.onnx")
     assert (two.classes, two.network.outputs) == (True, 2)
     regression = read_model(FOLDER / "sklearn-regression.onnx")
