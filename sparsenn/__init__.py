@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR
     from sparsenn.io import Dataset, Model, read_model, write_dataset, write_model
+    from sparsenn.io.onnx import from_onnx, to_onnx
     from sparsenn.layers import (
         AvgPool2d,
         Conv2d,
@@ -73,6 +74,7 @@ __all__ = [
     "TrainingData",
     "evaluate",
     "execute",
+    "from_onnx",
     "infer",
     "kernels",
     "load",
@@ -80,6 +82,7 @@ __all__ = [
     "radixnet",
     "read_data",
     "read_model",
+    "to_onnx",
     "train",
     "write_dataset",
     "write_model",
@@ -92,6 +95,7 @@ _HOMES = {
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
     "sparsenn.io": ("Dataset", "Model", "read_model", "write_dataset", "write_model"),
+    "sparsenn.io.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("AvgPool2d", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),
         *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),

@@ -11,6 +11,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -244,6 +245,24 @@ def read_model(folder: Path, name: str) -> None:
         sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
 
 
+def write_onnx(folder: Path) -> None:
+    """Write what this package writes, and what others wrote, with weights of many kinds."""
+    write_models(folder)
+    for name in ("rows", "images"):
+        network = model.read_model(folder / f"{name}.h5").network
+        sparsenn.to_onnx(network, folder / f"{name}.onnx", sparse=name == "rows")
+        (folder / f"{name}.h5").unlink()
+    exported = Path(__file__).parent / "io" / "onnx" / "exported"
+    for name in ("mlp-scaled-masked.script", "plain-conv.dynamo", "conv-batchnorm-first.script", "sklearn-two"):
+        shutil.copy(exported / f"{name}.onnx", folder)
+
+
+def read_onnx(folder: Path, name: str) -> None:
+    network = sparsenn.from_onnx(folder / name)
+    if network.widest <= MOST_WORK // 2:
+        sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
+
+
 DATA = TrainingData(np.eye(4, 3), np.eye(4, 2))
 
 
@@ -313,6 +332,7 @@ FORMATS: Mapping[str, Format] = {
     "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),
+    **({"onnx": Format(write_onnx, read_onnx)} if find_spec("onnx") else {}),
     "tuning": Format(write_tuning, read_tuning),
     "downloads": Format(write_downloads, read_downloads, lambda name: name.endswith(".json")),
 }

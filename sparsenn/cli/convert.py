@@ -1,4 +1,4 @@
-"""`sparsenn convert`: a dataset, or a single matrix, from one format into another."""
+"""`sparsenn convert`: a dataset, a model, or a single matrix, from one format into another."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.targets import check_dataset_target, check_target, is_hdf5
 from sparsenn.errors import UsageError
+from sparsenn.io.model_files import WRITTEN_SUFFIXES, is_model, kind_of
 
 if TYPE_CHECKING:
     from sparsenn.formats import COO
@@ -26,10 +27,17 @@ _SHAPE = re.compile(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
 
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A dataset as infer takes it; or one matrix: .mtx or .tsv, also .gz.")
+        str,
+        typer.Argument(
+            metavar="SRC", help="A dataset or a model as infer takes it; or one matrix: .mtx or .tsv, also .gz."
+        ),
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="DST", help="An .h5 file or a folder; for one matrix .mtx or .tsv, also .gz.")
+        Path,
+        typer.Argument(
+            metavar="DST",
+            help="An .h5 file or a folder; for a model .h5 or .onnx; for one matrix .mtx or .tsv; also .gz of these.",
+        ),
     ],
     neurons: options.Neurons = None,
     layers: options.Layers = None,
@@ -41,11 +49,15 @@ def convert(
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Shape of a .tsv matrix, which the file does not tell."),
     ] = None,
+    sparse: Annotated[
+        bool, typer.Option("--sparse", help="Into ONNX: sparse initialisers, which few other programs read.")
+    ] = False,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Convert a dataset between the official layout and HDF5, or one matrix between Matrix Market and TSV triples.
+    """Convert a dataset between the official layout and HDF5, a model between HDF5 and ONNX, or one matrix.
 
     HDF5 holds whatever infer reads.
+    One matrix goes between Matrix Market and TSV triples.
     The official layout holds networks of one width, with the challenge's activation and one bias.
     TSV triples are those of the official layer files: row, column, value, counted from 1.
 
@@ -55,6 +67,7 @@ def convert(
       sparsenn convert problem.h5 challenge/ --archive
       sparsenn convert radixnet-1024x120 challenge/
       sparsenn convert n1024-l1.tsv layer.mtx --shape 1024x1024
+      sparsenn convert network.onnx model.h5
     """
     options.check_finite("--bias", bias)
     matrix = bool(_MATRIX_NAME.fullmatch(source)) and not Path(source).is_dir()
@@ -66,10 +79,14 @@ def convert(
     choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     folder_only = {"archive": archive, "compress": compress}
     if matrix:
-        _refuse("one matrix", {**choice, **folder_only})
+        _refuse("one matrix", {**choice, **folder_only, "sparse": sparse})
         _convert_matrix(Path(source), target, shape)
         return
-    _refuse("a dataset", {"shape": shape})
+    if not Path(source).is_dir() and kind_of(source) is not None and is_model(source):
+        _refuse("a model", {**choice, **folder_only, "shape": shape})
+        _convert_model(source, target, sparse)
+        return
+    _refuse("a dataset", {"shape": shape, "sparse": sparse})
     check_dataset_target("DST", target)
     if is_hdf5(target):
         _refuse("HDF5", folder_only)
@@ -97,6 +114,23 @@ def _convert_dataset(
         else:
             write_official(dataset, target, **form, progress=report)
     console().print(describe_dataset(dataset))
+
+
+def _convert_model(source: str, target: Path, sparse: bool) -> None:
+    from sparsenn.io import read_model, write_model
+    from sparsenn.io.onnx import to_onnx
+    from sparsenn.report import describe_model
+
+    check_target("DST", target, WRITTEN_SUFFIXES)
+    into_onnx = target.name.lower().endswith((".onnx", ".onnx.gz"))
+    if not into_onnx:
+        _refuse("HDF5, which keeps what is sparse so", {"sparse": sparse})
+    model = read_model(source)
+    if into_onnx:
+        to_onnx(model.network, target, sparse)
+    else:
+        write_model(target, model)
+    console().print(describe_model(target.name, model))
 
 
 def _convert_matrix(source: Path, target: Path, shape: str | None) -> None:

@@ -21,6 +21,7 @@ from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, write_json
 from sparsenn.errors import UsageError
+from sparsenn.io.model_files import is_model, kind_of
 
 if TYPE_CHECKING:
     from sparsenn.engine import Result
@@ -135,11 +136,7 @@ def infer(
 
 def _is_model(source: str) -> bool:
     """Whether the source is there and a model; one that --inputs is given for must be, or reading it says why not."""
-    if not is_hdf5(Path(source)) or not Path(source).exists():
-        return False
-    from sparsenn.io import is_model
-
-    return is_model(source)
+    return kind_of(source) is not None and Path(source).exists() and is_model(source)
 
 
 def _given(model: str, inputs: Path | None) -> Path:

@@ -9,8 +9,8 @@ import typer
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.sources import check_dataset_source
-from sparsenn.cli.targets import is_hdf5
 from sparsenn.errors import UsageError
+from sparsenn.io.model_files import is_model, kind_of, read_model
 
 __all__ = ["info"]
 
@@ -35,11 +35,10 @@ def info(
     options.check_finite("--bias", bias)
     check_dataset_source(dataset)
     from sparsenn.datasets import load
-    from sparsenn.io import is_model, read_model
     from sparsenn.report import describe_dataset, describe_layers, describe_model
 
     screen = console()
-    if is_hdf5(Path(dataset)) and is_model(dataset):
+    if kind_of(dataset) is not None and is_model(dataset):
         for name in ("neurons", "layers", "bias", "limit_inputs"):
             if context.params[name] is not None:
                 raise UsageError(f"--{name.replace('_', '-')} goes with a dataset, not with a model; leave it out")

@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from sparsenn.cli.targets import is_hdf5
 from sparsenn.errors import InputError
+from sparsenn.io.model_files import kind_of
 
 __all__ = ["check_dataset_source", "check_sources"]
 
@@ -34,7 +34,7 @@ def check_dataset_source(source: str) -> None:
         There is no such file or folder; the message names it.
     """
     path = Path(source)
-    if (is_hdf5(path) or path.name != source) and _is_missing(path):
+    if (kind_of(path) or path.name != source) and _is_missing(path):
         raise InputError(f"{path}: no such file or folder")
 
 

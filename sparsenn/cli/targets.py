@@ -74,7 +74,7 @@ def check_target(option: str, path: Path | None, suffixes: Collection[str] = ())
 
     if path is None:
         return
-    if suffixes and path.suffix.lower() not in suffixes:
+    if suffixes and not path.name.lower().lstrip(".").endswith(tuple(suffixes)):
         found = repr(path.suffix) if path.suffix else "no suffix"
         raise UsageError(f"{option} {path}: {found} does not name a known file type; use {', '.join(suffixes)}")
     if is_stream(path):

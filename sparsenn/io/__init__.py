@@ -9,8 +9,9 @@
 `npy`               NumPy's arrays in `.npy` and `.npz`, and sparse matrices as SciPy saves them
 `fann`, `csv`       tables of inputs and targets for training, as text
 `parquet`           tables of named columns
-`model`             a trained model: its layers, of images too, its loss and provenance
 `model_output`      what a model gives for each row, in all forms that rows are read in
+`model_files`       models of any kind, by their files' names
+`model`             in HDF5: a trained model: its layers, of images too, its loss and provenance
 `checkpoint`        a training under way
 ==================  =================================================================================================
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from sparsenn.io.idx import read_idx, write_idx
     from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
-    from sparsenn.io.model import Model, is_model, read_model, write_model
+    from sparsenn.io.model import Model
+    from sparsenn.io.model_files import is_model, read_model, write_model
     from sparsenn.io.official import read_official, write_official
     from sparsenn.io.tsv import read_images, read_layer, read_triples, write_categories, write_images, write_layer
 
@@ -77,7 +79,8 @@ _HOMES = {
     "idx": ("read_idx", "write_idx"),
     "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
     "matrix_market": ("read_matrix_market", "write_matrix_market"),
-    "model": ("Model", "is_model", "read_model", "write_model"),
+    "model": ("Model",),
+    "model_files": ("is_model", "read_model", "write_model"),
     "official": ("read_official", "write_official"),
     "tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
 }

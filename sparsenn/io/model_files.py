@@ -1,0 +1,103 @@
+"""Files of models: which names they have, and what reads and writes each kind.
+
+To add a kind, add it to `KINDS`; its module is imported when such a file is first met.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sparsenn.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparsenn.io.model import Model
+
+__all__ = ["KINDS", "WRITTEN_SUFFIXES", "ModelKind", "is_model", "kind_of", "read_model", "write_model"]
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of file that holds a model.
+
+    Parameters
+    ----------
+    name : what messages call it.
+    suffixes : how names of such files end, in small letters.
+    reader : "module:function", which takes a path and returns a `Model`.
+    writer : "module:function", which takes a path and a `Model`; None where such files are only read.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    reader: str
+    writer: str | None = None
+
+
+KINDS = (
+    ModelKind("HDF5", (".h5", ".hdf5"), "sparsenn.io.model:read_model", "sparsenn.io.model:write_model"),
+    ModelKind("ONNX", (".onnx", ".onnx.gz"), "sparsenn.io.onnx.files:read_onnx", "sparsenn.io.onnx.files:write_onnx"),
+)
+"""Every kind, in the order in which messages name them."""
+
+_HDF5 = KINDS[0]
+
+WRITTEN_SUFFIXES = tuple(suffix for kind in KINDS for suffix in kind.suffixes if kind.writer)
+"""How names of models end that can be written."""
+
+
+def kind_of(path: str | os.PathLike[str]) -> ModelKind | None:
+    """Return the kind that a file's name tells; None where it tells none. An HDF5 file may hold something else."""
+    if not isinstance(path, str | os.PathLike):
+        return None  # whoever opens it says so
+    name = os.fsdecode(path).lower()
+    return next((kind for kind in KINDS if name.endswith(kind.suffixes)), None)
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a model by its name, and by its content where it is HDF5; it may be damaged or missing.
+
+    An HDF5 file of another name is one by its content.
+    """
+    found: bool = (kind_of(path) or _HDF5) is not _HDF5 or _function("sparsenn.io.model:is_model")(path)
+    return found
+
+
+def read_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model from any kind of file in `KINDS`; a name that tells none is read as HDF5.
+
+    Raises
+    ------
+    FileFormatError
+        The file is damaged, or is not what its name says.
+    InputError, ResourceError
+        It is not there, cannot be read, is larger than memory, or holds what no layer here can do.
+    UsageError
+        A library that reads it is not installed.
+    """
+    found: Model = _function((kind_of(path) or _HDF5).reader)(path)
+    return found
+
+
+def write_model(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model, whole or not at all, as the kind of file that the name tells, HDF5 if none.
+
+    Raises
+    ------
+    UsageError
+        The name tells a kind that is not written; what is given is not a path and a model; such files cannot hold the
+        model; or a library that writes them is not installed.
+    ResourceError
+        The file cannot be written.
+    """
+    kind = kind_of(path) or _HDF5
+    if kind.writer is None:
+        raise UsageError(f"{path}: {kind.name} is only read here; models are written as {', '.join(WRITTEN_SUFFIXES)}")
+    _function(kind.writer)(path, model)
+
+
+def _function(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

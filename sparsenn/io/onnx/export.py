@@ -1,0 +1,175 @@
+"""A network as an ONNX graph."""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+from sparsenn.io.onnx.library import onnx_library
+from sparsenn.layers import (
+    Activation,
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    Pool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
+from sparsenn.network import Network
+from sparsenn.storage.records import package_version
+
+__all__ = ["export_graph"]
+
+_OPSET, _IR = 17, 8
+"""Versions that programs of the last years read."""
+
+_ROWS = "rows"
+
+
+def export_graph(network: Network, sparse: bool) -> Any:
+    """Return a network as an `onnx.ModelProto`.
+
+    Parameters
+    ----------
+    sparse : keep the weights of sparse layers as sparse initialisers.
+
+    Raises
+    ------
+    UsageError
+        A layer or its activation has no name in ONNX; or the package onnx is not installed.
+    """
+    onnx = onnx_library()
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    writer = _Writer(onnx, sparse, network.shapes)
+    for number, layer in enumerate(network, start=1):
+        writer.begin(number)
+        writer.add(layer)
+    writer.nodes[-1].output[0] = "output"
+    graph = helper.make_graph(
+        writer.nodes,
+        "sparsenn",
+        [helper.make_tensor_value_info("input", kind, [_ROWS, *network.shapes[0]])],
+        [helper.make_tensor_value_info("output", kind, [_ROWS, *network.shapes[-1]])],
+        writer.tensors,
+        sparse_initializer=writer.sparse_tensors,
+    )
+    return helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR,
+        producer_name="sparsenn",
+        producer_version=package_version(),
+    )
+
+
+class _Writer:
+    """Nodes and initialisers, layer by layer; the last node's output is the next one's input."""
+
+    def __init__(self, onnx: Any, sparse: bool, shapes: tuple[tuple[int, ...], ...]) -> None:
+        self._onnx, self._sparse, self._shapes = onnx, sparse, shapes
+        self._number = 0
+        self.nodes: list[Any] = []
+        self.tensors: list[Any] = []
+        self.sparse_tensors: list[Any] = []
+
+    def begin(self, number: int) -> None:
+        """Name what follows after layer `number`."""
+        self._number = number
+
+    @singledispatchmethod
+    def add(self, layer: Any) -> None:
+        """Add a layer."""
+        raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
+
+    @add.register
+    def _(self, layer: Linear) -> None:
+        self._node("Gemm", self._tensor("weights", layer.weights), *self._bias(layer))
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: SparseLinear) -> None:
+        if self._sparse:
+            self._node("MatMul", self._sparse_tensor("weights", layer))
+            if layer.bias is not None:
+                self._node("Add", *self._bias(layer))
+        else:
+            dense = layer.weights.to_scipy().astype(np.float32).toarray()
+            self._node("Gemm", self._tensor("weights", dense), *self._bias(layer))
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: Conv2d) -> None:
+        stride, padding, dilation = layer.steps
+        weights = self._tensor("weights", layer.weights)
+        form = {"strides": stride, "pads": padding * 2, "dilations": dilation, "group": layer.groups}
+        self._node("Conv", weights, *self._bias(layer), kernel_shape=layer.kernel_size, **form)
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: Pool2d) -> None:
+        window, stride, padding = layer.steps
+        form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": padding * 2}
+        if isinstance(layer, AvgPool2d):
+            self._node("AveragePool", count_include_pad=1, **form)
+        elif isinstance(layer, MaxPool2d):
+            self._node("MaxPool", **form)
+        else:
+            raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
+
+    @add.register
+    def _(self, layer: Flatten) -> None:
+        self._node("Flatten")
+
+    @add.register
+    def _(self, layer: Softmax) -> None:
+        if len(self._shapes[self._number - 1]) == 1:
+            self._node("Softmax", axis=1)
+            return
+        self._node("Flatten")
+        self._node("Softmax", axis=1)
+        shape = np.array([0, *self._shapes[self._number - 1]], np.int64)
+        self._node("Reshape", self._tensor("shape", shape))
+
+    def _activate(self, activation: Activation) -> None:
+        if isinstance(activation, ReLU) and activation.clip is not None:
+            bounds = (("least", 0.0), ("most", activation.clip))
+            self._node("Clip", *(self._tensor(name, np.array(bound, np.float32)) for name, bound in bounds))
+        elif isinstance(activation, ReLU | Sigmoid | Tanh):
+            self._node({ReLU: "Relu", Sigmoid: "Sigmoid", Tanh: "Tanh"}[type(activation)])
+        elif not isinstance(activation, Identity):
+            raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files have no name for")
+
+    def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
+        before = self.nodes[-1].output[0] if self.nodes else "input"
+        name = f"layer{self._number}/{operator}"
+        self.nodes.append(self._onnx.helper.make_node(operator, [before, *inputs], [name], name=name, **attributes))
+
+    def _bias(self, layer: Any) -> tuple[str, ...]:
+        return () if layer.bias is None else (self._tensor("bias", layer.bias_vector()),)
+
+    def _tensor(self, what: str, array: Array) -> str:
+        name = f"layer{self._number}/{what}"
+        self.tensors.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def _sparse_tensor(self, what: str, layer: SparseLinear) -> str:
+        """Add weights as a sparse initialiser, with linear positions that rise, as ONNX wants them."""
+        name = f"layer{self._number}/{what}"
+        matrix = layer.weights.to_scipy().tocoo()
+        linear = matrix.row.astype(np.int64) * matrix.shape[1] + matrix.col
+        order = np.argsort(linear)
+        from_array = self._onnx.numpy_helper.from_array
+        values = from_array(matrix.data[order].astype(np.float32), name)
+        positions = from_array(linear[order], f"{name}/positions")
+        self.sparse_tensors.append(self._onnx.helper.make_sparse_tensor(values, positions, list(matrix.shape)))
+        return name

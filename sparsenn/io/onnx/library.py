@@ -1,0 +1,28 @@
+"""The package onnx, which reads and writes the files' protobufs; it is imported when it is first needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from sparsenn.errors import UsageError
+
+__all__ = ["onnx_library"]
+
+
+def onnx_library() -> Any:
+    """Return the package onnx.
+
+    Raises
+    ------
+    UsageError
+        It is not installed; the message says what to install.
+    """
+    try:
+        for part in ("checker", "defs", "helper", "numpy_helper"):
+            import_module(f"onnx.{part}")
+        return import_module("onnx")
+    except ImportError as error:
+        raise UsageError(
+            f'ONNX files need the package onnx ({error}); install it: pip install "sparsenn[onnx]"'
+        ) from error

@@ -1,0 +1,289 @@
+"""What operators make of a signal: products, sums, activations and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, prod
+
+import numpy as np
+from scipy.sparse import csc_array, eye_array
+
+from sparsenn.errors import InputError
+from sparsenn.io.onnx.call import Call, Value, aligned, floats, weights_of
+from sparsenn.io.onnx.image_operators import IMAGE_OPERATORS
+from sparsenn.io.onnx.movements import MOVEMENTS, transposed
+from sparsenn.io.onnx.signal import Classes, Signal
+from sparsenn.io.onnx.tensors import Constant
+from sparsenn.layers import Activation, ReLU, Sigmoid, Softmax, Tanh
+
+__all__ = ["OPERATORS"]
+
+_FLOAT32_MOST = float(np.finfo(np.float32).max)
+
+
+def _matmul(call: Call) -> Signal:
+    one, other = call.inputs
+    if isinstance(one, Signal) and isinstance(other, Signal):
+        raise InputError("both of its inputs depend on the network's input; one must be constant weights")
+    signal: Signal = one if isinstance(one, Signal) else other
+    _check_floats(signal)
+    return _times_weights(signal, other) if signal is one else _weights_times(one, signal)
+
+
+def _times_weights(signal: Signal, constant: Constant) -> Signal:
+    """Return a signal times weights on its right."""
+    vector = constant.ndim == 1
+    weights = weights_of(constant.reshape(-1, 1) if vector else constant)
+    if not signal.shape or signal.axis == signal.rank - 1:
+        raise InputError(f"it takes {signal}, and sums over rows")
+    if weights.shape[0] != signal.shape[-1] or weights.shape[0] != signal.width:
+        raise InputError(f"it takes {signal}, and its weights take {weights.shape[0]} inputs along the last axis")
+    return signal.product(weights, signal.shape[:-1] + (() if vector else weights.shape[1:]))
+
+
+def _weights_times(constant: Constant, signal: Signal) -> Signal:
+    """Return a signal times weights on its left."""
+    weights = weights_of(constant)
+    summed = max(signal.rank - 2, 0)
+    if signal.axis == summed or not signal.shape:
+        raise InputError(f"it takes {signal}, and sums over rows")
+    place = summed - (signal.axis is not None and signal.axis < summed)
+    if weights.shape[1] != signal.shape[place] or weights.shape[1] != signal.width:
+        raise InputError(f"it takes {signal}, and its weights take {weights.shape[1]} inputs along axis {summed}")
+    return signal.product(weights.T, (*signal.shape[:place], weights.shape[0], *signal.shape[place + 1 :]))
+
+
+def _gemm(call: Call) -> Signal:
+    one, other = call.inputs[:2]
+    swapped = [int(call.attribute(name, 0)) for name in ("transA", "transB")]
+    sides = [_turned(value) if turn else value for value, turn in zip((one, other), swapped, strict=True)]
+    signal = _matmul(replace(call, inputs=sides))
+    alpha, beta = float(call.attribute("alpha", 1.0)), float(call.attribute("beta", 1.0))
+    if alpha != 1.0:
+        signal = signal.times(_finite(alpha))
+    if len(call.inputs) < 3 or call.inputs[2] is None or beta == 0.0:
+        return signal
+    addend = call.given(2)
+    return _plus(signal, addend if beta == 1.0 else floats(addend) * _finite(beta))
+
+
+def _turned(value: Value) -> Value:
+    """Return a matrix with its axes swapped."""
+    return transposed(value, list(range(value.rank - 1, -1, -1))) if isinstance(value, Signal) else value.T
+
+
+def _add(call: Call) -> Signal:
+    one, other = call.inputs
+    if isinstance(one, Signal) and isinstance(other, Signal):
+        return _check_floats(one).summed(_check_floats(other))
+    return _plus(one, other) if isinstance(one, Signal) else _plus(other, one)
+
+
+def _sub(call: Call) -> Signal:
+    one, other = call.inputs
+    if isinstance(other, Signal):
+        negative = _check_floats(other).times(-1.0)
+        return _check_floats(one).summed(negative) if isinstance(one, Signal) else _plus(negative, one)
+    return _plus(one, -floats(other))
+
+
+def _mul(call: Call) -> Signal:
+    one, other = call.inputs
+    if isinstance(one, Signal) and isinstance(other, Signal):
+        raise InputError("both of its inputs depend on the network's input; a gate would be needed, which no layer is")
+    return _times(one, other) if isinstance(one, Signal) else _times(other, one)
+
+
+def _div(call: Call) -> Signal:
+    one, other = call.inputs
+    if isinstance(other, Signal):
+        raise InputError("it divides by what depends on the network's input; no layer does")
+    return _times(one, 1.0 / floats(other))
+
+
+def _plus(signal: Signal, constant: Constant) -> Signal:
+    signal, numbers = aligned(_check_floats(signal), constant)
+    return signal.plus(numbers)
+
+
+def _times(signal: Signal, constant: Constant) -> Signal:
+    signal, numbers = aligned(_check_floats(signal), constant)
+    return signal.times(numbers)
+
+
+def _neg(call: Call) -> Signal:
+    return call.signal.times(-1.0)
+
+
+def _scaler(call: Call) -> Signal:
+    signal = _plus(call.signal, -floats(np.array(call.attribute("offset", [0.0]), np.float32)))
+    return _times(signal, np.array(call.attribute("scale", [1.0]), np.float32))
+
+
+def _batch_normalization(call: Call) -> Signal:
+    if not call.attribute("spatial", 1):
+        raise InputError("it normalises pixel by pixel; an operator of version 9 or newer is needed")
+    if call.attribute("training_mode", 0):
+        raise InputError("it normalises by the batch, as in training; export the network for inference")
+    scale, shift, mean, variance = (floats(call.given(number)) for number in range(1, 5))
+    signal = call.signal
+    if signal.axis != 0 or not signal.shape or scale.shape != signal.shape[:1]:
+        raise InputError(f"it takes {signal}, and has numbers for {scale.size} channels")
+    if not scale.shape == shift.shape == mean.shape == variance.shape:
+        raise InputError(f"it has {scale.size}, {shift.size}, {mean.size} and {variance.size} numbers for channels")
+    factor = scale / np.sqrt(variance + float(call.attribute("epsilon", 1e-5)))
+    form = (-1, *[1] * (len(signal.shape) - 1))
+    return signal.times(floats(factor).reshape(form)).plus(floats(shift - mean * factor).reshape(form))
+
+
+def _activated(activation: Activation) -> Callable[[Call], Signal]:
+    """Return what an operator does that is an activation."""
+    return lambda call: call.signal.flushed(activation)
+
+
+def _clip(call: Call) -> Signal:
+    if call.version < 11:
+        least, most = (float(call.attribute(name, bound)) for name, bound in (("min", -inf), ("max", inf)))
+    else:
+        least, most = call.number(1, -inf), call.number(2, inf)
+    return _between(call.signal, least, most)
+
+
+def _max(call: Call) -> Signal:
+    return _between(_one_signal(call), max(_bounds(call)), inf)
+
+
+def _min(call: Call) -> Signal:
+    return _between(_one_signal(call), -inf, min(_bounds(call)))
+
+
+def _bounds(call: Call) -> list[float]:
+    bounds = [floats(value) for value in call.inputs if not isinstance(value, Signal)]
+    if any(bound.size != 1 for bound in bounds):
+        raise InputError("it has a bound for each number; one for all is needed")
+    return [float(bound.reshape(-1)[0]) for bound in bounds]
+
+
+def _one_signal(call: Call) -> Signal:
+    signals = [value for value in call.inputs if isinstance(value, Signal)]
+    if len(signals) != 1 or len(call.inputs) < 2:
+        raise InputError("it compares tensors that depend on the network's input; a signal and constants are needed")
+    return _check_floats(signals[0])
+
+
+def _between(signal: Signal, least: float, most: float) -> Signal:
+    """Return a signal's numbers brought between bounds, by a ReLU that may be clipped and turned."""
+    if np.isnan(least) or np.isnan(most) or least >= most:
+        raise InputError(f"its bounds are {least} and {most}; the first must be smaller")
+    low, high = least > -_FLOAT32_MOST, most < _FLOAT32_MOST
+    if low:
+        clip = ReLU(most - least) if high else ReLU()
+        if least == 0.0:
+            return signal.flushed(clip)
+        return signal.plus(-least).flushed(clip).plus(least)
+    if not high:
+        return signal
+    turned = signal.times(-1.0).plus(most).flushed(ReLU())
+    return turned.times(-1.0).plus(most)
+
+
+def _hard_sigmoid(call: Call) -> Signal:
+    alpha, beta = float(call.attribute("alpha", 0.2)), float(call.attribute("beta", 0.5))
+    return call.signal.times(_finite(alpha)).plus(_finite(beta)).flushed(ReLU(1.0))
+
+
+def _softmax(call: Call) -> Signal:
+    signal = call.signal
+    axis = int(call.attribute("axis", 1 if call.version < 13 else -1))
+    _check_whole(signal, axis, together=call.version < 13)
+    flushed = signal.flushed()
+    if not flushed.layers:
+        ones = csc_array(eye_array(signal.width, dtype=np.float32))
+        flushed = signal.product(ones, signal.shape).flushed()
+    return flushed.then(Softmax())
+
+
+def _argmax(call: Call) -> Classes:
+    signal = call.signal
+    if call.attribute("select_last_index", 0):
+        raise InputError("it takes the last of equal numbers; the first is taken here")
+    _check_whole(signal, int(call.attribute("axis", 0)))
+    return Classes(signal)
+
+
+def _check_whole(signal: Signal, axis: int, together: bool = False) -> None:
+    """Refuse an axis that is not all of a row; or that begins what is not, where it and those after it are together."""
+    axis += signal.rank if axis < 0 else 0
+    place = axis - (signal.axis is not None and signal.axis < axis)
+    sizes = signal.shape[place:] if together else signal.shape[place : place + 1]
+    if axis == signal.axis or (together and signal.axis is not None and signal.axis > axis):
+        raise InputError(f"it takes {signal}, and compares rows with each other")
+    if not 0 <= axis < signal.rank or prod(sizes) != signal.width:
+        raise InputError(f"it takes {signal}, and compares the numbers along axis {axis}; those of a row are compared")
+
+
+def _concat(call: Call) -> Signal:
+    signals = [value for value in call.inputs if isinstance(value, Signal)]
+    if len(signals) != len(call.inputs):
+        raise InputError("it puts constants beside what depends on the network's input; no layer does")
+    first, axis = signals[0], int(call.attribute("axis", 0))
+    axis += first.rank if axis < 0 else 0
+    if len(signals) == 1:
+        return first
+    if any(signal.axis != first.axis or len(signal.shape) != 1 for signal in signals) or axis == first.axis:
+        raise InputError(f"it takes {first} and others, and puts them beside each other; rows of features are needed")
+    return _check_floats(first).beside([_check_floats(signal) for signal in signals[1:]])
+
+
+def _labels(call: Call) -> Classes:
+    found = [value for value in call.inputs if isinstance(value, Classes)]
+    if len(found) != 1:
+        raise InputError("it picks numbers of a constant by what the network computes; only labels of classes are")
+    return found[0]
+
+
+def _zip_map(call: Call) -> Signal:
+    return call.signal
+
+
+def _finite(number: float) -> float:
+    """Return a number that must be finite."""
+    return float(floats(np.float64(number)))
+
+
+def _check_floats(signal: Signal) -> Signal:
+    if not isinstance(signal, Signal):
+        raise InputError("it computes with numbers of classes; that is left to whoever gets them")
+    if signal.integers:
+        raise InputError("it computes with integers that the network is given; a Cast to float32 before is needed")
+    return signal
+
+
+OPERATORS: dict[str, Callable[[Call], Value]] = {
+    **MOVEMENTS,
+    **IMAGE_OPERATORS,
+    "Add": _add,
+    "ArgMax": _argmax,
+    "ArrayFeatureExtractor": _labels,
+    "BatchNormalization": _batch_normalization,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Div": _div,
+    "Gather": _labels,
+    "Gemm": _gemm,
+    "HardSigmoid": _hard_sigmoid,
+    "MatMul": _matmul,
+    "Max": _max,
+    "Min": _min,
+    "Mul": _mul,
+    "Neg": _neg,
+    "Relu": _activated(ReLU()),
+    "Scaler": _scaler,
+    "Sigmoid": _activated(Sigmoid()),
+    "Softmax": _softmax,
+    "Sub": _sub,
+    "Tanh": _activated(Tanh()),
+    "ZipMap": _zip_map,
+}
+"""What each operator makes of its values, one of which at least is a signal or classes."""

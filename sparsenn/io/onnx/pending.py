@@ -1,0 +1,144 @@
+"""What waits to become a layer: an affine map, which takes in what is multiplied or added before it is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import csc_array, diags_array, issparse
+
+from sparsenn.formats import Array
+from sparsenn.io.imported import fully_connected
+from sparsenn.layers import Activation, Conv2d
+from sparsenn.layers.images import Pair
+from sparsenn.network import Layer
+
+__all__ = ["Convolution", "Pending", "Product", "Scaling", "by_channel"]
+
+Factor: TypeAlias = Any
+"""One float64 number, or an array of them, one for each number of a row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """y = x · scale + shift, number by number; both float64."""
+
+    scale: Factor = 1.0
+    shift: Factor = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it changes nothing."""
+        return bool(np.all(self.scale == 1.0)) and not np.any(self.shift)
+
+    def times(self, factor: Factor) -> Scaling:
+        """Return this, then a product with numbers."""
+        return Scaling(self.scale * factor, self.shift * factor)
+
+    def plus(self, addend: Factor) -> Scaling:
+        """Return this, then a sum with numbers."""
+        return Scaling(self.scale, self.shift + addend)
+
+    def as_product(self, width: int) -> Product:
+        """Return it as a product with a diagonal matrix."""
+        diagonal = np.broadcast_to(np.asarray(self.scale, np.float64), (width,))
+        return Product(csc_array(diags_array(diagonal)), self.shift)
+
+    def as_convolution(self, image: tuple[int, ...]) -> Convolution | None:
+        """Return it as a convolution of single pixels, channel by channel; None where pixels of one differ."""
+        scale, shift = by_channel(self.scale, image), by_channel(self.shift, image)
+        if scale is None or shift is None:
+            return None
+        return Convolution(scale.reshape(-1, 1, 1, 1), shift, groups=image[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """y = x · weights + bias, with weights of shape (inputs, outputs), dense or SciPy's, and a bias or 0."""
+
+    weights: Any
+    bias: Factor = 0.0
+
+    def after(self, scaling: Scaling) -> Product:
+        """Return a scaling and then this as one."""
+        if scaling.idle:
+            return self
+        inputs = (self.weights.shape[0],)
+        bias = self.bias
+        if np.any(scaling.shift):
+            bias = bias + np.broadcast_to(scaling.shift, inputs) @ self.weights
+        scale = np.broadcast_to(scaling.scale, inputs)
+        return Product(
+            diags_array(scale) @ self.weights if issparse(self.weights) else scale[:, None] * self.weights, bias
+        )
+
+    def times(self, factor: Factor) -> Product:
+        """Return this, then a product with numbers."""
+        if issparse(self.weights):
+            width = self.weights.shape[1]
+            weights = self.weights @ diags_array(np.broadcast_to(np.asarray(factor, np.float64), (width,)))
+        else:
+            weights = self.weights * np.asarray(factor, np.float64)
+        return Product(weights, self.bias * factor)
+
+    def plus(self, addend: Factor) -> Product:
+        """Return this, then a sum with numbers."""
+        return replace(self, bias=self.bias + addend)
+
+    def layer(self, activation: Activation) -> Layer:
+        """Return the layer."""
+        return fully_connected(self.weights, _bias(self.bias), activation)
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A convolution, as `Conv2d` has it, with a bias for each filter or 0."""
+
+    weights: Array
+    bias: Factor = 0.0
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    def times(self, factor: Factor) -> Convolution:
+        """Return this, then a product with numbers, one for all or one for each filter."""
+        weights = self.weights * np.reshape(np.asarray(factor, np.float64), (-1, 1, 1, 1))
+        return replace(self, weights=weights, bias=self.bias * factor)
+
+    def plus(self, addend: Factor) -> Convolution:
+        """Return this, then a sum with numbers, one for all or one for each filter."""
+        return replace(self, bias=self.bias + addend)
+
+    def after(self, scaling: Scaling, image: tuple[int, ...]) -> Convolution | None:
+        """Return a scaling and then this as one; None where they are not one convolution: at a padding, or by pixel."""
+        scale, shift = by_channel(scaling.scale, image), by_channel(scaling.shift, image)
+        if scale is None or shift is None or (np.any(shift) and any(self.padding)):
+            return None
+        filters, channels = self.weights.shape[:2]
+        part = np.arange(filters) // (filters // self.groups)
+        taken = part[:, None] * channels + np.arange(channels)
+        bias = self.bias + np.einsum("fchw,fc->f", self.weights.astype(np.float64), shift[taken])
+        return replace(self, weights=self.weights * scale[taken][:, :, None, None], bias=bias)
+
+    def layer(self, activation: Activation) -> Layer:
+        """Return the layer."""
+        return Conv2d(self.weights, _bias(self.bias), activation, self.stride, self.padding, self.dilation, self.groups)
+
+
+Pending: TypeAlias = Scaling | Product | Convolution
+
+
+def by_channel(factor: Factor, image: tuple[int, ...]) -> Array | None:
+    """Return one number for each channel of an image; None where a channel's pixels have several."""
+    if np.ndim(factor) == 0:
+        return np.full(image[0], factor, np.float64)
+    pixels: Array = np.reshape(factor, (image[0], prod(image[1:])))
+    return pixels[:, 0] if bool((pixels == pixels[:, :1]).all()) else None
+
+
+def _bias(bias: Factor) -> Array | None:
+    """Return a bias as layers take it: none where it is the number 0."""
+    return None if np.ndim(bias) == 0 and bias == 0.0 else np.asarray(bias)

@@ -1,0 +1,105 @@
+"""ONNX files wherever the program takes a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from sparsenn import Identity, Linear, Model, Network, ReLU, Softmax, SparseLinear, write_model
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model in HDF5: a sparse layer, a dense one and a softmax."""
+    rng = np.random.default_rng(1)
+    weights = rng.normal(size=(6, 8)) * (rng.random((6, 8)) < 0.3)
+    layers = (
+        SparseLinear.from_scipy(_csc(weights), 0.1, ReLU()),
+        Linear(rng.normal(size=(8, 3)), None, Identity()),
+        Softmax(),
+    )
+    write_model(tmp_path / "model.h5", Model(Network(layers), "cross_entropy", True))
+    return tmp_path / "model.h5"
+
+
+def _csc(weights: object) -> object:
+    from scipy.sparse import csc_array
+
+    return csc_array(np.float32(weights))
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".onnx.gz"])
+@pytest.mark.parametrize("options", [(), ("--sparse",)])
+def test_there_and_back(run: Run, model: Path, suffix: str, options: tuple[str, ...]) -> None:
+    pytest.importorskip("onnx", reason="writes ONNX files")
+    written, back, rows = (model.with_name(name) for name in (f"n{suffix}", "back.h5", "rows.npy"))
+    np.save(rows, np.random.default_rng(2).normal(size=(5, 6)).astype(np.float32))
+    for source, target, given in ((model, written, options), (written, back, ())):
+        done = run("convert", source, target, *given)
+        assert (done.exit_code, done.stderr) == (0, "")
+    outputs = []
+    for path in (model, written, back):
+        done = run("infer", path, "--inputs", rows, "--output", model.with_name("out.npy"), "--device", "cpu")
+        assert (done.exit_code, done.stderr) == (0, "")
+        outputs.append(np.load(model.with_name("out.npy")))
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[0], outputs[2])
+    done = run("info", written)
+    for fact in ("3 layers, 6 inputs → 3 outputs", "probabilities of classes", "ONNX, opset 17", "sparsenn"):
+        assert fact in done.stdout
+
+
+@pytest.mark.parametrize("verb", [("info",), ("infer", "--inputs", "rows.npy"), ("convert", "x.h5")])
+def test_what_is_no_model_is_one_line(run: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
+    pytest.importorskip("onnx", reason="reads ONNX files")
+    path = tmp_path / "network.onnx"
+    np.save(tmp_path / "rows.npy", np.ones((2, 3), np.float32))
+    rest = [tmp_path / name if "." in name else name for name in verb[1:]]
+    missing = run(verb[0], path, *rest)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert "no such file" in missing.stderr
+    path.write_bytes(b"nonsense")
+    done = run(verb[0], path, *rest)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert f"{path}: is no ONNX model" in done.stderr
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_options_that_would_do_nothing(run: Run, model: Path) -> None:
+    for options, why in (
+        (("x.onnx", "--layers", 2), "--layers has no meaning for a model"),
+        (("x.onnx", "--archive"), "--archive has no meaning for a model"),
+        (("x.h5", "--sparse"), "--sparse has no meaning for HDF5"),
+        (("x.tsv",), "does not name a known file type; use .h5, .hdf5, .onnx, .onnx.gz"),
+    ):
+        done = run("convert", model, model.with_name(str(options[0])), *options[1:])
+        assert done.exit_code == 2
+        assert why in done.stderr
+
+
+def test_where_the_library_is_missing(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    network = model.with_name("network.onnx")
+    network.write_bytes(b"")
+    for arguments in (("info", network), ("convert", model, network)):
+        done = run(*arguments)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert 'pip install "sparsenn[onnx]"' in done.stderr
+    assert network.read_bytes() == b""
+
+
+def test_json_names_the_model(run: Run, model: Path) -> None:
+    pytest.importorskip("onnx", reason="writes ONNX files")
+    network, rows = model.with_name("network.onnx"), model.with_name("rows.npy")
+    np.save(rows, np.ones((2, 6), np.float32))
+    assert run("convert", model, network).exit_code == 0
+    done = run("infer", network, "--inputs", rows, "--json", "-", "--device", "cpu")
+    assert json.loads(done.stdout)["model"] == str(network)

@@ -1,0 +1,67 @@
+"""Small ONNX graphs, and what the onnx package's own reference makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sparsenn import Network, Session, from_onnx
+
+onnx = pytest.importorskip("onnx", reason="reads ONNX files")
+from onnx import helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+Array = npt.NDArray[Any]
+
+RNG = np.random.default_rng(15)
+
+
+def normal(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def node(operator: str, *inputs: str, to: str = "y", domain: str = "", **attributes: Any) -> Any:
+    return helper.make_node(operator, inputs, [to], domain=domain, **attributes)
+
+
+def model(
+    nodes: Sequence[Any],
+    size: Sequence[int | str | None],
+    opset: int = 17,
+    outputs: Sequence[str] = ("y",),
+    dtype: Any = np.float32,
+    ml: bool = False,
+    **constants: Array,
+) -> Any:
+    """A graph from `x`, of that shape, to `y`, with these initialisers."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", kind, size)],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid("ai.onnx.ml", 1)] if ml else [])]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def expected(proto: Any, x: Array, output: int = 0) -> Array:
+    found: Array = np.asarray(ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: x})[output])
+    return found
+
+
+def check(proto: Any, x: Array, axis: int | None = 0, tolerance: float = 2e-5) -> Network:
+    """Have a graph give what the reference gives; `axis` is that of rows, in the input and in the output."""
+    network = from_onnx(proto)
+    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) if axis is not None else x.reshape(1, -1)
+    want = expected(proto, x)
+    want = np.moveaxis(want, axis, 0).reshape(x.shape[axis], -1) if axis is not None else want.reshape(1, -1)
+    found = Session(network, device="cpu")(rows.astype(np.float32))
+    assert found.shape == want.shape
+    np.testing.assert_allclose(found, want, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(want).max())))
+    return network
