@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.formats import COO, CSC, CSR
-    from sparsenn.io import Dataset, Model, read_model, write_dataset, write_model
+    from sparsenn.io import (
+        Dataset,
+        Model,
+        from_sklearn,
+        from_torch,
+        from_weights,
+        read_model,
+        write_dataset,
+        write_model,
+    )
     from sparsenn.layers import (
         AvgPool2d,
         Conv2d,
@@ -73,6 +82,9 @@ __all__ = [
     "TrainingData",
     "evaluate",
     "execute",
+    "from_sklearn",
+    "from_torch",
+    "from_weights",
     "infer",
     "kernels",
     "load",
@@ -91,7 +103,10 @@ _HOMES = {
     "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "Session", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
-    "sparsenn.io": ("Dataset", "Model", "read_model", "write_dataset", "write_model"),
+    "sparsenn.io": (
+        *("Dataset", "Model", "from_sklearn", "from_torch", "from_weights"),
+        *("read_model", "write_dataset", "write_model"),
+    ),
     "sparsenn.layers": (
         *("AvgPool2d", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),
         *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),

@@ -11,6 +11,9 @@
 `model`             a trained model: its layers, of images too, its loss and provenance
 `model_output`      what a model gives for each row: text, NumPy's files, HDF5
 `checkpoint`        a training under way
+`weights`           arrays of weights and biases and nothing else, in `.npz`, `.safetensors` or any mapping
+`torch_module`      modules of PyTorch
+`sklearn_model`     perceptrons and pipelines of scikit-learn
 ==================  =================================================================================================
 
 Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
@@ -34,7 +37,10 @@ if TYPE_CHECKING:
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
     from sparsenn.io.model import Model, is_model, read_model, write_model
     from sparsenn.io.official import read_official, write_official
+    from sparsenn.io.sklearn_model import from_sklearn
+    from sparsenn.io.torch_module import from_torch
     from sparsenn.io.tsv import read_images, read_layer, read_triples, write_categories, write_images, write_layer
+    from sparsenn.io.weights import from_weights
 
 __all__ = [
     "CHALLENGE_BIAS",
@@ -42,6 +48,9 @@ __all__ = [
     "Checkpoint",
     "Dataset",
     "Model",
+    "from_sklearn",
+    "from_torch",
+    "from_weights",
     "is_model",
     "read_checkpoint",
     "read_csv",
@@ -78,7 +87,10 @@ _HOMES = {
     "matrix_market": ("read_matrix_market", "write_matrix_market"),
     "model": ("Model", "is_model", "read_model", "write_model"),
     "official": ("read_official", "write_official"),
+    "sklearn_model": ("from_sklearn",),
+    "torch_module": ("from_torch",),
     "tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
+    "weights": ("from_weights",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
