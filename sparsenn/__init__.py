@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sparsenn.io import (
         Dataset,
         Model,
+        from_keras,
         from_sklearn,
         from_torch,
         from_weights,
@@ -83,6 +84,7 @@ __all__ = [
     "TrainingData",
     "evaluate",
     "execute",
+    "from_keras",
     "from_sklearn",
     "from_torch",
     "from_weights",
@@ -105,7 +107,7 @@ _HOMES = {
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
     "sparsenn.io": (
-        *("Dataset", "Model", "from_sklearn", "from_torch", "from_weights"),
+        *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
         *("read_model", "write_dataset", "write_model"),
     ),
     "sparsenn.layers": (

@@ -12,6 +12,7 @@
 `model_output`      what a model gives for each row: text, NumPy's files, HDF5
 `checkpoint`        a training under way
 `weights`           arrays of weights and biases and nothing else, in `.npz`, `.safetensors` or any mapping
+`keras_model`       models that Keras saved, `.keras` and `.h5`
 `torch_module`      modules of PyTorch
 `sklearn_model`     perceptrons and pipelines of scikit-learn
 ==================  =================================================================================================
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sparsenn.io.fann import read_fann, write_fann
     from sparsenn.io.hdf5 import read_dataset, write_dataset, write_result
     from sparsenn.io.idx import read_idx, write_idx
+    from sparsenn.io.keras_model import from_keras
     from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
     from sparsenn.io.model import Model, is_model, read_model, write_model
@@ -48,6 +50,7 @@ __all__ = [
     "Checkpoint",
     "Dataset",
     "Model",
+    "from_keras",
     "from_sklearn",
     "from_torch",
     "from_weights",
@@ -83,6 +86,7 @@ _HOMES = {
     "fann": ("read_fann", "write_fann"),
     "hdf5": ("read_dataset", "write_dataset", "write_result"),
     "idx": ("read_idx", "write_idx"),
+    "keras_model": ("from_keras",),
     "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
     "matrix_market": ("read_matrix_market", "write_matrix_market"),
     "model": ("Model", "is_model", "read_model", "write_model"),

@@ -183,7 +183,7 @@ class Chain:
     def activate(self, name: str, activation: Activation) -> None:
         """Apply one of this package's activations, none of which ever falls."""
         if activation != Identity():
-            self._told[self._rising(name)].activation = activation  # type: ignore[union-attr]
+            self._told[self._joined(name)].activation = activation  # type: ignore[union-attr]
 
     def clip(self, name: str, least: float | None, most: float | None) -> None:
         """Take numbers below `least` for that, and numbers above `most` for that; None is no bound."""
@@ -204,13 +204,12 @@ class Chain:
 
     def leak(self, name: str, slope: Any) -> None:
         """Multiply what is below zero: by one number, or by one for each channel. That takes each output twice."""
-        place = self._rising(name)
+        rises = bool((np.asarray(slope) >= 0).all())
+        place = self._joined(name, past=Flatten | MaxPool2d if rises else Flatten)
         affine = self._told[place]
         assert isinstance(affine, _Affine), "an activation can join it"
         outputs = affine.bias.size
         slopes = _vector(name, slope, outputs, "slope", 0.0)
-        if (slopes < 0).any():
-            raise InputError(f"{name}: a slope of {slopes.min():g} below zero; layers here have none below 0")
         affine.double()
         affine.activation = ReLU()
         pairs = np.stack([np.ones(outputs), -slopes], axis=1)
@@ -292,18 +291,18 @@ class Chain:
         image = self._image if self._image is not None and len(self._image) == 3 else None
         return Network(tuple(layers), image)
 
-    def _rising(self, name: str) -> int:
+    def _joined(self, name: str, past: Any = Flatten | MaxPool2d) -> int:
         """Return the place of the layer that an activation joins; one is made where there is none.
 
         What rises with its argument, such as every activation here, may as well come before the largest of a window is
-        taken.
+        taken: `past` are the layers that it may come before.
         """
         if self._pending is None:
             for place in range(len(self._told) - 1, -1, -1):
                 before = self._told[place]
                 if isinstance(before, _Affine) and before.activation == Identity():
                     return place
-                if not isinstance(before, Flatten | MaxPool2d):
+                if not isinstance(before, past):
                     break
             width = self._channels(name)
             self._pending = np.ones(width), np.zeros(width)
