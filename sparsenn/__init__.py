@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparsenn.datasets import load, radixnet
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan
     from sparsenn.errors import SparseNNError
+    from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR
     from sparsenn.io import (
         Dataset,
@@ -78,8 +79,10 @@ __all__ = [
     "Session",
     "Sigmoid",
     "Softmax",
+    "SparseClassifier",
     "SparseLinear",
     "SparseNNError",
+    "SparseRegressor",
     "Tanh",
     "TrainingData",
     "evaluate",
@@ -105,6 +108,7 @@ _HOMES = {
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "Session", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
+    "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
     "sparsenn.io": (
         *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
