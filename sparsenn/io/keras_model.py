@@ -25,11 +25,13 @@ from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.imported import SPARSE_BELOW
+from sparsenn.io.imported_model import imported_model
 from sparsenn.io.keras_layers import KerasChain, Weights, dimensions_of
+from sparsenn.io.model import KERAS_DESCRIPTION, Model
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
 
-__all__ = ["from_keras", "is_keras"]
+__all__ = ["from_keras", "is_keras", "read_keras"]
 
 _LONGEST_CONFIG = 1 << 26
 """Bytes of a model's description."""
@@ -62,15 +64,42 @@ def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BEL
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory.
     """
+    return _read(path, sparse_below)[0]
+
+
+def read_keras(path: str | os.PathLike[str]) -> Model:
+    """Read such a file as a model; errors are those of `from_keras`.
+
+    Several outputs are taken for scores of classes, unless a loss is told that has nothing to do with classes.
+    """
+    network, config = _read(path, SPARSE_BELOW)
+    trained = config.get("compile_config")
+    loss = trained.get("loss") if isinstance(trained, dict) else None
+    classes = "crossentropy" in loss if isinstance(loss, str) else None
+    return imported_model(network, "Keras", None if classes else classes)
+
+
+def is_keras(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is that of an HDF5 file in which Keras describes a model; that may be damaged."""
+    try:
+        with opened(path) as source:
+            return source.has_attribute(KERAS_DESCRIPTION)
+    except InputError:
+        return False
+
+
+def _read(path: str | os.PathLike[str], sparse_below: float) -> tuple[Network, dict[str, Any]]:
+    """Return the network of a file, and what it says of the model."""
     with open_plain(path) as file, reading(path):
         kind = _SIGNATURES.get(file.read(4))
     try:
         if kind == "zip":
             with _archive(path) as (config, source):
-                return _network(config, _Numbered(source), sparse_below)
+                return _network(config, _Numbered(source), sparse_below), config
         if kind == "hdf5":
             with opened(path) as source:
-                return _network(_config(path, source), _Named(source), sparse_below)
+                config = _config(path, source)
+                return _network(config, _Named(source), sparse_below), config
     except FileFormatError:
         raise
     except InputError as error:
@@ -78,17 +107,8 @@ def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BEL
     raise FileFormatError(path, "is neither a .keras archive nor an .h5 file of Keras")
 
 
-def is_keras(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is that of an HDF5 file in which Keras describes a model; that may be damaged."""
-    try:
-        with opened(path) as source:
-            return source.has_attribute("model_config")
-    except InputError:
-        return False
-
-
 @contextmanager
-def _archive(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Hdf5Source]]:
+def _archive(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Hdf5Source]]:
     """Yield what a `.keras` archive says of the model, and its weights."""
     try:
         with open_plain(path) as plain, reading(path), zipfile.ZipFile(plain) as archive:
@@ -121,11 +141,11 @@ def _whole(file: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _config(path: str | os.PathLike[str], source: Hdf5Source) -> Any:
+def _config(path: str | os.PathLike[str], source: Hdf5Source) -> dict[str, Any]:
     """Return what an `.h5` file says of the model."""
-    if not source.has_attribute("model_config"):
+    if not source.has_attribute(KERAS_DESCRIPTION):
         raise FileFormatError(path, "holds no model_config: weights alone; save the model by model.save(NAME)")
-    text = source.attribute("model_config")
+    text = source.attribute(KERAS_DESCRIPTION)
     if isinstance(text, str):
         return _json(path, text.encode())
     for found in heap_texts(path, _LONGEST_CONFIG):

@@ -18,11 +18,13 @@ from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.io.chain import Chain
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported import SPARSE_BELOW
+from sparsenn.io.imported_model import imported_model
+from sparsenn.io.model import Model
 from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
 from sparsenn.layers.activation import check_activation
 from sparsenn.network import Image, Network
 
-__all__ = ["ORDERS", "WEIGHT_SUFFIXES", "Step", "from_weights"]
+__all__ = ["ORDERS", "WEIGHT_SUFFIXES", "Step", "from_weights", "read_weights"]
 
 WEIGHT_SUFFIXES = (".npz", ".safetensors")
 """What the names of files end in that bags of weights are read from."""
@@ -137,6 +139,14 @@ def from_weights(
         if path is None:
             raise
         raise FileFormatError(path, str(error)) from error
+
+
+def read_weights(path: str | os.PathLike[str]) -> Model:
+    """Read a file of weights as a model of fully connected layers, with ReLU between them.
+
+    Several outputs are taken for scores of classes. Errors are those of `from_weights`.
+    """
+    return imported_model(from_weights(path), "weights alone, with ReLU between layers")
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:

@@ -19,9 +19,9 @@ from real_networks import RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError
-from sparsenn.io import from_keras
+from sparsenn.io import from_keras, is_model, read_model
 from sparsenn.io.hdf5_heap import heap_texts
-from sparsenn.io.keras_model import is_keras
+from sparsenn.io.keras_model import is_keras, read_keras
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 
 MODELS = Path(__file__).parent / "keras_models"
@@ -292,3 +292,31 @@ def test_dense_weights_stay_dense(tmp_path: Path) -> None:
     path = write_archive(tmp_path / "model.keras", (2,), [dense(KERNEL, BIAS)])
     assert isinstance(from_keras(path)[0], Linear)
     assert isinstance(from_keras(path, sparse_below=2)[0], SparseLinear)
+
+
+def compiled_with(loss: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: config.update(compile_config={"loss": loss})
+
+
+@pytest.mark.parametrize(
+    ("change", "classes"),
+    [
+        (lambda config: None, True),
+        (compiled_with("sparse_categorical_crossentropy"), True),
+        (compiled_with({"class_name": "CategoricalCrossentropy"}), True),
+        (compiled_with("mse"), False),
+    ],
+)
+def test_several_outputs_are_scores_of_classes_unless_told_otherwise(
+    tmp_path: Path, change: Any, classes: bool
+) -> None:
+    model = read_keras(rewritten(tmp_path, change))
+    assert (model.classes, model.loss) == (classes, "cross_entropy" if classes else "mse")
+    assert model.provenance == {"source": "Keras"}
+
+
+def test_hdf5_files_of_keras_are_models(tmp_path: Path) -> None:
+    path = write_legacy(tmp_path / "model.h5", (2,), [dense(KERNEL[:, :1], BIAS[:1])])
+    assert is_model(path)
+    model = read_model(path)
+    assert (model.network.sizes, model.classes) == ((2, 1), False)

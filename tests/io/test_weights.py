@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, save_npz
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
 from sparsenn.io import from_weights
+from sparsenn.io.weights import read_weights
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
 from sparsenn.network import Network
 
@@ -179,3 +180,9 @@ def test_real_pruned_convolutions(shared_data: Path) -> None:
     )
     assert [type(layer) for layer in network.layers[-2:]] == [SparseLinear, SparseLinear]
     assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT["lenet5-dns"]
+
+
+def test_files_of_weights_are_models(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bag.npz", weight1=FIRST, weight2=SECOND)
+    model = read_weights(tmp_path / "bag.npz")
+    assert (model.network.sizes, model.classes, model.loss) == ((7, 5, 3), True, "cross_entropy")
