@@ -127,7 +127,7 @@ def test_a_real_network(shared_data: Path) -> None:
 class TestWithScikitLearn:
     """What scikit-learn does with its own estimators."""
 
-    pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+    pytestmark = pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 
     @pytest.fixture(autouse=True)
     def _sklearn(self) -> None:

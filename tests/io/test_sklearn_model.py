@@ -20,7 +20,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 
 ROWS = np.random.default_rng(3).normal([5, -3, 0, 100], [1, 20, 0.1, 3], size=(60, 4))
 WORDS = np.array(["adze", "bolt", "cleat"])
