@@ -80,6 +80,14 @@ def test_compiled(pair: tuple[Any, Any, Any]) -> None:
         close(compiled(rows[:count]), module(rows[:count] * 2) + 1)
 
 
+def test_compiled_before_it_is_called() -> None:
+    wrapped = sparsenn.torch.wrap(Network((Linear(np.ones((4, 3)), activation=ReLU()),)))
+    compiled = torch.compile(nn.Sequential(wrapped, nn.Softmax(1)), fullgraph=True, backend="aot_eager")
+    close(compiled(torch.ones(2, 4)), torch.full((2, 3), 1 / 3))
+    exported = torch.export.export(wrapped, (torch.ones(2, 4),)).module()
+    close(exported(torch.ones(2, 4)), torch.full((2, 3), 4.0))
+
+
 def test_there_is_no_gradient(pair: tuple[Any, Any, Any]) -> None:
     _, wrapped, rows = pair
     assert list(wrapped.parameters()) == []

@@ -196,9 +196,13 @@ class Chain:
             return
         if most is not None and most <= least:
             raise InputError(f"{name}: numbers cannot be kept between {least:g} and {most:g}")
+        try:
+            activation = ReLU(None if most is None else most - least)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
         if least:
             self.scale(name, 1.0, -least)
-        self.activate(name, ReLU(None if most is None else most - least))
+        self.activate(name, activation)
         if least:
             self.scale(name, 1.0, least)
 

@@ -259,7 +259,7 @@ def _relu(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weig
             raise InputError(f"{name}: a slope below zero and a largest value; layers here have one of them")
         chain.leak(name, float(slope))
     else:
-        chain.activate(name, ReLU(None if most is None else float(most)))
+        chain.clip(name, 0.0, None if most is None else float(most))
 
 
 def _leaky(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:

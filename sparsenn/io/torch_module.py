@@ -90,13 +90,14 @@ def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _kind(module: Any) -> type:
-    """Return a module's class as it was written: parametrisations derive a class from it."""
-    kind = type(module)
-    return kind.__mro__[1] if kind.__name__.startswith("Parametrized") else kind
+    """Return the class of PyTorch's whose forward a module has, or the module's own class where it has its own."""
+    kind: Any = type(module)
+    found: type = next((each for each in kind.__mro__ if _is_of_torch(each) and each.forward is kind.forward), kind)
+    return found
 
 
 def _is_of_torch(kind: type) -> bool:
-    return kind.__module__.startswith("torch.nn.")
+    return kind.__module__.startswith("torch.nn.modules.")
 
 
 def _has_own_hooks(module: Any) -> bool:

@@ -41,6 +41,7 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
         self.network = network
         self.options = options
         self._sessions: dict[str, Session] = {}
+        self._inputs, self._shape = network.inputs, network.shapes[-1]
         self._number = next(_numbers)
         _modules[self._number] = self
         if "device" in options:
@@ -63,13 +64,10 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
         ShapeError
             The rows have another shape.
         """
-        if rows.ndim < 2 or rows.shape[1:].numel() != self.network.inputs:
-            raise ShapeError(
-                f"rows of shape {tuple(rows.shape)}; the network takes rows of {self.network.inputs} numbers"
-            )
+        if rows.ndim < 2 or rows.shape[1:].numel() != self._inputs:
+            raise ShapeError(f"rows of shape {tuple(rows.shape)}; the network takes rows of {self._inputs} numbers")
         outputs: torch.Tensor = torch.ops.sparsenn.run(rows.flatten(1), self._number)
-        shape = self.network.shapes[-1]
-        return outputs if len(shape) == 1 else outputs.unflatten(1, shape)
+        return outputs if len(self._shape) == 1 else outputs.unflatten(1, self._shape)
 
     def session(self, device: torch.device) -> Session:
         """Return what runs rows on a device, which is made ready when they come first."""

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_networks import RIGHT, images_and_labels, real_weights
 
+from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError
 from sparsenn.io import from_weights
 from sparsenn.io.safetensors import read_safetensors
@@ -99,6 +101,18 @@ def test_no_change_of_bytes_gives_anything_but_arrays_or_an_error(tmp_path_facto
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_safetensors(tmp_path / "missing.safetensors")
+
+
+@pytest.mark.parametrize("name", ["lenet300-dns", "lenet300-lobs"])
+def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str) -> None:
+    images, labels = images_and_labels(shared_data, name)
+    header, data = {}, b""
+    for key, array in sorted(real_weights(shared_data, name).items()):
+        kind = {4: "F32", 8: "F64"}[array.itemsize]
+        header[key] = entry(kind, list(array.shape), [len(data), len(data) + array.nbytes])
+        data += array.tobytes()
+    network = from_weights(written(tmp_path / "bag.safetensors", header, data))
+    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT[name]
 
 
 def test_the_formats_own_library_writes_what_is_read(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -152,6 +152,27 @@ def test_parametrised_weights() -> None:
     check(module, (6,), example=False)
 
 
+def test_classes_that_keep_the_forward_of_their_base() -> None:
+    class Layer(nn.Linear):
+        """A layer that begins otherwise."""
+
+        def __init__(self) -> None:
+            super().__init__(6, 3)
+
+    class Block(nn.Sequential):
+        """A block that begins otherwise."""
+
+        def __init__(self) -> None:
+            super().__init__(Layer(), nn.ReLU())
+
+    check(nn.Sequential(Block(), nn.Linear(3, 2)), (6,), example=False)
+
+
+def test_clips_that_are_none() -> None:
+    with pytest.raises(InputError, match=r"1 \(Hardtanh\): a ReLU clip of 1e\+60"):
+        from_torch(nn.Sequential(nn.Linear(2, 2), nn.Hardtanh(0, 1e60)))
+
+
 @pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
 @pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta", "ignore:Sparse invariant checks")
 def test_sparse_parameters(layout: str) -> None:
