@@ -180,6 +180,10 @@ def _groups(bag: Mapping[str, Any]) -> dict[str, _Group]:
     for name, value in bag.items():
         if not isinstance(name, str):
             raise InputError(f"the name {name!r} is no text")
+        if "parametrizations." in name:
+            raise InputError(
+                f"{name}: weights are computed from it when the module is called; take sparsenn.from_torch"
+            )
         array = host_matrix(f"array {name}", value)
         word = next(reversed(list(_WORD.finditer(name))), None)
         if word is not None:

@@ -33,10 +33,10 @@ def wrap(network: Network, **options: Any) -> SparseModule:
     Raises
     ------
     UsageError
-        PyTorch is not installed; or as `sparsenn.Session`.
+        PyTorch is not installed, or too old to have `torch.library.custom_op`; or as `sparsenn.Session`.
     """
     try:
         from sparsenn.torch.module import SparseModule
-    except ImportError as error:
-        raise UsageError(f"wrap makes a module of PyTorch, which cannot be imported here ({error})") from error
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"wrap makes a module of PyTorch, which is not here, or too old ({error})") from error
     return SparseModule(network, options)
