@@ -208,12 +208,15 @@ class Chain:
 
     def leak(self, name: str, slope: Any) -> None:
         """Multiply what is below zero: by one number, or by one for each channel. That takes each output twice."""
+        one = np.ndim(slope) == 0  # for all, so that it does not matter how they are arranged
         rises = bool((np.asarray(slope) >= 0).all())
-        place = self._joined(name, past=Flatten | MaxPool2d if rises else Flatten)
+        place = self._joined(name, (*((Flatten,) if one else ()), *((MaxPool2d,) if rises else ())))
         affine = self._told[place]
         assert isinstance(affine, _Affine), "an activation can join it"
         outputs = affine.bias.size
         slopes = _vector(name, slope, outputs, "slope", 0.0)
+        if not one and self._order is not None:
+            slopes = slopes[self._order]
         affine.double()
         affine.activation = ReLU()
         pairs = np.stack([np.ones(outputs), -slopes], axis=1)
@@ -295,7 +298,7 @@ class Chain:
         image = self._image if self._image is not None and len(self._image) == 3 else None
         return Network(tuple(layers), image)
 
-    def _joined(self, name: str, past: Any = Flatten | MaxPool2d) -> int:
+    def _joined(self, name: str, past: tuple[type, ...] = (Flatten, MaxPool2d)) -> int:
         """Return the place of the layer that an activation joins; one is made where there is none.
 
         What rises with its argument, such as every activation here, may as well come before the largest of a window is

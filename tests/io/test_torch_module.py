@@ -99,6 +99,10 @@ IMAGES = {
         nn.Conv2d(2, 3, 3, padding="valid"), nn.Dropout2d(), nn.AdaptiveAvgPool2d((5, None))
     ),
     "adaptive": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)),
+    "slopes": lambda: nn.Sequential(
+        *(nn.Conv2d(2, 3, 7), nn.MaxPool2d(2), nn.PReLU(3, -0.4), nn.MaxPool2d(2, 1), nn.PReLU(3)),
+        *(nn.Flatten(), nn.PReLU(12, 0.1), nn.LeakyReLU(-0.3)),
+    ),
     "overlapping": lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1), nn.ReLU()),
 }
 
