@@ -10,7 +10,7 @@
     print(result.plan, result.categories + 1, result.edges_per_second)
 
 The names below are the public ones; each is imported when it is first used, so that importing the package is quick.
-All errors are in `sparsenn.errors`.
+`sparsenn.torch.wrap` makes modules of PyTorch of networks. All errors are in `sparsenn.errors`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,24 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.plugins import add_plugin
 
 if TYPE_CHECKING:
+    import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan
     from sparsenn.errors import SparseNNError
+    from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR
-    from sparsenn.io import Dataset, Model, read_model, write_dataset, write_model
+    from sparsenn.io import (
+        Dataset,
+        Model,
+        from_keras,
+        from_sklearn,
+        from_torch,
+        from_weights,
+        read_model,
+        write_dataset,
+        write_model,
+    )
     from sparsenn.io.onnx import from_onnx, to_onnx
     from sparsenn.layers import (
         AvgPool2d,
@@ -68,13 +80,19 @@ __all__ = [
     "Session",
     "Sigmoid",
     "Softmax",
+    "SparseClassifier",
     "SparseLinear",
     "SparseNNError",
+    "SparseRegressor",
     "Tanh",
     "TrainingData",
     "evaluate",
     "execute",
+    "from_keras",
     "from_onnx",
+    "from_sklearn",
+    "from_torch",
+    "from_weights",
     "infer",
     "kernels",
     "load",
@@ -93,8 +111,12 @@ _HOMES = {
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "Session", "execute", "infer", "plan"),
     "sparsenn.errors": ("SparseNNError",),
+    "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
-    "sparsenn.io": ("Dataset", "Model", "read_model", "write_dataset", "write_model"),
+    "sparsenn.io": (
+        *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
+        *("read_model", "write_dataset", "write_model"),
+    ),
     "sparsenn.io.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("AvgPool2d", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),
@@ -110,6 +132,8 @@ add_plugin("sparsenn.studies")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":
+        return import_module("sparsenn.torch")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

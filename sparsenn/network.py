@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, ReLU, SparseLinear
 from sparsenn.layers.images import integers
 
 __all__ = ["Image", "Layer", "Network"]
@@ -206,31 +208,60 @@ class Network(Rebuilt):
 
     @classmethod
     def from_scipy(
-        cls, weights: Iterable[Any], bias: float | Array | None = None, activation: Activation | None = None
+        cls,
+        weights: Iterable[Any],
+        bias: float | Array | Sequence[float | Array | None] | None = None,
+        activation: Activation | Sequence[Activation | None] | None = None,
     ) -> Network:
-        """Build from SciPy sparse matrices of shape (inputs, outputs), one a layer, sharing bias and activation.
+        """Build from matrices of shape (inputs, outputs), one a layer: SciPy's sparse ones, or dense ones.
 
         Messages name the layer (1-based).
+
+        Parameters
+        ----------
+        weights : a SciPy sparse matrix makes a `SparseLinear`, a NumPy array or nested lists a `Linear`.
+        bias : None, one number or one vector for all layers; or a list or a tuple of these, one a layer.
+        activation : of all layers, `ReLU()` unless given; or a list or a tuple, one a layer.
 
         Raises
         ------
         ShapeError
-            Neighbouring widths differ, or a bias vector does not fit every layer.
+            Neighbouring widths differ, or a bias vector does not fit its layer.
         MatrixError
-            The weights are no list; a matrix is not one of SciPy's, or holds a value that is not a finite real number.
+            The weights are no list; or a sparse matrix holds a value that is not a finite real number.
         InputError
-            A bias is not finite, or the activation is none.
+            A dense matrix or a bias holds such a value, an activation is none, or a list has not one a layer.
         """
         if hasattr(weights, "tocsc") or not isinstance(weights, Iterable):
             found = "one matrix" if hasattr(weights, "tocsc") else f"a {type(weights).__name__}"
             raise MatrixError(f"the weights are {found}; from_scipy takes a list of matrices, one a layer")
+        matrices = tuple(weights)
+        each = zip(
+            matrices,
+            _one_each(bias, len(matrices), "biases"),
+            _one_each(activation, len(matrices), "activations"),
+            strict=True,
+        )
         layers: list[Layer] = []
-        for number, matrix in enumerate(weights, start=1):
+        for number, (matrix, its_bias, its_activation) in enumerate(each, start=1):
+            applied = ReLU() if its_activation is None else its_activation
+            dense = isinstance(matrix, np.ndarray | list | tuple)
             try:
-                layers.append(SparseLinear.from_scipy(matrix, bias, activation))
+                layers.append((Linear if dense else SparseLinear.from_scipy)(matrix, its_bias, applied))
             except InputError as error:
                 raise type(error)(f"layer {number}: {error}") from error
         return cls(tuple(layers))
+
+
+def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
+    """Return what a list or a tuple holds for each layer, or one thing for each of them."""
+    if not isinstance(given, list | tuple):
+        return [given] * layers
+    if len(given) != layers:
+        raise InputError(
+            f"{len(given)} {what} are given for {layers} layers; give a list of one a layer, or what all layers share"
+        )
+    return given
 
 
 def _checked_layers(layers: Any) -> tuple[Layer, ...]:

@@ -25,7 +25,7 @@ ROWS = (
     ("backends",),
     ("engine", "io"),
     ("studies",),
-    ("distributed", "report", "datasets", "training"),
+    ("distributed", "report", "datasets", "training", "torch", "estimators"),
     ("cli",),
     ("__init__", "__main__"),
 )

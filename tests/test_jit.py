@@ -40,7 +40,11 @@ known = {name(function) for function in compiled_functions()}
 
 for module in pkgutil.walk_packages(sparsenn.__path__, "sparsenn."):
     if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":  # which only those have who use these modules
+                raise
 found = {
     id(value): value
     for module in list(sys.modules.values())

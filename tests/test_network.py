@@ -13,6 +13,7 @@ from sparsenn.layers import (
     AvgPool2d,
     Conv2d,
     Flatten,
+    Identity,
     Linear,
     MaxPool2d,
     ReLU,
@@ -144,9 +145,49 @@ def test_from_scipy_names_the_layer(second: Any, bias: Any, error: type[Exceptio
     assert raised.type is error
 
 
-def test_from_scipy_of_a_dense_array_names_the_layer() -> None:
-    with pytest.raises(MatrixError, match="layer 1: a ndarray is no SciPy sparse matrix"):
-        Network.from_scipy([np.eye(3)])
+def test_from_scipy_of_dense_matrices() -> None:
+    network = Network.from_scipy([np.full((2, 3), 0.5), sp.csr_array(np.ones((3, 3))), [[1, 2], [3, 4], [5, 6]]])
+    assert [type(layer) for layer in network] == [Linear, SparseLinear, Linear]
+    assert isinstance(network[0], Linear)
+    np.testing.assert_array_equal(network[0].weights, np.full((2, 3), 0.5))
+    assert {layer.activation for layer in network} == {ReLU()}  # type: ignore[union-attr]
+
+
+def test_from_scipy_with_a_bias_and_an_activation_a_layer() -> None:
+    matrices = [sp.csr_array(np.ones((2, 3))), np.ones((3, 4)), np.ones((4, 1))]
+    network = Network.from_scipy(matrices, bias=[np.arange(3), None, -1], activation=(None, Tanh(), Identity()))
+    first, second, third = network.layers
+    assert isinstance(first, SparseLinear)
+    np.testing.assert_array_equal(first.bias_vector(), [0, 1, 2])
+    assert [layer.bias for layer in (second, third)] == [None, -1]  # type: ignore[union-attr]
+    assert [layer.activation for layer in network] == [ReLU(), Tanh(), Identity()]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bias": [0, 0, 0]}, "3 biases are given for 2 layers; give a list of one a layer"),
+        ({"activation": [ReLU()]}, "1 activations are given for 2 layers"),
+        ({"bias": [0, np.zeros(2)]}, r"layer 2: the bias has shape \(2,\); 3 outputs take \(3,\)"),
+        ({"activation": [ReLU(), "relu"]}, "layer 2: the activation is 'relu'"),
+    ],
+)
+def test_from_scipy_with_lists_that_do_not_fit(given: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Network.from_scipy([np.ones((3, 3))] * 2, **given)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "message"),
+    [
+        (np.ones(3), ShapeError, r"layer 1: the weights have shape \(3,\)"),
+        (np.full((2, 2), np.inf), InputError, "layer 1: the weights hold NaN, infinity"),
+        ("matrix", MatrixError, "layer 1: a str is no SciPy sparse matrix"),
+    ],
+)
+def test_from_scipy_of_what_is_no_matrix(matrix: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Network.from_scipy([matrix])
 
 
 @pytest.mark.parametrize("weights", [None, 3])

@@ -13,6 +13,10 @@
 `model_files`       models of any kind, by their files' names
 `model`             in HDF5: a trained model: its layers, of images too, its loss and provenance
 `checkpoint`        a training under way
+`weights`           arrays of weights and biases and nothing else, in `.npz`, `.safetensors` or any mapping
+`keras_model`       models that Keras saved, `.keras` and `.h5`
+`torch_module`      modules of PyTorch
+`sklearn_model`     perceptrons and pipelines of scikit-learn
 ==================  =================================================================================================
 
 Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
@@ -32,12 +36,16 @@ if TYPE_CHECKING:
     from sparsenn.io.fann import read_fann, write_fann
     from sparsenn.io.hdf5 import read_dataset, write_dataset, write_result
     from sparsenn.io.idx import read_idx, write_idx
+    from sparsenn.io.keras_model import from_keras
     from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
     from sparsenn.io.model import Model
     from sparsenn.io.model_files import is_model, read_model, write_model
     from sparsenn.io.official import read_official, write_official
+    from sparsenn.io.sklearn_model import from_sklearn
+    from sparsenn.io.torch_module import from_torch
     from sparsenn.io.tsv import read_images, read_layer, read_triples, write_categories, write_images, write_layer
+    from sparsenn.io.weights import from_weights
 
 __all__ = [
     "CHALLENGE_BIAS",
@@ -45,6 +53,10 @@ __all__ = [
     "Checkpoint",
     "Dataset",
     "Model",
+    "from_keras",
+    "from_sklearn",
+    "from_torch",
+    "from_weights",
     "is_model",
     "read_checkpoint",
     "read_csv",
@@ -77,12 +89,16 @@ _HOMES = {
     "fann": ("read_fann", "write_fann"),
     "hdf5": ("read_dataset", "write_dataset", "write_result"),
     "idx": ("read_idx", "write_idx"),
+    "keras_model": ("from_keras",),
     "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
     "matrix_market": ("read_matrix_market", "write_matrix_market"),
     "model": ("Model",),
     "model_files": ("is_model", "read_model", "write_model"),
     "official": ("read_official", "write_official"),
+    "sklearn_model": ("from_sklearn",),
+    "torch_module": ("from_torch",),
     "tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
+    "weights": ("from_weights",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

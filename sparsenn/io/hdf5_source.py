@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -54,9 +54,18 @@ class Hdf5Source:
         value = self._file.attrs[name]
         return bytes(value).decode("ascii") if stored.dtype.kind == "S" else int(value)
 
+    def has_attribute(self, name: str) -> bool:
+        """Whether the file has an attribute, of any kind."""
+        return name in self._file.attrs
+
     def has(self, name: str) -> bool:
         """Whether the file holds `group/name`."""
         return self._object(name) is not None
+
+    def names(self, name: str) -> list[str]:
+        """Return the names in a group, in the file's order; none if it is no group, or there is none."""
+        found = self._object(name)
+        return list(found) if isinstance(found, h5py.Group) else []
 
     def length(self, name: str) -> int:
         """Return the length of a vector without reading it."""
@@ -99,7 +108,13 @@ class Hdf5Source:
             dataset.read_direct(data)
         return data
 
-    def _typed(self, name: str, dimensions: int, dtypes: tuple[npt.DTypeLike, ...]) -> h5py.Dataset:
+    def array(self, name: str, *dtypes: npt.DTypeLike) -> Array:
+        """Read an array of any number of dimensions, whole; `dtypes` are the types that its elements may have."""
+        dataset = self._typed(name, None, dtypes)
+        check_memory(dataset.size * dataset.dtype.itemsize, f"{self.path}: {name}")
+        return np.asarray(dataset[()])
+
+    def _typed(self, name: str, dimensions: int | None, dtypes: tuple[npt.DTypeLike, ...]) -> h5py.Dataset:
         dataset = self._dataset(name, dimensions)
         if dataset.dtype not in dtypes:
             allowed = " or ".join(_shown(np.dtype(dtype)) for dtype in dtypes)
@@ -118,12 +133,12 @@ class Hdf5Source:
             found = found[part]
         return found
 
-    def _dataset(self, name: str, dimensions: int) -> h5py.Dataset:
-        """Return a dataset whose every byte is in the file itself, as it is in memory."""
+    def _dataset(self, name: str, dimensions: int | None) -> h5py.Dataset:
+        """Return a dataset whose every byte is in the file itself, as it is in memory; of any dimensions if None."""
         dataset = self._object(name)
         if not isinstance(dataset, h5py.Dataset):
             raise self.fault(f"{name} is missing")
-        if dataset.shape is None or len(dataset.shape) != dimensions:
+        if dataset.shape is None or len(dataset.shape) != (len(dataset.shape) if dimensions is None else dimensions):
             raise self.fault(f"{name} has the shape {dataset.shape}; it must have {dimensions} dimensions")
         how = dataset.id.get_create_plist()
         if how.get_layout() != h5py.h5d.CONTIGUOUS or how.get_nfilters() or how.get_external_count():
@@ -139,8 +154,13 @@ class Hdf5Source:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[Hdf5Source]:
+def opened(path: str | os.PathLike[str], within: IO[bytes] | None = None) -> Iterator[Hdf5Source]:
     """Open an HDF5 file for reading; whatever h5py makes of a bad one becomes an error of this package.
+
+    Parameters
+    ----------
+    path : the file.
+    within : the bytes of an HDF5 file that is inside of that one.
 
     Raises
     ------
@@ -149,10 +169,13 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Hdf5Source]:
     InputError, ResourceError
         It does not exist, is not a plain file, or cannot be read.
     """
-    with open_plain(path) as plain:
-        size = os.fstat(plain.fileno()).st_size
+    if within is None:
+        with open_plain(path) as plain:
+            size = os.fstat(plain.fileno()).st_size
+    else:
+        size = within.seek(0, os.SEEK_END)
     try:
-        with h5py.File(os.fspath(path), "r", locking=False) as file:
+        with h5py.File(os.fspath(path) if within is None else within, "r", locking=False) as file:
             yield Hdf5Source(os.fspath(path), file, size)
     except _FAULTS as error:
         raise FileFormatError(path, f"not HDF5, or damaged ({_first_line(error)}); fetch or make it again") from error

@@ -47,6 +47,7 @@ from sparsenn.storage import replacing
 
 __all__ = [
     "DENSE_LAYER",
+    "KERAS_DESCRIPTION",
     "RESIZES",
     "Model",
     "check_form",
@@ -63,6 +64,8 @@ _VERSION, _PLAIN_VERSION, _DENSE_VERSION = 3, 2, 1
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
+KERAS_DESCRIPTION = "model_config"
+"""The attribute in which Keras describes a model."""
 
 RESIZES = ("bilinear",)
 """How images may be brought to a model's size."""
@@ -160,15 +163,21 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read what `write_model` wrote, or a version of this package that knew dense layers only.
+    """Read what `write_model` wrote, or a version of this package that knew dense layers only; or what Keras did.
 
     Raises
     ------
     FileFormatError
-        The file is not HDF5, not a model of this package, truncated, or does not hold what it should.
+        The file is not HDF5, no model of this package or of Keras, truncated, or does not hold what it should.
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory.
     """
+    with opened(path) as source:
+        of_keras = source.has_attribute(KERAS_DESCRIPTION)
+    if of_keras:
+        from sparsenn.io.keras_model import read_keras
+
+        return read_keras(path)
     with opened(path) as source:
         description = check_form(source, _MODEL, _DENSE_VERSION, _PLAIN_VERSION, _VERSION)
         dense = source.attribute("version") == _DENSE_VERSION
@@ -206,7 +215,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
             if file.read(len(_SIGNATURE)) != _SIGNATURE:
                 return False
         with opened(path) as source:
-            return source.attribute("format") == _MODEL
+            return source.attribute("format") == _MODEL or source.has_attribute(KERAS_DESCRIPTION)
     except SparseNNError:
         return False
 

@@ -41,6 +41,8 @@ _SPARSE = {
 }
 """SciPy's formats that are read, and the arrays that each consists of."""
 
+_SPARSE_PARTS = {"shape", "format", *_SPARSE["csr"], *_SPARSE["coo"]}
+
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
     """Read an array of real numbers, in the machine's byte order.
@@ -56,13 +58,13 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
         return _array(path, "the array", file, os.fstat(file.fileno()).st_size)
 
 
-def read_npz(path: str | os.PathLike[str], known: Collection[str] = ()) -> dict[str, Array]:
+def read_npz(path: str | os.PathLike[str], known: Collection[str] | None = ()) -> dict[str, Array]:
     """Read the arrays of an archive, by name; those of a sparse matrix, too.
 
     Parameters
     ----------
     path : the file.
-    known : names that are read where the archive holds more than one array; the others are left alone.
+    known : names that are read where the archive holds more than one array; the others are left alone. None: all.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def read_npz(path: str | os.PathLike[str], known: Collection[str] = ()) -> dict[
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             for member in members:
                 name = member.filename.removesuffix(".npy")
-                if len(members) == 1 or name in known or name in {"shape", "format", *_SPARSE["csr"], *_SPARSE["coo"]}:
+                if known is None or len(members) == 1 or name in known or name in _SPARSE_PARTS:
                     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                         raise NotImplementedError(f"{name} is compressed in a way that NumPy does not write")
                     with archive.open(member) as file:

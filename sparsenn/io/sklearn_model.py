@@ -1,0 +1,123 @@
+"""Networks of scikit-learn's multi-layer perceptrons, alone or at the end of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import InputError, UsageError
+from sparsenn.io.chain import Chain
+from sparsenn.io.imported import SPARSE_BELOW
+from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.network import Network
+
+__all__ = ["from_sklearn"]
+
+_ACTIVATIONS: dict[str, Activation] = {"identity": Identity(), "relu": ReLU(), "logistic": Sigmoid(), "tanh": Tanh()}
+
+
+def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
+    """Return a fitted estimator of scikit-learn as a network.
+
+    Known are `MLPClassifier` and `MLPRegressor`, and a `Pipeline` of `StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`
+    and `RobustScaler` that ends with one of them: scalings become part of the first layer. The outputs are what the
+    classifier's `predict_proba` gives (of two classes, the share of the second alone), or the regressor's `predict`.
+
+    Parameters
+    ----------
+    estimator : fitted; it stays as it is.
+    sparse_below : a layer in which a smaller share of weights is not zero becomes sparse.
+
+    Raises
+    ------
+    InputError
+        The estimator, or a step of the pipeline, is of another kind, or not fitted; the message names it.
+    UsageError
+        What is given is no estimator.
+    """
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        found = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
+        raise UsageError(f"{found} is no fitted estimator of scikit-learn")
+    steps = list(_steps("", estimator))
+    chain = Chain(None, "fit the estimator", sparse_below)
+    for number, (name, step) in enumerate(steps, start=1):
+        kind = type(step).__name__
+        place = f"{name} ({kind})" if name else kind
+        if kind in _SCALERS and number < len(steps):
+            _SCALERS[kind](chain, place, step)
+        elif kind in ("MLPClassifier", "MLPRegressor") and number == len(steps):
+            _perceptron(chain, place, step)
+        else:
+            raise InputError(
+                f"{place}: no layers do what it does; known are MLPClassifier, MLPRegressor and, before them in a "
+                f"Pipeline, {', '.join(_SCALERS)}"
+            )
+    return chain.network()
+
+
+def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
+    """Yield an estimator, or those that a pipeline applies one after the other, by their paths."""
+    if type(estimator).__name__ != "Pipeline":
+        yield name, estimator
+        return
+    for key, step in estimator.steps:
+        if step is not None and not (isinstance(step, str) and step == "passthrough"):
+            yield from _steps(f"{name}.{key}" if name else key, step)
+
+
+def _perceptron(chain: Chain, name: str, estimator: Any) -> None:
+    """Tell a chain of all layers of a perceptron."""
+    weights, biases = _fitted(name, estimator, "coefs_"), _fitted(name, estimator, "intercepts_")
+    if estimator.activation not in _ACTIVATIONS:
+        raise InputError(f"{name}: has the activation {estimator.activation!r}; known: {', '.join(_ACTIVATIONS)}")
+    for number, (matrix, bias) in enumerate(zip(weights, biases, strict=True), start=1):
+        layer = f"{name}, layer {number}"
+        chain.connect(layer, matrix, bias)
+        last = number == len(weights)
+        activation = estimator.out_activation_ if last else estimator.activation
+        if activation == "softmax":
+            chain.softmax(layer)
+        elif activation in _ACTIVATIONS:
+            chain.activate(layer, _ACTIVATIONS[activation])
+        else:
+            raise InputError(f"{layer}: gives {activation!r} of its sums; known: softmax, {', '.join(_ACTIVATIONS)}")
+
+
+def _fitted(name: str, estimator: Any, attribute: str) -> Any:
+    """Return what an estimator has learned."""
+    if not hasattr(estimator, attribute):
+        raise InputError(f"{name}: is not fitted yet")
+    return getattr(estimator, attribute)
+
+
+def _standard(chain: Chain, name: str, scaler: Any) -> None:
+    scale = _fitted(name, scaler, "scale_") if scaler.with_std else np.ones(_fitted(name, scaler, "n_features_in_"))
+    chain.scale(name, 1 / scale, -scaler.mean_ / scale if scaler.with_mean else 0.0)
+
+
+def _robust(chain: Chain, name: str, scaler: Any) -> None:
+    scale = _fitted(name, scaler, "scale_") if scaler.with_scaling else np.ones(_fitted(name, scaler, "n_features_in_"))
+    chain.scale(name, 1 / scale, -scaler.center_ / scale if scaler.with_centering else 0.0)
+
+
+def _minimum_maximum(chain: Chain, name: str, scaler: Any) -> None:
+    chain.scale(name, _fitted(name, scaler, "scale_"), scaler.min_)
+    if scaler.clip:
+        chain.clip(name, *map(float, scaler.feature_range))
+
+
+def _largest(chain: Chain, name: str, scaler: Any) -> None:
+    chain.scale(name, 1 / _fitted(name, scaler, "scale_"), 0.0)
+    if getattr(scaler, "clip", False):
+        chain.clip(name, -1.0, 1.0)
+
+
+_SCALERS: dict[str, Callable[[Chain, str, Any], None]] = {
+    "StandardScaler": _standard,
+    "MinMaxScaler": _minimum_maximum,
+    "MaxAbsScaler": _largest,
+    "RobustScaler": _robust,
+}
+"""What tells a chain of each kind of scaler."""

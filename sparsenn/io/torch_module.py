@@ -1,0 +1,218 @@
+"""Networks of PyTorch's modules. PyTorch is the user's own: whoever has a module has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sparsenn.errors import InputError, UsageError
+from sparsenn.io.imported import SPARSE_BELOW
+from sparsenn.io.torch_operators import TorchChain
+from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.network import Network
+
+__all__ = ["from_torch"]
+
+_HINT = "from_torch(module, example) takes a batch of inputs"
+
+
+def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE_BELOW) -> Network:
+    """Return a PyTorch module as a network that computes what the module does in evaluation mode.
+
+    Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
+    in one and two dimensions, `ReLU`, `ReLU6`, `LeakyReLU`, `PReLU`, `Hardtanh`, `Hardsigmoid`, `Sigmoid`, `Tanh`,
+    `Softmax`, `Flatten`, `Unflatten` of inputs, and what does nothing when a module is evaluated. Masks of
+    `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout. A `Sequential` of these is read
+    module by module; what else there is, by `torch.export`, for which an example is needed.
+
+    Parameters
+    ----------
+    module : a `torch.nn.Module`; it stays as it is.
+    example : a batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for
+        modules with a `forward` of their own.
+    sparse_below : a fully connected layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    A network whose `image` is (channels, height, width) where it takes images.
+
+    Raises
+    ------
+    InputError
+        The module computes something that no layer here does, or in another way than one layer after the other; the
+        message names the module's part.
+    UsageError
+        PyTorch is not there, or what is given is no module.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"a {type(module).__name__} is no torch.nn.Module; from_weights takes a state dict")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError("a module of TorchScript cannot be looked into; give the one that it was made of")
+    shape = None if example is None else tuple(getattr(example, "shape", ()))
+    if shape is not None and len(shape) < 2:
+        raise UsageError("the example is no batch of inputs; give a tensor whose first dimension counts them")
+    chain = TorchChain(None if shape is None else shape[1:], _HINT, sparse_below)
+    parts = list(_parts("", module))
+    with torch.no_grad(), _evaluated(module):
+        if all(_reader(part) is not None for _, part in parts):
+            _apply_masks(module)
+            for name, part in parts:
+                reader = _reader(part)
+                assert reader is not None, "every part has one"
+                reader(chain, f"{name or 'the module'} ({_kind(part).__name__})", part)
+        else:
+            unknown = next(
+                f"{name or 'the module'} ({type(part).__name__})" for name, part in parts if not _reader(part)
+            )
+            if example is None:
+                raise InputError(f"{unknown}: has a forward of its own: {_HINT}")
+            from sparsenn.io.torch_graph import tell_exported
+
+            try:
+                tell_exported(chain, module, example)
+            finally:
+                _apply_masks(module)  # which are no numbers while a graph is made
+        return chain.network()
+
+
+def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the modules that a Sequential applies one after the other, by their paths, or the module itself."""
+    if _kind(module).__name__ != "Sequential" or not _is_of_torch(_kind(module)) or _has_own_hooks(module):
+        yield name, module
+        return
+    for key, part in module.named_children():
+        yield from _parts(f"{name}.{key}" if name else key, part)
+
+
+def _kind(module: Any) -> type:
+    """Return the class of PyTorch's whose forward a module has, or the module's own class where it has its own."""
+    kind: Any = type(module)
+    found: type = next((each for each in kind.__mro__ if _is_of_torch(each) and each.forward is kind.forward), kind)
+    return found
+
+
+def _is_of_torch(kind: type) -> bool:
+    return kind.__module__.startswith("torch.nn.modules.")
+
+
+def _has_own_hooks(module: Any) -> bool:
+    """Whether hooks change what a module computes; those that mask or normalise its weights are seen to."""
+    return bool(module._forward_hooks) or len(_masks(module)) < len(module._forward_pre_hooks)
+
+
+def _masks(module: Any) -> list[Any]:
+    """Return the hooks of PyTorch's that mask or normalise a module's weights when it is called."""
+    return [hook for hook in module._forward_pre_hooks.values() if type(hook).__module__.startswith("torch.nn.utils.")]
+
+
+def _apply_masks(module: Any) -> None:
+    """Have the weights of a module and its parts become what they are when it is called."""
+    for part in module.modules():
+        for hook in _masks(part):
+            hook(part, ())
+
+
+@contextmanager
+def _evaluated(module: Any) -> Iterator[None]:
+    """Have a module, and its parts, in evaluation mode for a while."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+Reader = Callable[[TorchChain, str, Any], None]
+
+
+def _reader(module: Any) -> Reader | None:
+    """Return what tells a chain of a module; None for modules with a forward of their own."""
+    kind = _kind(module)
+    return _READERS.get(kind.__name__) if _is_of_torch(kind) and not _has_own_hooks(module) else None
+
+
+def _convolution(chain: TorchChain, name: str, part: Any) -> None:
+    if part.padding_mode != "zeros" and part.padding not in (0, (0,), (0, 0), "valid"):
+        raise InputError(f"{name}: pads by {part.padding_mode!r}; layers here pad by zeros")
+    chain.convolution(name, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+
+
+def _batch_norm(chain: TorchChain, name: str, part: Any) -> None:
+    chain.batch_norm(name, part.weight, part.bias, part.running_mean, part.running_var, part.eps)
+
+
+def _max_pool(dimensions: int) -> Reader:
+    def read(chain: TorchChain, name: str, part: Any) -> None:
+        if part.return_indices:
+            raise InputError(f"{name}: gives indices, too; layers here give the largest numbers alone")
+        chain.max_pool(name, dimensions, part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode)
+
+    return read
+
+
+def _average_pool(dimensions: int) -> Reader:
+    def read(chain: TorchChain, name: str, part: Any) -> None:
+        divisor = getattr(part, "divisor_override", None)
+        chain.average_pool(
+            name,
+            dimensions,
+            part.kernel_size,
+            part.stride,
+            part.padding,
+            part.ceil_mode,
+            part.count_include_pad,
+            divisor,
+        )
+
+    return read
+
+
+def _adaptive_pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
+    return lambda chain, name, part: chain.adaptive_pool(name, dimensions, kind, part.output_size)
+
+
+def _unflatten(chain: TorchChain, name: str, part: Any) -> None:
+    if part.dim not in (1, -1) or len(part.unflattened_size) not in (2, 3):
+        raise InputError(f"{name}: makes {part.unflattened_size} of dimension {part.dim}; rows can become images here")
+    chain.become(name, tuple(part.unflattened_size))
+
+
+def _does_nothing(chain: TorchChain, name: str, part: Any) -> None:
+    """Leave out what does nothing when a module is evaluated."""
+
+
+_READERS: dict[str, Reader] = {
+    "Linear": lambda chain, name, part: chain.linear(name, part.weight, part.bias),
+    "Conv1d": _convolution,
+    "Conv2d": _convolution,
+    "BatchNorm1d": _batch_norm,
+    "BatchNorm2d": _batch_norm,
+    "MaxPool1d": _max_pool(1),
+    "MaxPool2d": _max_pool(2),
+    "AvgPool1d": _average_pool(1),
+    "AvgPool2d": _average_pool(2),
+    "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
+    "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
+    "ReLU": lambda chain, name, part: chain.activate(name, ReLU()),
+    "ReLU6": lambda chain, name, part: chain.clip(name, 0.0, 6.0),
+    "Hardtanh": lambda chain, name, part: chain.clip(name, part.min_val, part.max_val),
+    "Hardsigmoid": lambda chain, name, part: chain.hard_sigmoid(name),
+    "LeakyReLU": lambda chain, name, part: chain.leak(name, part.negative_slope),
+    "PReLU": lambda chain, name, part: chain.parametric_relu(name, part.weight),
+    "Sigmoid": lambda chain, name, part: chain.activate(name, Sigmoid()),
+    "Tanh": lambda chain, name, part: chain.activate(name, Tanh()),
+    "Softmax": lambda chain, name, part: chain.softmax_over(name, part.dim),
+    "Flatten": lambda chain, name, part: chain.flatten_from(name, part.start_dim, part.end_dim),
+    "Unflatten": _unflatten,
+    **dict.fromkeys(
+        ("Identity", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout", "FeatureAlphaDropout"), _does_nothing
+    ),
+}
+"""What tells a chain of each kind of module."""

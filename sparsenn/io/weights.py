@@ -1,0 +1,327 @@
+"""Bags of weights: arrays with names and nothing else, in `.npz`, `.safetensors`, a state dict or any mapping."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import issparse
+
+from sparsenn.errors import FileFormatError, InputError, UsageError
+from sparsenn.io.chain import Chain
+from sparsenn.io.foreign_arrays import host_matrix
+from sparsenn.io.imported import SPARSE_BELOW
+from sparsenn.io.imported_model import imported_model
+from sparsenn.io.model import Model
+from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
+from sparsenn.layers.activation import check_activation
+from sparsenn.network import Image, Network
+
+__all__ = ["ORDERS", "WEIGHT_SUFFIXES", "Step", "from_weights", "read_weights"]
+
+WEIGHT_SUFFIXES = (".npz", ".safetensors")
+"""What the names of files end in that bags of weights are read from."""
+
+ORDERS = ("outputs, inputs", "inputs, outputs")
+"""How a matrix of weights may lie: PyTorch's way, or Keras's."""
+
+Step: TypeAlias = str | Activation | ImageLayer
+"""A layer's name in the bag, an activation, or a layer without weights."""
+
+_PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"}
+
+_ROLES = {
+    **dict.fromkeys(("weight", "weights", "kernel", "w", "coef", "coefs"), "weight"),
+    **dict.fromkeys(("bias", "biases", "b", "intercept", "intercepts"), "bias"),
+    "weight_orig": "weight",
+    "weight_mask": "mask",
+    "mask": "mask",
+    "bias_orig": "bias",
+    "bias_mask": "bias mask",
+    "running_mean": "mean",
+    "running_var": "variance",
+    "num_batches_tracked": "count",
+}
+"""What arrays are for, by the word in their names that says so."""
+
+_WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(sorted(_ROLES, key=len, reverse=True))})(?!_?[A-Za-z])", re.IGNORECASE)
+"""Such a word in a name, with no letters beside it."""
+
+_HABITS = {".weight": True, ".weight_orig": True, "/kernel": False, ".kernel": False, "coefs": False}
+_SPELLED = re.compile(r"^.*(?=[./])|[:_]?\d*$")
+"""Whether matrices whose names end so have outputs first, and what comes before and after such ends."""
+
+_EPSILON = 1e-5
+"""What PyTorch adds to a running variance unless told otherwise."""
+
+
+@dataclass
+class _Group:
+    """The arrays of one layer, by what they are for, and how the weights are called."""
+
+    name: str
+    arrays: dict[str, Any] = field(default_factory=dict)
+    spelled: str = ""
+    used: bool = False
+
+
+def from_weights(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    layers: Sequence[Step] | None = None,
+    *,
+    activation: Activation | None = None,
+    output: Activation | Softmax | None = None,
+    order: str | None = None,
+    image: Image | None = None,
+    sparse_below: float = SPARSE_BELOW,
+) -> Network:
+    """Return the network whose weights and biases are in a bag, layer after layer.
+
+    ::
+
+        from_weights("lenet-300-100.npz")
+        from_weights(module.state_dict(), output=Softmax())
+        from_weights(
+            "lenet5.safetensors",
+            ["conv1", MaxPool2d(2), "conv2", MaxPool2d(2), Flatten(), "fc1", ReLU(), "fc2"],
+            image=(1, 28, 28),
+        )
+
+    Parameters
+    ----------
+    source : a file in `.npz` or `.safetensors`, or a mapping of names to arrays, SciPy's sparse matrices or PyTorch's
+        tensors, such as a state dict. Arrays belong together whose names differ in `weight` (or `kernel`) and `bias`
+        alone; pruning's `weight_orig` and `weight_mask` are multiplied; where names say nothing, a vector is the bias
+        of the matrix before it.
+    layers : names of layers in the order in which they are applied, with activations and layers without weights between
+        them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
+        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5).
+    activation : after each layer but the last where `layers` is not given; `ReLU()` unless given.
+    output : after the last layer where `layers` is not given; nothing unless given.
+    order : how matrices lie, one of `ORDERS`; by default as makes one's outputs the next one's inputs.
+    image : channels, height and width of the inputs, where convolutions or pools come first.
+    sparse_below : a layer in which a smaller share of weights is not zero becomes sparse.
+
+    Raises
+    ------
+    InputError
+        Shapes do not fit together, an array belongs to no layer, or the order of matrices cannot be told; the message
+        names the layer and shapes.
+    FileFormatError
+        The file is damaged, or of a kind that runs code when it is read.
+    UsageError
+        What is given is of no use, such as an unknown name.
+    """
+    path = None if isinstance(source, Mapping) else source
+    try:
+        groups = _groups(source if isinstance(source, Mapping) else _read(source))
+        if layers is None:
+            _check_fully_connected(groups, ordered=path is None or Path(path).suffix.lower() == ".npz")
+            names = list(groups)
+            hidden = ReLU() if activation is None else activation
+            steps: Sequence[Any] = [step for name in names for step in (name, hidden)][:-1]
+            steps = [*steps, *([] if output is None else [output])]
+        elif activation is not None or output is not None:
+            raise UsageError("layers say which activations there are; leave out activation and output")
+        else:
+            steps = layers
+        return _chain(groups, steps, order, image, sparse_below).network()
+    except FileFormatError:
+        raise
+    except InputError as error:
+        if path is None:
+            raise
+        raise FileFormatError(path, str(error)) from error
+
+
+def read_weights(path: str | os.PathLike[str]) -> Model:
+    """Read a file of weights as a model of fully connected layers, with ReLU between them.
+
+    Several outputs are taken for scores of classes. Errors are those of `from_weights`.
+    """
+    return imported_model(from_weights(path), "weights alone, with ReLU between layers")
+
+
+def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """Read the arrays of a file."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".npz":
+        from sparsenn.io.npy import read_npz, sparse_rows
+
+        arrays = read_npz(path, None)
+        matrix = sparse_rows(path, arrays)
+        return arrays if matrix is None else {"weights": matrix.to_scipy()}
+    if suffix == ".safetensors":
+        from sparsenn.io.safetensors import read_safetensors
+
+        return read_safetensors(path)
+    if suffix in _PICKLED:
+        raise FileFormatError(
+            path,
+            "such files run code when they are read; save the weights by safetensors.torch.save_file("
+            "module.state_dict(), NAME), or give the module to sparsenn.from_torch",
+        )
+    raise UsageError(f"{os.fspath(path)}: weights are read from {' and '.join(WEIGHT_SUFFIXES)} files")
+
+
+def _groups(bag: Mapping[str, Any]) -> dict[str, _Group]:
+    """Return the arrays of each layer: in the bag's order, or by the numbers in their names where these say another."""
+    if not bag:
+        raise InputError("there are no arrays in it")
+    found: dict[str, _Group] = {}
+    last: _Group | None = None
+    for name, value in bag.items():
+        if not isinstance(name, str):
+            raise InputError(f"the name {name!r} is no text")
+        if "parametrizations." in name:
+            raise InputError(
+                f"{name}: weights are computed from it when the module is called; take sparsenn.from_torch"
+            )
+        array = host_matrix(f"array {name}", value)
+        word = next(reversed(list(_WORD.finditer(name))), None)
+        if word is not None:
+            role = _ROLES[word.group(1).lower()]
+            stem = (name[: word.start()].rstrip("._/") + name[word.end() :]).strip("._/") or "the layer"
+            last = found.setdefault(stem, _Group(stem))
+        elif len(array.shape) >= 2 or last is None:
+            role, last = "weight", found.setdefault(name, _Group(name))
+        else:
+            role = "bias"
+        if role in last.arrays:
+            raise InputError(f"{name}: layer {last.name} has a {role} already; give the layers other names")
+        last.arrays[role] = array
+        last.spelled = name if role == "weight" else last.spelled
+    return {name: found[name] for name in sorted(found, key=_by_numbers)} if _numbered(found) else found
+
+
+def _by_numbers(name: str) -> tuple[Any, ...]:
+    """Return what sorts names as people count: layer 2 before layer 10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
+
+
+def _numbered(names: Mapping[str, Any]) -> bool:
+    """Whether names differ in their numbers alone."""
+    return len({re.sub(r"\d+", "#", name) for name in names}) == 1
+
+
+def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
+    """Refuse layers of which weights and biases alone do not tell what is between them, or which comes first."""
+    told = f"layers=[{', '.join(map(repr, groups))}]"
+    for group in groups.values():
+        what = "a running mean" if "mean" in group.arrays else "no weights" if not _shape(group) else None
+        if what is None and len(_shape(group)) != 2:
+            what = f"weights of shape {_shape(group)}"
+        if what is not None:
+            raise InputError(
+                f"{group.name}: has {what}, and is no fully connected layer; say what is applied, and in which order: "
+                f"{told} with activations and pools between them"
+            )
+    sizes = Counter(size for group in groups.values() for size in _shape(group))
+    certain = len(groups) == 1 or sorted(sizes.values()) == [1, 1, *[2] * (len(groups) - 1)]
+    if not (ordered or certain or _numbered(groups)):
+        raise InputError(f"such files keep no order, and the shapes allow several; say which comes first: {told}")
+
+
+def _chain(
+    groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None, image: Image | None, sparse_below: float
+) -> Chain:
+    """Return the chain of all steps."""
+    chain = Chain(image, "say image=(channels, height, width)", sparse_below)
+    turned = _turned(groups, [step for step in steps if isinstance(step, str)], order)
+    for number, step in enumerate(steps, start=1):
+        if isinstance(step, str):
+            if step not in groups:
+                raise UsageError(f"there is no layer {step!r} (known: {', '.join(groups)})")
+            _tell(chain, groups[step], turned)
+            groups[step].used = True
+        elif isinstance(step, Pool2d):
+            chain.pool(f"step {number} ({step.name})", step)
+        elif isinstance(step, Flatten):
+            chain.flatten()
+        elif isinstance(step, Softmax):
+            chain.softmax(f"step {number} (softmax)")
+        else:
+            check_activation(step)
+            chain.activate(f"step {number} ({step.name})", step)
+    unused = [group.name for group in groups.values() if not group.used]
+    if unused:
+        raise InputError(
+            f"the layers leave out {', '.join(unused)}; take all that are in the bag, or remove them from it"
+        )
+    return chain
+
+
+def _tell(chain: Chain, group: _Group, turned: bool) -> None:
+    """Tell a chain of one layer's arrays."""
+    name, arrays = group.name, group.arrays
+    if "weight" not in arrays and "mean" not in arrays:
+        raise InputError(f"{name}: has no weights, but {', '.join(arrays)}")
+    if "mean" in arrays:
+        _normalise(chain, group)
+        return
+    weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
+    if len(weight.shape) == 4:
+        chain.convolve(name, weight, bias)
+    else:
+        chain.connect(name, weight.T if turned else weight, bias)
+
+
+def _masked(group: _Group, role: str, mask: str) -> Any:
+    """Return an array with its mask applied; None if there is none."""
+    array, over = group.arrays.get(role), group.arrays.get(mask)
+    if array is None or over is None:
+        return array
+    if over.shape != array.shape:
+        raise InputError(f"{group.name}: a mask of shape {over.shape} for a {role} of shape {array.shape}")
+    return array.multiply(over) if issparse(array) else array * over
+
+
+def _normalise(chain: Chain, group: _Group) -> None:
+    """Tell a chain of a batch normalisation."""
+    name, arrays = group.name, group.arrays
+    found = {role: array.astype(np.float64) for role, array in arrays.items()}
+    if "variance" not in found or not (found["variance"] > -_EPSILON).all():
+        raise InputError(f"{name}: has no running variance above zero")
+    factor = found.get("weight", 1.0) / np.sqrt(found["variance"] + _EPSILON)
+    chain.scale(name, factor, found.get("bias", 0.0) - found["mean"] * factor)
+
+
+def _turned(groups: Mapping[str, _Group], names: Sequence[str], order: str | None) -> bool:
+    """Whether matrices lie as outputs × inputs: as told, or as makes one's outputs the next one's inputs."""
+    if order is not None:
+        if order not in ORDERS:
+            raise UsageError(f"the order of matrices is {order!r}; known: {', '.join(map(repr, ORDERS))}")
+        return order == ORDERS[0]
+    called = [groups[name] for name in names if name in groups and len(_shape(groups[name])) == 2]
+    fits = [_fits(called, outputs) for outputs in (0, 1)]
+    told = ", ".join(f"{group.name} {' × '.join(map(str, _shape(group)))}" for group in called)
+    if called and not any(fits):
+        raise InputError(f"no order of dimensions makes each layer's outputs the next one's inputs: {told}")
+    if not all(fits):
+        return fits[0]
+    habits = {_HABITS.get(_SPELLED.sub("", group.spelled)) for group in called}
+    if not called or habits == {True}:
+        return True
+    if habits == {False}:
+        return False
+    raise InputError(
+        f"matrices may lie either way: {told}; say order={ORDERS[0]!r} (PyTorch's) or {ORDERS[1]!r} (Keras's, SciPy's)"
+    )
+
+
+def _shape(group: _Group) -> tuple[int, ...]:
+    return tuple(group.arrays["weight"].shape) if "weight" in group.arrays else ()
+
+
+def _fits(groups: Sequence[_Group], outputs: int) -> bool:
+    """Whether matrices fit each other and their biases, with outputs along that dimension."""
+    sizes = [(_shape(group)[1 - outputs], _shape(group)[outputs], group.arrays.get("bias")) for group in groups]
+    biases = all(bias is None or bias.shape in ((), (made,)) for _, made, bias in sizes)
+    return biases and all(made == taken for (_, made, _), (taken, _, _) in pairwise(sizes))

@@ -1,0 +1,42 @@
+"""Networks as modules of PyTorch, which is imported when `wrap` is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparsenn.errors import UsageError
+from sparsenn.network import Network
+
+if TYPE_CHECKING:
+    from sparsenn.torch.module import SparseModule
+
+__all__ = ["wrap"]
+
+
+def wrap(network: Network, **options: Any) -> SparseModule:
+    """Return a network as a `torch.nn.Module`, for inference.
+
+    ::
+
+        module = sparsenn.torch.wrap(network)
+        outputs = module(rows)                        # of shape (rows, outputs), on the device of the rows
+
+    Rows are run where they are, and on a GPU on PyTorch's current stream; nothing is copied. The module computes by the
+    registered operator `sparsenn::run`, which `torch.compile` leaves whole; it has no parameters, and no gradient.
+
+    Parameters
+    ----------
+    network : the layers.
+    options : as `sparsenn.Session` takes them. Unless a device is among them, there is a session for each device that
+        rows come from.
+
+    Raises
+    ------
+    UsageError
+        PyTorch is not installed, or too old to have `torch.library.custom_op`; or as `sparsenn.Session`.
+    """
+    try:
+        from sparsenn.torch.module import SparseModule
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"wrap makes a module of PyTorch, which is not here, or too old ({error})") from error
+    return SparseModule(network, options)

@@ -1,0 +1,370 @@
+"""PyTorch's modules give what they give there, read module by module and through torch.export."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from real_networks import RIGHT, images_and_labels, real_weights
+
+from sparsenn.engine import Session
+from sparsenn.errors import InputError, UsageError
+from sparsenn.io import from_torch
+from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+nn = torch.nn
+functional, parametrize = nn.functional, nn.utils.parametrize
+prune = importlib.import_module("torch.nn.utils.prune")
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:Using padding='same'"
+)
+
+
+class Called(nn.Module):
+    """A module with a forward of its own, which calls another or a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, rows: Any) -> Any:
+        return self.function(rows)
+
+
+def settled(module: Any) -> Any:
+    """The module with normalisations that do something, in evaluation mode."""
+    generator = torch.Generator().manual_seed(5)
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            for each, low, high in (
+                (part.running_mean, -1.0, 1.0),
+                (part.running_var, 0.5, 2.0),
+                (part.weight, -1.0, 1.5),
+                (part.bias, -1.0, 1.0),
+            ):
+                if each is not None:
+                    each.data.uniform_(low, high, generator=generator)
+    return module.eval()
+
+
+def check(module: Any, shape: tuple[int, ...], example: bool = True) -> Any:
+    """Hold a network against the module that it was made of, and return it."""
+    rows = torch.randn(9, *shape, generator=torch.Generator().manual_seed(6))
+    network = from_torch(module, rows if example else None)
+    with torch.no_grad():
+        expected = module(rows).reshape(9, -1).numpy()
+    found = Session(network, device="reference")(rows.reshape(9, -1).numpy())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    return network
+
+
+ROWS = {
+    "layers": lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3, bias=False)),
+    "normalised": lambda: nn.Sequential(
+        nn.BatchNorm1d(6), nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.BatchNorm1d(8), nn.Linear(8, 3)
+    ),
+    "normalised last": lambda: nn.Sequential(nn.Linear(6, 3), nn.Sigmoid(), nn.BatchNorm1d(3, affine=False)),
+    "activations": lambda: nn.Sequential(
+        nn.Linear(6, 8), nn.ReLU6(), nn.Linear(8, 8), nn.Hardtanh(-0.3, 0.2), nn.Linear(8, 8), nn.Hardsigmoid()
+    ),
+    "leaky": lambda: nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(0.2), nn.Linear(8, 4), nn.PReLU(4), nn.Linear(4, 2)),
+    "activations alone": lambda: nn.Sequential(nn.ReLU(), nn.Tanh(), nn.LeakyReLU()),
+    "nested": lambda: nn.Sequential(
+        nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Identity()), nn.Dropout(), nn.ReLU(), nn.Softmax(1)
+    ),
+}
+
+IMAGES = {
+    "lenet": lambda: nn.Sequential(
+        *(nn.Conv2d(2, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.Sigmoid()),
+        *(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(24, 3)),
+    ),
+    "normalised": lambda: nn.Sequential(
+        *(nn.BatchNorm2d(2), nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4), nn.MaxPool2d(2)),
+        *(nn.BatchNorm2d(4), nn.AvgPool2d(2), nn.BatchNorm2d(4), nn.Flatten(), nn.BatchNorm1d(36), nn.Linear(36, 3)),
+    ),
+    "grouped": lambda: nn.Sequential(
+        nn.BatchNorm2d(2), nn.Conv2d(2, 4, (3, 2), (2, 1), groups=2), nn.LeakyReLU(), nn.Conv2d(4, 4, 2, dilation=2)
+    ),
+    "same": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, (2, 4), padding="same"), nn.Conv2d(3, 2, 2, padding="same", dilation=3)
+    ),
+    "valid": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding="valid"), nn.Dropout2d(), nn.AdaptiveAvgPool2d((5, None))
+    ),
+    "adaptive": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)),
+    "slopes": lambda: nn.Sequential(
+        *(nn.Conv2d(2, 3, 7), nn.MaxPool2d(2), nn.PReLU(3, -0.4), nn.MaxPool2d(2, 1), nn.PReLU(3)),
+        *(nn.Flatten(), nn.PReLU(12, 0.1), nn.LeakyReLU(-0.3)),
+    ),
+    "overlapping": lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1), nn.ReLU()),
+}
+
+SEQUENCES = {
+    "windows": lambda: nn.Sequential(
+        *(nn.Conv1d(2, 4, 3, padding=1, stride=2), nn.BatchNorm1d(4), nn.ReLU(), nn.MaxPool1d(2), nn.AvgPool1d(2)),
+        *(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3)),
+    ),
+}
+
+CASES = [
+    *(pytest.param(make, (6,), id=f"rows-{name}") for name, make in ROWS.items()),
+    *(pytest.param(make, (2, 12, 12), id=f"images-{name}") for name, make in IMAGES.items()),
+    *(pytest.param(make, (2, 24), id=f"sequences-{name}") for name, make in SEQUENCES.items()),
+]
+
+
+@pytest.mark.parametrize(("make", "shape"), CASES)
+def test_read_module_by_module(make: Callable[[], Any], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    check(settled(make()), shape)
+
+
+@pytest.mark.parametrize(("make", "shape"), CASES)
+def test_read_through_export(make: Callable[[], Any], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    module = settled(make())
+    check(settled(Called(module)), shape)
+
+
+def test_masks_of_pruning_are_applied() -> None:
+    module = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 3))
+    for name in ("weight", "bias"):
+        prune.random_unstructured(module[0], name, amount=0.8)
+    with torch.no_grad():
+        module[0].weight_orig.mul_(2)  # what the next call sees, and the attribute `weight` does not
+    for given in (module, Called(module).eval()):
+        network = check(given, (20,))
+        assert isinstance(network[0], SparseLinear)
+        assert network[0].edges == 64
+    check(prune.remove(module[0], "weight") and module, (20,), example=False)
+
+
+def test_parametrised_weights() -> None:
+    class Doubled(nn.Module):
+        def forward(self, weight: Any) -> Any:
+            return 2 * weight
+
+    module = nn.Sequential(nn.Linear(6, 3), nn.Tanh())
+    parametrize.register_parametrization(module[0], "weight", Doubled())
+    check(module, (6,), example=False)
+
+
+def test_classes_that_keep_the_forward_of_their_base() -> None:
+    class Layer(nn.Linear):
+        """A layer that begins otherwise."""
+
+        def __init__(self) -> None:
+            super().__init__(6, 3)
+
+    class Block(nn.Sequential):
+        """A block that begins otherwise."""
+
+        def __init__(self) -> None:
+            super().__init__(Layer(), nn.ReLU())
+
+    check(nn.Sequential(Block(), nn.Linear(3, 2)), (6,), example=False)
+
+
+def test_clips_that_are_none() -> None:
+    with pytest.raises(InputError, match=r"1 \(Hardtanh\): a ReLU clip of 1e\+60"):
+        from_torch(nn.Sequential(nn.Linear(2, 2), nn.Hardtanh(0, 1e60)))
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+@pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta", "ignore:Sparse invariant checks")
+def test_sparse_parameters(layout: str) -> None:
+    module = nn.Linear(8, 6)
+    dense = torch.where(torch.rand(6, 8) < 0.3, torch.randn(6, 8), 0.0)
+    blocks = ((2, 2),) if layout.startswith("bs") else ()
+    module.weight = nn.Parameter(
+        getattr(dense, f"to_sparse_{layout}")(*blocks) if layout != "coo" else dense.to_sparse()
+    )
+    layer = from_torch(nn.Sequential(module)).layers[0]
+    assert isinstance(layer, SparseLinear)
+    np.testing.assert_array_equal(layer.weights.to_scipy().toarray(), dense.numpy().T)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_parameters_of_other_types(dtype: str) -> None:
+    module = nn.Sequential(nn.Linear(4, 3)).to(getattr(torch, dtype))
+    layer = from_torch(module).layers[0]
+    assert isinstance(layer, Linear)
+    np.testing.assert_array_equal(layer.weights, module[0].weight.detach().float().numpy().T)
+
+
+class Forward(nn.Module):
+    """Functions, views, masks and arithmetic with constants, as people write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.first = nn.Linear(4 * 7 * 7, 8)
+        self.second = nn.Linear(8, 3)
+        self.register_buffer("mask", torch.rand(8, 4 * 7 * 7) > 0.7)
+
+    def forward(self, rows: Any) -> Any:
+        images = (rows.view(-1, 1, 14, 14) - 0.1307) / 0.3081
+        images = functional.max_pool2d(functional.relu(self.norm(self.convolution(images))), 2)
+        images = images * torch.arange(1.0, 5.0).view(1, 4, 1, 1)
+        rows = images.view(images.size(0), -1)
+        rows = functional.linear(rows, self.first.weight * self.mask, self.first.bias).clamp(-1, 2)
+        rows = functional.dropout(rows, training=self.training)
+        rows = 1 - torch.sigmoid(self.second(rows)) * 2
+        rows = functional.leaky_relu(-rows @ torch.ones(3, 5) + torch.arange(5.0), 0.1)
+        return rows.softmax(dim=-1)
+
+
+def test_a_forward_as_people_write_them() -> None:
+    torch.manual_seed(2)
+    module = settled(Forward())
+    for shape in ((196,), (1, 14, 14)):
+        network = check(module, shape)
+        assert network.image == (1, 14, 14)
+        assert sum(isinstance(layer, SparseLinear) for layer in network) >= 1
+
+
+def test_means_over_pixels() -> None:
+    for keep in (True, False):
+        check(Called(lambda images, keep=keep: images.relu().mean((-1, -2), keepdim=keep)), (3, 4, 6))
+    check(Called(lambda images: images.clamp(min=0.2).mean(-1).clamp_max(0.5)), (3, 6))
+
+
+def test_a_module_is_left_as_it_was() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout()))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    from_torch(module)
+    assert [part.training for part in module.modules()] == [True, True, True, False, True]
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def hooked() -> Any:
+    module = nn.Sequential(nn.Linear(3, 3))
+    module[0].register_forward_hook(lambda part, rows, found: 2 * found)
+    return module
+
+
+def test_hooks_are_seen_by_export() -> None:
+    check(hooked(), (3,))
+
+
+EXAMPLE = torch.zeros(4, 3)
+PICTURE = torch.zeros(4, 2, 7, 7)
+
+REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
+    "unknown": (lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()), None, r"1 \(GELU\): has a forward of its own"),
+    "unknown exported": (
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
+        EXAMPLE,
+        r"1 \(aten.gelu.default\): no layer",
+    ),
+    "log": (lambda: nn.LogSoftmax(1), EXAMPLE, r"\(aten.log_softmax.int\): no layer"),
+    "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: from_torch\(module, example\)"),
+    "residual": (
+        lambda: Called(lambda rows: rows.relu() + rows),
+        EXAMPLE,
+        r"aten.add.Tensor\): takes 2 results of layers",
+    ),
+    "squared": (lambda: Called(lambda rows: rows * rows), EXAMPLE, r"aten.mul.Tensor\): takes"),
+    "two outputs": (lambda: Called(lambda rows: (rows.relu(), rows)), EXAMPLE, "gives 2 outputs"),
+    "joined rows": (lambda: Called(lambda rows: rows.view(2, 6)), EXAMPLE, r"makes \(2, 6\) of \(4, 3\)"),
+    "from the left": (lambda: Called(lambda rows: torch.ones(4, 4) @ rows), EXAMPLE, "multiplies from the left"),
+    "by row": (lambda: Called(lambda rows: rows * torch.ones(4, 1)), EXAMPLE, r"a constant of shape \(4, 1\)"),
+    "inverse": (lambda: Called(lambda rows: 1 / rows), EXAMPLE, r"aten\.reciprocal"),
+    "depends on data": (
+        lambda: Called(lambda rows: rows if rows.sum() > 0 else -rows),
+        EXAMPLE,
+        "torch.export cannot make",
+    ),
+    "width": (
+        lambda: nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2)),
+        None,
+        r"1 \(Linear\): takes rows of 3, but is given 2",
+    ),
+    "no shape": (
+        lambda: nn.Sequential(nn.Conv2d(1, 1, 3)),
+        None,
+        r"0 \(Conv2d\): takes images, .* takes a batch of inputs",
+    ),
+    "no width": (lambda: nn.Sequential(nn.ReLU()), None, r"0 \(ReLU\): nothing says how many"),
+    "channels": (lambda: nn.Sequential(nn.Conv2d(3, 1, 3)), PICTURE, r"0 \(Conv2d\): .* do not fit 2 channels"),
+    "no flattening": (lambda: nn.Sequential(nn.Linear(7, 2)), PICTURE, "takes rows of 7, .* a flattening between"),
+    "reflected": (lambda: nn.Conv2d(2, 1, 3, padding=1, padding_mode="reflect"), PICTURE, "pads by 'reflect'"),
+    "own statistics": (lambda: nn.BatchNorm2d(2, track_running_stats=False), PICTURE, "each batch's own mean"),
+    "dilated pool": (lambda: nn.MaxPool2d(2, dilation=2), PICTURE, r"a dilation of 2"),
+    "indices": (lambda: nn.MaxPool2d(2, return_indices=True), PICTURE, "gives indices, too"),
+    "ceiling": (lambda: nn.MaxPool2d(2, ceil_mode=True), PICTURE, "ceil_mode"),
+    "uncounted": (lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), PICTURE, "leave padding out"),
+    "uneven": (lambda: nn.AdaptiveAvgPool2d(3), PICTURE, "windows of several sizes"),
+    "softmax of images": (lambda: nn.Softmax(1), PICTURE, "takes the softmax of images"),
+    "softmax of pixels": (lambda: nn.Softmax(3), PICTURE, "a softmax over dimension 3"),
+    "some flattened": (lambda: nn.Flatten(2), PICTURE, "flattens dimensions 2 to -1"),
+    "nothing": (nn.Sequential, EXAMPLE, "no layer that computes anything"),
+    "too deep": (lambda: nn.Conv3d(1, 1, 1), torch.zeros(1, 1, 2, 2, 2), "one input has the shape"),
+    "not finite": (
+        lambda: nn.Sequential(nn.utils.skip_init(nn.Linear, 3, 1)),
+        None,
+        r"0 \(Linear\): the weights hold NaN",
+    ),
+    "elsewhere": (lambda: nn.Linear(3, 1, device="meta"), None, r"weight of .* cannot be brought to the host"),
+    "complex": (lambda: nn.Linear(3, 1, dtype=torch.complex64), None, "complex numbers"),
+}
+
+
+@pytest.mark.parametrize(("make", "example", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_no_layer_computes_is_refused(make: Callable[[], Any], example: Any, message: str) -> None:
+    module = make()
+    if message.endswith("hold NaN"):
+        nn.init.constant_(module[0].weight, float("nan"))
+    with pytest.raises(InputError, match=message) as raised:
+        from_torch(module, example)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((nn.Linear(2, 2).state_dict(),), "OrderedDict is no torch.nn.Module; from_weights takes a state dict"),
+        ((nn.Linear,), "a type is no torch.nn.Module"),
+        ((nn.Linear(2, 2), 3), "the example is no batch"),
+        ((nn.Linear(2, 2), torch.zeros(2)), "the example is no batch"),
+    ],
+)
+def test_what_is_no_module_or_example(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        from_torch(*arguments)
+
+
+def lenet(arrays: dict[str, Any]) -> Any:
+    """A real network as PyTorch's modules."""
+    sizes = [part.shape for name, part in arrays.items() if "weight" in name]
+    if len(sizes[0]) == 2:
+        layers = [nn.Linear(inputs, outputs) for outputs, inputs in sizes]
+        module = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))[:-1]
+    else:
+        layers = [nn.Conv2d(1, 20, 5), nn.Conv2d(20, 50, 5), nn.Linear(800, 500), nn.Linear(500, 10)]
+        first, second, third, fourth = layers
+        module = nn.Sequential(
+            *(nn.Unflatten(1, (1, 28, 28)), first, nn.MaxPool2d(2), second, nn.MaxPool2d(2)),
+            *(nn.Flatten(), third, nn.ReLU(), fourth),
+        )
+    for what in ("weight", "bias"):
+        for layer, array in zip(layers, (part for name, part in arrays.items() if what in name), strict=True):
+            getattr(layer, what).data = torch.from_numpy(array).float()
+    return module
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_real_pruned_networks(shared_data: Path, name: str) -> None:
+    images, labels = images_and_labels(shared_data, name)
+    network = from_torch(lenet(real_weights(shared_data, name)))
+    assert {type(layer) for layer in network} <= {SparseLinear, Conv2d, MaxPool2d, Flatten}
+    found = Session(network, device="cpu")(torch.from_numpy(images))
+    assert int((found.argmax(dim=1).numpy() == labels).sum()) == RIGHT[name]

@@ -1,0 +1,189 @@
+"""Bags of weights become networks: in order, either way round, masked, with what stands between told or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from real_networks import RIGHT, images_and_labels
+from scipy.sparse import csr_array, save_npz
+
+from sparsenn.engine import Session
+from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
+from sparsenn.io import from_weights
+from sparsenn.io.weights import read_weights
+from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
+from sparsenn.network import Network
+
+RNG = np.random.default_rng(7)
+FIRST, SECOND = RNG.normal(size=(5, 7)).astype(np.float32), RNG.normal(size=(3, 5)).astype(np.float32)
+BIAS = np.arange(5, dtype=np.float32)
+ROWS = RNG.normal(size=(4, 7)).astype(np.float32)
+
+
+def outputs(network: Network, rows: Any = ROWS) -> np.ndarray:
+    return Session(network, device="reference")(rows)
+
+
+EXPECTED = np.maximum(ROWS @ FIRST.T + BIAS, 0) @ SECOND.T
+
+
+@pytest.mark.parametrize(
+    "bag",
+    [
+        {"weight1": FIRST, "weight2": SECOND, "bias1": BIAS},
+        {"W1": FIRST.T, "b1": BIAS, "W2": SECOND.T},
+        {"fc.0.weight": FIRST, "fc.0.bias": BIAS, "fc.2.weight": SECOND},
+        {"dense/kernel:0": FIRST.T, "dense/bias:0": BIAS, "out/kernel:0": SECOND.T},
+        {"arr_0": FIRST, "arr_1": BIAS, "arr_2": SECOND},
+        {"coefs_0": FIRST.T, "intercepts_0": BIAS, "coefs_1": SECOND.T},
+        {"a.weight": csr_array(FIRST), "a.bias": BIAS.tolist(), "b.weight": SECOND.tolist()},
+        {"1.weight_orig": FIRST * 2, "1.weight_mask": np.full((5, 7), 0.5), "1.bias": BIAS, "2.weight": SECOND},
+        {
+            f"layer{number}_{what}": array
+            for number, what, array in ((10, "weight", SECOND), (9, "weight", FIRST), (9, "bias", BIAS))
+        },
+    ],
+)
+def test_matched_in_order(bag: dict[str, Any]) -> None:
+    network = from_weights(bag)
+    assert [layer.activation for layer in network] == [ReLU(), Identity()]  # type: ignore[union-attr]
+    np.testing.assert_allclose(outputs(network), EXPECTED, rtol=1e-5, atol=1e-6)
+
+
+def test_activations_are_the_callers() -> None:
+    network = from_weights({"weight1": FIRST, "weight2": SECOND}, activation=Tanh(), output=Sigmoid())
+    assert [layer.activation for layer in network] == [Tanh(), Sigmoid()]  # type: ignore[union-attr]
+    ended = from_weights({"weight1": FIRST, "weight2": SECOND}, output=Softmax())
+    assert [type(layer) for layer in ended] == [Linear, Linear, Softmax]
+
+
+def test_few_weights_make_sparse_layers() -> None:
+    assert isinstance(from_weights({"fc.weight": np.eye(4, 8)})[0], SparseLinear)
+    assert isinstance(from_weights({"fc.weight": np.eye(4, 8)}, sparse_below=0)[0], Linear)
+
+
+def test_layers_with_what_stands_between_them() -> None:
+    bag = {
+        "out.weight": RNG.normal(size=(2, 12)),
+        "conv.weight": RNG.normal(size=(3, 1, 3, 3)),
+        "norm.weight": np.array([2.0, 3, 4]),
+        "norm.bias": np.ones(3),
+        "norm.running_mean": np.array([0.5, 0, 0]),
+        "norm.running_var": np.array([4.0, 1, 9]),
+        "norm.num_batches_tracked": np.int64(9),
+    }
+    network = from_weights(bag, ["conv", "norm", ReLU(), MaxPool2d(2), Flatten(), "out"], image=(1, 6, 6))
+    assert [type(layer) for layer in network] == [Conv2d, MaxPool2d, Flatten, Linear]
+    factor = bag["norm.weight"] / np.sqrt(bag["norm.running_var"] + 1e-5)
+    np.testing.assert_allclose(network[0].weights, bag["conv.weight"] * factor[:, None, None, None], rtol=1e-6)  # type: ignore[union-attr]
+    np.testing.assert_allclose(network[0].bias, 1 - bag["norm.running_mean"] * factor, rtol=1e-6)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("square", [{"order": "outputs, inputs"}, {}])
+def test_square_matrices_lie_as_told_or_as_names_say(square: dict[str, Any]) -> None:
+    matrix = np.array([[1.0, 2], [3, 4]], np.float32)
+    network = from_weights({"weight" if square else "fc.weight": matrix}, **square)
+    np.testing.assert_array_equal(outputs(network, np.eye(2, dtype=np.float32)), matrix.T)
+
+
+@pytest.mark.parametrize("name", ["weight", "kernel"])
+@pytest.mark.parametrize("order", ["inputs, outputs", None])
+def test_square_matrices_of_keras(name: str, order: str | None) -> None:
+    matrix = np.array([[1.0, 2], [3, 4]], np.float32)
+    network = from_weights({f"dense/{name if order else 'kernel'}:0": matrix}, order=order)
+    np.testing.assert_array_equal(outputs(network, np.eye(2, dtype=np.float32)), matrix)
+
+
+@pytest.mark.parametrize(
+    ("bag", "options", "message"),
+    [
+        ({}, {}, "there are no arrays"),
+        ({1: FIRST}, {}, "the name 1 is no text"),
+        ({"0.parametrizations.weight.original": FIRST}, {}, "are computed from it .*; take sparsenn.from_torch"),
+        ({"weight": np.ones((2, 2))}, {}, r"may lie either way: the layer 2 × 2; say order='outputs, inputs'"),
+        ({"a.weight": FIRST, "b.weight": np.ones((3, 4))}, {}, "no order of dimensions .* a 5 × 7, b 3 × 4"),
+        ({"weight1": FIRST, "bias1": np.ones(4)}, {}, "no order of dimensions"),
+        ({"conv.weight": np.ones((2, 1, 3, 3))}, {}, r"conv: has weights of shape \(2, 1, 3, 3\), .*layers=\['conv'\]"),
+        ({"bias1": BIAS}, {}, "1: has no weights"),
+        ({"a.weight": FIRST, "a.running_mean": BIAS}, {}, "a: has a running mean"),
+        ({"a.weight": FIRST, "a.kernel": FIRST}, {}, "a.kernel: layer a has a weight already"),
+        ({"a.weight": FIRST, "b.weight": SECOND}, {"layers": ["a"]}, "the layers leave out b"),
+        ({"a.weight_orig": FIRST, "a.weight_mask": BIAS}, {}, r"a: a mask of shape \(5,\) for a weight of shape"),
+        ({"a.weight": np.full((2, 3), np.nan)}, {}, "a: the weights hold NaN"),
+        ({"a.weight": np.array([["x", "y"]])}, {}, "array a.weight holds no real numbers|array a.weight holds"),
+        ({"a.weight": np.ones((2, 2)) * 1j}, {}, "complex"),
+    ],
+)
+def test_what_does_not_fit_is_told(bag: dict[Any, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_weights(bag, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": ["c"]}, r"there is no layer 'c' \(known: a\)"),
+        ({"order": "sideways"}, "the order of matrices is 'sideways'"),
+        ({"layers": ["a"], "activation": ReLU()}, "leave out activation and output"),
+        ({"layers": ["a", 3]}, "the activation is 3"),
+    ],
+)
+def test_what_is_no_use_is_told(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SparseNNError, match=message):
+        from_weights({"a.weight": FIRST}, **options)
+
+
+def test_npz(tmp_path: Path) -> None:
+    np.savez_compressed(
+        tmp_path / "bag.npz", weight1=FIRST.astype(np.float64), bias1=BIAS, weight2=SECOND.astype(np.float16)
+    )
+    np.testing.assert_allclose(outputs(from_weights(tmp_path / "bag.npz")), EXPECTED, rtol=1e-2, atol=1e-2)
+
+
+def test_one_matrix_of_scipy(tmp_path: Path) -> None:
+    save_npz(tmp_path / "matrix.npz", csr_array(FIRST))
+    with pytest.raises(FileFormatError, match=r"matrix.npz: matrices may lie either way"):
+        from_weights(tmp_path / "matrix.npz")
+    network = from_weights(tmp_path / "matrix.npz", order="inputs, outputs", sparse_below=2)
+    np.testing.assert_array_equal(network[0].weights.to_scipy().toarray(), FIRST)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt", "pkl", "joblib", "bin"])
+def test_what_runs_code_is_refused_unread(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(FileFormatError, match="run code when they are read; save the weights by safetensors"):
+        from_weights(tmp_path / f"model.{suffix}")
+
+
+def test_other_names_and_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"weights are read from \.npz and \.safetensors files"):
+        from_weights(tmp_path / "weights.doc")
+    with pytest.raises(InputError, match="no such file"):
+        from_weights(tmp_path / "weights.npz")
+
+
+@pytest.mark.parametrize("name", ["lenet300-dns", "lenet300-lobs"])
+def test_real_pruned_perceptrons(shared_data: Path, name: str) -> None:
+    images, labels = images_and_labels(shared_data, name)
+    network = from_weights(shared_data / "networks" / f"{name}.npz")
+    assert {type(layer) for layer in network} == {SparseLinear}
+    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT[name]
+
+
+def test_real_pruned_convolutions(shared_data: Path) -> None:
+    images, labels = images_and_labels(shared_data, "lenet5-dns")
+    network = from_weights(
+        shared_data / "networks" / "lenet5-dns.npz",
+        ["conv1", MaxPool2d(2), "conv2", MaxPool2d(2), Flatten(), "ip1", ReLU(), "ip2"],
+        image=(1, 28, 28),
+    )
+    assert [type(layer) for layer in network.layers[-2:]] == [SparseLinear, SparseLinear]
+    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT["lenet5-dns"]
+
+
+def test_files_of_weights_are_models(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bag.npz", weight1=FIRST, weight2=SECOND)
+    model = read_weights(tmp_path / "bag.npz")
+    assert (model.network.sizes, model.classes, model.loss) == ((7, 5, 3), True, "cross_entropy")

@@ -1,0 +1,102 @@
+"""Models as Keras writes them, from layers and arrays, without Keras."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+__all__ = ["conv2d", "dense", "described", "flatten", "layer", "max_pool", "write_archive", "write_legacy"]
+
+Layer = tuple[str, dict[str, Any], dict[str, Any]]
+"""A layer's class, configuration and arrays, in Keras's order."""
+
+
+def layer(kind: str, arrays: dict[str, Any] | None = None, **config: Any) -> Layer:
+    """A layer of any kind."""
+    return kind, config, arrays or {}
+
+
+def dense(kernel: Any, bias: Any, activation: str = "linear") -> Layer:
+    """A fully connected layer with weights of shape (inputs, outputs)."""
+    return layer("Dense", {"kernel": kernel, "bias": bias}, units=len(bias), activation=activation, use_bias=True)
+
+
+def conv2d(kernel: Any, bias: Any, **config: Any) -> Layer:
+    """A convolution with a kernel of shape (height, width, channels, filters)."""
+    defaults = {
+        "filters": len(bias),
+        "kernel_size": kernel.shape[:2],
+        "strides": (1, 1),
+        "padding": "valid",
+        "groups": 1,
+        "data_format": "channels_last",
+        "dilation_rate": (1, 1),
+        "activation": "linear",
+        "use_bias": True,
+    }
+    return layer("Conv2D", {"kernel": kernel, "bias": bias}, **{**defaults, **config})
+
+
+def max_pool(size: int) -> Layer:
+    """A pool."""
+    config = {"pool_size": (size, size), "strides": (size, size), "padding": "valid", "data_format": "channels_last"}
+    return layer("MaxPooling2D", **config)
+
+
+def flatten() -> Layer:
+    """What makes rows."""
+    return layer("Flatten", data_format="channels_last")
+
+
+def described(shape: Sequence[int | None], layers: Sequence[Layer]) -> dict[str, Any]:
+    """What Keras says of a Sequential model; layers are called `l1`, `l2` and so on."""
+    inputs = {"class_name": "InputLayer", "config": {"batch_shape": [None, *shape], "name": "input"}}
+    listed = [
+        {
+            "module": "keras.layers",
+            "class_name": kind,
+            "config": {"name": f"l{number}", **config},
+            "registered_name": None,
+        }
+        for number, (kind, config, _) in enumerate(layers, start=1)
+    ]
+    return {"class_name": "Sequential", "config": {"name": "sequential", "layers": [inputs, *listed]}}
+
+
+def write_archive(path: Path, shape: Sequence[int | None], layers: Sequence[Layer]) -> Path:
+    """Write a `.keras` archive."""
+    weights = io.BytesIO()
+    counted: Counter[str] = Counter()
+    with h5py.File(weights, "w") as file:
+        for kind, _, arrays in layers:
+            name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
+            folder = f"layers/{name}_{counted[name]}" if counted[name] else f"layers/{name}"
+            counted[name] += 1
+            file.create_group(f"{folder}/vars")
+            for number, array in enumerate(arrays.values()):
+                file[f"{folder}/vars/{number}"] = np.asarray(array)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"keras_version": "3.0.0"}))
+        archive.writestr("config.json", json.dumps({"module": "keras", **described(shape, layers)}))
+        archive.writestr("model.weights.h5", weights.getvalue())
+    return path
+
+
+def write_legacy(path: Path, shape: Sequence[int | None], layers: Sequence[Layer]) -> Path:
+    """Write an `.h5` file."""
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(described(shape, layers))
+        for number, (_, _, arrays) in enumerate(layers, start=1):
+            group = file.create_group(f"model_weights/l{number}")
+            for name, array in arrays.items():
+                group[f"l{number}/{name}:0"] = np.asarray(array)
+    return path

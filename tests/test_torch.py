@@ -1,0 +1,150 @@
+"""Networks as modules of PyTorch: called, compiled, copied, and held to PyTorch's rules for operators."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from real_networks import RIGHT, images_and_labels
+
+import sparsenn
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.io import from_torch, from_weights
+from sparsenn.layers import Conv2d, Linear, ReLU
+from sparsenn.network import Network
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+nn = torch.nn
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(params=["rows", "images"])
+def pair(request: pytest.FixtureRequest) -> tuple[Any, Any, Any]:
+    """A module of PyTorch, the same wrapped, and rows for both."""
+    torch.manual_seed(4)
+    if request.param == "rows":
+        module, rows = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(7, 6)
+    else:
+        module, rows = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2)), torch.randn(7, 2, 6, 8)
+    return module.eval(), sparsenn.torch.wrap(from_torch(module, rows), device="cpu"), rows
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_called(pair: tuple[Any, Any, Any]) -> None:
+    module, wrapped, rows = pair
+    close(wrapped(rows), module(rows))
+    close(wrapped(rows[:1]), module(rows[:1]))
+    close(wrapped(rows[1::2]), module(rows[1::2]))
+    assert wrapped(rows[:0]).shape == module(rows[:0]).shape
+    close(wrapped(rows.requires_grad_()), module(rows))
+
+
+def test_rows_that_lie_otherwise() -> None:
+    layer = nn.Linear(4, 3)
+    wrapped = sparsenn.torch.wrap(from_torch(layer))
+    rows = torch.randn(4, 9).T
+    close(wrapped(rows), layer(rows))
+    close(wrapped(rows.reshape(9, 2, 2)), layer(rows))
+    pictures = torch.randn(5, 3, 4, 4).to(memory_format=torch.channels_last)
+    convolution = nn.Conv2d(3, 2, 3)
+    close(sparsenn.torch.wrap(from_torch(convolution, pictures))(pictures), convolution(pictures))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "bool"])
+def test_types_of_rows_and_outputs(dtype: str) -> None:
+    layer = nn.Linear(4, 3)
+    rows = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 0]]).to(getattr(torch, dtype))
+    found = sparsenn.torch.wrap(from_torch(layer))(rows)
+    assert found.dtype == (rows.dtype if dtype.endswith("16") else torch.float32)
+    torch.testing.assert_close(found.float(), layer(rows.float()).detach(), rtol=1e-2, atol=1e-2)
+
+
+def test_the_operator_keeps_pytorchs_rules(pair: tuple[Any, Any, Any]) -> None:
+    _, wrapped, rows = pair
+    torch.library.opcheck(torch.ops.sparsenn.run, (rows.flatten(1), wrapped._number))
+    torch.library.opcheck(torch.ops.sparsenn.run, (rows.flatten(1).half(), wrapped._number))
+
+
+def test_compiled(pair: tuple[Any, Any, Any]) -> None:
+    module, wrapped, rows = pair
+    compiled = torch.compile(lambda given: wrapped(given * 2) + 1, fullgraph=True, backend="aot_eager")
+    for count in (7, 3, 5):
+        close(compiled(rows[:count]), module(rows[:count] * 2) + 1)
+
+
+def test_compiled_before_it_is_called() -> None:
+    wrapped = sparsenn.torch.wrap(Network((Linear(np.ones((4, 3)), activation=ReLU()),)))
+    compiled = torch.compile(nn.Sequential(wrapped, nn.Softmax(1)), fullgraph=True, backend="aot_eager")
+    close(compiled(torch.ones(2, 4)), torch.full((2, 3), 1 / 3))
+    exported = torch.export.export(wrapped, (torch.ones(2, 4),)).module()
+    close(exported(torch.ones(2, 4)), torch.full((2, 3), 4.0))
+
+
+def test_there_is_no_gradient(pair: tuple[Any, Any, Any]) -> None:
+    _, wrapped, rows = pair
+    assert list(wrapped.parameters()) == []
+    assert wrapped.state_dict() == {}
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        wrapped(rows.requires_grad_()).sum().backward()
+
+
+def test_among_other_modules_copied_and_pickled(pair: tuple[Any, Any, Any]) -> None:
+    module, wrapped, rows = pair
+    whole = nn.Sequential(wrapped, nn.Sigmoid())
+    for each in (whole, copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))):
+        close(each(rows), module(rows).sigmoid())
+    assert "layer" in repr(whole)
+
+
+def test_what_is_refused() -> None:
+    network = Network((Linear(np.ones((4, 3)), activation=ReLU()),))
+    wrapped = sparsenn.torch.wrap(network)
+    with pytest.raises(ShapeError, match=r"rows of shape \(2, 3\); the network takes rows of 4 numbers"):
+        wrapped(torch.zeros(2, 3))
+    with pytest.raises(ShapeError, match="rows of shape"):
+        wrapped(torch.zeros(4))
+    with pytest.raises(UsageError, match=r"what is run is a sparsenn\.Network"):
+        sparsenn.torch.wrap(3)
+    with pytest.raises(UsageError, match="there is no option 'devise'"):
+        sparsenn.torch.wrap(network, devise="cpu")
+    with pytest.raises(UsageError, match="unknown device"):
+        sparsenn.torch.wrap(network, device="abacus")
+    with pytest.raises(UsageError, match="the network of this operator is gone"):
+        torch.ops.sparsenn.run(torch.zeros(1, 4), 1 << 40)
+
+
+def test_images_that_come_from_rows() -> None:
+    network = Network((Conv2d(np.ones((2, 1, 2, 2)), activation=ReLU()),), image=(1, 3, 3))
+    assert sparsenn.torch.wrap(network)(torch.ones(2, 9)).shape == (2, 2, 2, 2)
+
+
+def test_a_real_network(shared_data: Path) -> None:
+    images, labels = images_and_labels(shared_data, "lenet300-dns")
+    wrapped = sparsenn.torch.wrap(from_weights(shared_data / "networks" / "lenet300-dns.npz"))
+    found = wrapped(torch.from_numpy(images)).argmax(dim=1).numpy()
+    assert (found == labels).sum() == RIGHT["lenet300-dns"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_nothing_is_copied_and_streams_are_kept(pair: tuple[Any, Any, Any]) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    module, _, rows = pair
+    wrapped = sparsenn.torch.wrap(from_torch(module, rows))
+    module, rows = module.cuda(), rows.cuda()
+    side = torch.cuda.Stream()
+    for stream in (torch.cuda.current_stream(), side):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for factor in range(1, 20):
+                found = wrapped(rows * factor)
+                assert found.device == rows.device
+                close(found, module(rows * factor))
