@@ -39,6 +39,8 @@ class ModelKind:
 KINDS = (
     ModelKind("HDF5", (".h5", ".hdf5"), "sparsenn.io.model:read_model", "sparsenn.io.model:write_model"),
     ModelKind("ONNX", (".onnx", ".onnx.gz"), "sparsenn.io.onnx.files:read_onnx", "sparsenn.io.onnx.files:write_onnx"),
+    ModelKind("Keras", (".keras",), "sparsenn.io.keras_model:read_keras"),
+    ModelKind("weights", (".safetensors", ".npz"), "sparsenn.io.weights:read_weights"),
 )
 """Every kind, in the order in which messages name them."""
 
