@@ -1,8 +1,8 @@
-"""Result files: what a benchmark measured, on what, of which commit. Tables in the README are made from them.
+"""Result files: what a benchmark measured, on what, of which commit. Tables of the README and docs are made from them.
 
 A file is one JSON object::
 
-    table          name of the README table that its rows fill
+    table          name of the table that its rows fill
     title          one line above the table
     machine        cpu, cores (usable ones), memory_gib, system; gpu, gpu_memory_gib and driver, null without a GPU
     versions       python, sparsenn and the libraries that decide the speed
@@ -258,7 +258,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def commit_of_tree() -> str:
-    """Return the commit; results and the README that is made from them do not make a tree dirty.
+    """Return the commit; results and the pages that are made from them do not make a tree dirty.
 
     Where the tree is a copy away from its repository, the environment variable SPARSENN_COMMIT tells.
     """
@@ -267,7 +267,9 @@ def commit_of_tree() -> str:
     commit = _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
     if commit is None:
         return "unknown"
-    changes = _output("git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!bench/results", ":!README.md")
+    changes = _output(
+        "git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!bench/results", ":!README.md", ":!docs"
+    )
     return commit + ("-dirty" if changes else "")
 
 

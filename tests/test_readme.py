@@ -1,4 +1,4 @@
-"""The README's tables are what the result files say."""
+"""The tables of the README and of docs/ are what the result files say, and the examples run."""
 
 from __future__ import annotations
 
@@ -40,20 +40,27 @@ def put(root: Path, machine: str = "desk", name: str = "layers", **changes: Any)
     write_results(root / "bench" / "results" / machine / f"{name}.json", **(parts | changes))
 
 
-def test_readme_of_this_repository_is_up_to_date(repository: Path, update: Run) -> None:
+def test_tables_of_this_repository_are_up_to_date(repository: Path, update: Run) -> None:
     code, message = update("--check", root=repository)
     assert code == 0, message
 
 
+def test_the_readme_is_short_and_its_links_lead_somewhere(repository: Path) -> None:
+    assert len((repository / "README.md").read_text().splitlines()) <= 180
+    for page in (repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
+
+
 def test_examples_run_as_they_stand(repository: Path, tmp_path: Path) -> None:
     """Those of Python one after the other, in one process; then the file that they wrote from the command line."""
-    text = (repository / "README.md").read_text()
-    sections = [text.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("From Python", "Images")]
-    assert all(sections)
-    code = "".join(re.findall(r"```python\n(.*?)```", "".join(sections), re.DOTALL))
+    pages = [(repository / name).read_text() for name in ("README.md", "docs/python.md", "docs/images.md")]
+    examples = [re.findall(r"```python\n(.*?)```", page, re.DOTALL) for page in pages]
+    assert all(examples)
+    code = "".join(example for found in examples for example in found)
     (tmp_path / "datasets").symlink_to(repository / "datasets")
     command = "sparsenn infer example.h5 --output found.tsv"
-    assert f"\n    {command}\n" in text
+    assert f"\n    {command}\n" in pages[1]
     for arguments in (["-c", code], ["-m", *command.split()]):
         run = [sys.executable, *arguments]
         done = subprocess.run(run, capture_output=True, text=True, timeout=240, cwd=tmp_path)
@@ -112,6 +119,27 @@ def test_rows_of_a_long_table_are_selected(tmp_path: Path, update: Run) -> None:
     assert (code, "README.md:3: no row of table layers has kernel=other" in message) == (2, True)
 
 
+def test_a_few_columns_may_stand_beside_the_whole_table_of_another_page(tmp_path: Path, update: Run) -> None:
+    readme, page = tmp_path / "README.md", tmp_path / "docs" / "guide" / "results.md"
+    page.parent.mkdir(parents=True)
+    readme.write_text(EMPTY.replace("layers -->", "layers kernel=scipy columns=seconds -->"))
+    page.write_text(EMPTY)
+    put(tmp_path)
+    put(tmp_path, machine="other", rows=[{"kernel": "a", "seconds": 2.5}])
+    assert update() == (0, "")
+    assert "| time (s) |\n| ---: |\n| 1.50 |\n\n*" in readme.read_text()
+    assert "2.50" not in readme.read_text()
+    assert "Medians." not in readme.read_text()
+    assert page.read_text().count("Medians.") == 2
+    readme.write_text(EMPTY.replace("layers -->", "layers columns=minutes -->"))
+    code, message = update()
+    assert (code, "README.md:3: table layers has no column minutes; it has kernel, seconds" in message) == (2, True)
+    readme.write_text(EMPTY)
+    code, message = update()
+    assert code == 2
+    assert "docs/guide/results.md:3: table layers stands twice, at README.md:3 too" in message
+
+
 def test_a_new_result_makes_the_readme_stale(tmp_path: Path, update: Run) -> None:
     (tmp_path / "README.md").write_text(EMPTY)
     put(tmp_path)
@@ -165,7 +193,7 @@ def test_a_result_without_a_marker_is_told(tmp_path: Path, update: Run) -> None:
     put(tmp_path)
     code, message = update("--check")
     assert code == 0
-    assert "has no <!-- table:layers -->; that table is not shown" in message
+    assert "no page has <!-- table:layers -->; that table is not shown" in message
 
 
 def test_no_readme(tmp_path: Path, update: Run) -> None:
