@@ -219,8 +219,8 @@ def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
         around = sides[0][0], sides[1][0]
         if any(map(any, sides)) and (kind is AvgPool2d or any(before != after for before, after in sides)):
             raise InputError(
-                f"{name}: pads images of {image[0]} × {image[1]} by {sides} pixels, of which no layer here leaves out "
-                "or pools those; pad so that windows fit"
+                f"{name}: pads images of {image[0]} × {image[1]} by {sides}; layers here pad both sides alike, "
+                "and means count what is padded"
             )
         chain.pool(name, kind(window, stride, around))
 

@@ -81,6 +81,11 @@ RELU = layer("ReLU", max_value=None, negative_slope=0.0, threshold=0.0)
 PICTURE = (6, 6, 2)
 FILTERS, FOUR = np.ones((3, 3, 2, 4), np.float32), np.ones(4, np.float32)
 
+
+def padded_pool(kind: str) -> Any:
+    return layer(kind, pool_size=(2, 2), strides=(2, 2), padding="same", data_format="channels_last")
+
+
 REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "unknown layer": ((2,), [layer("LSTM")], r"l1 \(LSTM\): no layer here does what it does"),
     "unknown activation": (
@@ -110,6 +115,12 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "unknown size": ((None, None, 2), [conv2d(FILTERS, FOUR)], "all sizes but the first are needed"),
     "padding": (PICTURE, [conv2d(FILTERS, FOUR, padding="wide")], "no sound configuration .*padding 'wide'"),
     "too large": (PICTURE, [conv2d(np.ones((9, 9, 2, 1)), [1])], r"l1 \(Conv2D\): a window of 9 x 9"),
+    "padded pool": (
+        (5, 5, 1),
+        [padded_pool("MaxPooling2D")],
+        r"pads images of 5 × 5 by \(\(0, 1\), \(0, 1\)\); layers",
+    ),
+    "padded mean": ((5, 5, 1), [padded_pool("AveragePooling2D")], "and means count what is padded"),
     "axis": (PICTURE, [layer("Softmax", axis=2)], "a softmax along axis 2"),
     "rows of channels": ((72,), [layer("Reshape", target_shape=PICTURE)], "makes images of 2 channels of rows"),
     "reshaped between": (
