@@ -158,6 +158,19 @@ def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
     assert data.note == "columns 1, 3 have no names, and are left out, as what counts the rows is"
 
 
+def test_a_column_without_a_name_is_no_target(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no column 'Unnamed: 0' to train for; there are a, y"):
+        read_data(write(tmp_path, "Unnamed: 0,a,y\n0,5,2\n"), target=["Unnamed: 0"])
+
+
+def test_as_many_targets_as_were_trained_for(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y,z\n1,2,3\n")
+    encoding = read_data(path, targets=2).encoding
+    assert isinstance(read_rows(path, 1, 2, targets=2, encoding=encoding), TrainingData)
+    with pytest.raises(UsageError, match="trained for 2 target columns, not 1"):
+        read_rows(path, 1, 2, targets=1, encoding=encoding)
+
+
 def test_semicolons(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, '"a b";c\n1;2\n3;4\n'))
     np.testing.assert_array_equal(data.inputs, [[1], [3]])
