@@ -174,7 +174,7 @@ class TrainingResult:
     scaling : what was done to the inputs before the first layer; None if nothing.
     target_scaling : what was done to the targets that were trained for, and is undone by the network's last layer; None
         if nothing. The losses of epochs are those of scaled targets.
-    evaluation : how well the network does on the rows that it was trained with.
+    evaluation : how well the network does on the rows that it was trained with, or some of them if they are very many.
     baseline : how well it would do to give, whatever the inputs are, the mean of the targets trained with: of the
         validation data where there are some.
     """

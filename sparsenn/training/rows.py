@@ -193,8 +193,11 @@ def read_rows(
     _check_labels(path, name, labels)
     counted = outputs if classes else None
     if suffix in TABLES and encoding is not None:
-        if targets is not None:
-            raise UsageError("the model knows its target columns by name; leave out --targets")
+        if targets not in (None, len(encoding.targets)):
+            known = len(encoding.targets)
+            raise UsageError(
+                f"the model was trained for {known:,} target columns, not {targets:,}; leave out --targets"
+            )
         table = read_any_table(path, [column.name for column in encoding.columns])
         encoding.places(table)
     matrix = _matrix(path, suffix) if suffix in TABLES and encoding is None else None

@@ -71,11 +71,11 @@ def learnt(
     """
     _check_known(table, "ignore", ignore)
     _check_known(table, "text", texts)
-    _check_known(table, "target", target)
     if len({*target}) < len(target) or {*target} & {*ignore}:
         raise UsageError(f"{table.path}: a column cannot be a target twice, or be ignored as well")
     note = _left_out(table)
     table = _without(table, ignore)
+    _check_known(table, "target", target)
     columns = len(table.names)
     if not target and not 1 <= targets < columns:
         raise UsageError(f"{table.path}: cannot take {targets} target columns of {columns}")

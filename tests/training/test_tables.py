@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import Model, read_model, write_model
-from sparsenn.training import InputRows, TrainingData, read_data, read_rows, train, trained_model
+from sparsenn.training import InputRows, TrainingData, loop, read_data, read_rows, train, trained_model
 
 TABLE = "age,town,height,kind\n30,Ulm,1.5,b\n40,Bonn,1.75,a\n50,Ulm,2,b\n"
 INPUTS = [[30, 0, 1, 1.5], [40, 1, 0, 1.75], [50, 0, 1, 2]]
@@ -158,6 +158,19 @@ def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
     assert data.note == "columns 1, 3 have no names, and are left out, as what counts the rows is"
 
 
+def test_a_column_without_a_name_is_no_target(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no column 'Unnamed: 0' to train for; there are a, y"):
+        read_data(write(tmp_path, "Unnamed: 0,a,y\n0,5,2\n"), target=["Unnamed: 0"])
+
+
+def test_as_many_targets_as_were_trained_for(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y,z\n1,2,3\n")
+    encoding = read_data(path, targets=2).encoding
+    assert isinstance(read_rows(path, 1, 2, targets=2, encoding=encoding), TrainingData)
+    with pytest.raises(UsageError, match="trained for 2 target columns, not 1"):
+        read_rows(path, 1, 2, targets=1, encoding=encoding)
+
+
 def test_semicolons(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, '"a b";c\n1;2\n3;4\n'))
     np.testing.assert_array_equal(data.inputs, [[1], [3]])
@@ -216,6 +229,15 @@ def test_the_baseline_of_classes() -> None:
     assert result.baseline is not None
     assert result.baseline.accuracy == 0.75
     assert result.baseline.value == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
+
+
+def test_the_evaluation_of_many_rows_is_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TrainingData(np.ones((100, 1)), np.ones((100, 1)))
+    for most, rows in ((101, 100), (100, 50), (30, 25)):
+        monkeypatch.setattr(loop, "_MOST_MULTIPLY_ADDS", most)
+        evaluation = train(data, epochs=1, device="cpu").evaluation
+        assert evaluation is not None
+        assert evaluation.rows == rows
 
 
 def test_a_model_without_a_table_has_none(tmp_path: Path) -> None:
