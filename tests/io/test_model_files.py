@@ -11,6 +11,7 @@ import pytest
 
 from sparsenn import Session
 from sparsenn.errors import UsageError
+from sparsenn.formats.scaling import Scaling
 from sparsenn.io import Model
 from sparsenn.io.model_files import KINDS, WRITTEN_SUFFIXES, is_model, kind_of, read_model, write_model
 from sparsenn.layers import Identity, Linear
@@ -71,3 +72,10 @@ def test_other_names_tell_nothing() -> None:
     assert kind_of("model.pt") is None
     assert kind_of("radixnet-1024x120") is None
     assert kind_of(3) is None  # type: ignore[arg-type]
+
+
+def test_what_onnx_would_lose_is_refused(tmp_path: Path) -> None:
+    network = Network((Linear(WEIGHTS),))
+    with pytest.raises(UsageError, match="the model scales its inputs before the first layer, which an ONNX file"):
+        write_model(tmp_path / "model.onnx", Model(network, "mse", False, scaling=Scaling(0.5, 0.0, 1.0)))
+    assert not list(tmp_path.iterdir())

@@ -96,7 +96,19 @@ def read_onnx(path: str | os.PathLike[str]) -> Model:
 
 
 def write_onnx(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model's network as an ONNX file; errors are those of `to_onnx`."""
+    """Write a model's network as an ONNX file.
+
+    Raises
+    ------
+    UsageError
+        As `to_onnx` does; or the model does more than its layers do.
+    """
+    for part, found in (("scales", model.scaling), ("encodes columns of", model.encoding), ("resizes", model.resize)):
+        if found is not None:
+            raise UsageError(
+                f"the model {part} its inputs before the first layer, which an ONNX file written here does not hold; "
+                "sparsenn.to_onnx(model.network, path) writes the layers alone"
+            )
     to_onnx(model.network, path)
 
 
