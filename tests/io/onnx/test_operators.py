@@ -141,6 +141,24 @@ def test_normalisation_is_folded(epsilon: float) -> None:
     assert kinds(check(model(first, ["n", 5], W=normal(5, 2), **numbers), normal(3, 5))) == [Linear]
 
 
+def test_constants_made_by_nodes() -> None:
+    nodes = [
+        node("Constant", to="one", value_float=1.5),
+        node("Constant", to="sizes", value_ints=[5, 3]),
+        node("ConstantOfShape", "sizes", to="W", value=onnx.numpy_helper.from_array(np.float32([0.25]))),
+        node("Mul", "x", "one", to="a"),
+        node("MatMul", "a", "W"),
+    ]
+    check(model(nodes, ["n", 5]), normal(4, 5))
+
+
+def test_initialisers_that_are_inputs_too() -> None:
+    proto = model([node("MatMul", "x", "W")], ["n", 5], W=normal(5, 3))
+    proto.ir_version = 3
+    proto.graph.input.append(helper.make_tensor_value_info("W", onnx.TensorProto.FLOAT, [5, 3]))
+    assert from_onnx(proto).outputs == 3
+
+
 # ---- Activations ----------------------------------------------------------------------------------------------------
 
 
