@@ -224,6 +224,16 @@ def test_convolution(form: dict[str, Any]) -> None:
     assert kinds(check(proto, normal(2, 4, 7, 6))) == [Conv2d]
 
 
+def test_images_without_an_axis_of_rows() -> None:
+    nodes = [
+        node("Squeeze", "x", "first", to="a"),
+        node("Unsqueeze", "a", "first", to="b"),
+        node("Conv", "b", "W", pads=[1, 1]),
+    ]
+    proto = model(nodes, [1, 3, 9], W=normal(2, 3, 3), first=np.array([0]))
+    check(proto, normal(1, 3, 9))
+
+
 def test_rows_of_pixels() -> None:
     nodes = [
         node("Conv", "x", "W", to="a", pads=[1, 2], strides=[2]),
@@ -412,6 +422,8 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
     "huge": ([node("Expand", "b", "s", to="c"), node("Add", "x", "c")],
              {"b": normal(1), "s": np.array([1 << 40, 5])}, r"node 1 \(Expand\)"),
     "no output": ([node("Relu", "x", to="a")], {}, "'y' is given by no input"),
+    "far bound": ([node("Clip", "x", "b")], {"b": np.float32(-1e6)}, "its bound of -1e"),
+    "far limit": ([node("Clip", "x", "", "b")], {"b": np.float32(1e6)}, "its bound of 1e"),
     "training": ([node("Dropout", "x", "r", "t")], {"r": np.float32(0.5), "t": np.array(True)}, "as in training"),
 }  # fmt: skip
 
