@@ -9,7 +9,8 @@
 `npy`               NumPy's arrays in `.npy` and `.npz`, and sparse matrices as SciPy saves them
 `fann`, `csv`       tables of inputs and targets for training, as text
 `model_files`       models of any kind, by their files' names
-`model`             in HDF5: a trained model: its layers, of images too, its loss and provenance
+`model`             a trained model in HDF5: its layers, of images too, its loss and provenance
+`onnx`              networks from ONNX files, and into them
 `model_output`      what a model gives for each row: text, NumPy's files, HDF5
 `checkpoint`        a training under way
 ==================  =================================================================================================
