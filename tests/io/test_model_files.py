@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from sparsenn import Session
-from sparsenn.errors import UsageError
+from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats.scaling import Scaling
 from sparsenn.io import Model
-from sparsenn.io.model_files import KINDS, WRITTEN_SUFFIXES, is_model, kind_of, read_model, write_model
+from sparsenn.io.model_files import KINDS, WRITTEN_SUFFIXES, ModelKind, is_model, kind_of, read_model, write_model
 from sparsenn.layers import Identity, Linear
 from sparsenn.network import Network
 
@@ -68,10 +68,27 @@ def test_kinds_that_are_only_read_are_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_other_names_tell_nothing() -> None:
-    assert kind_of("model.pt") is None
-    assert kind_of("radixnet-1024x120") is None
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_names_tell_kinds(kind: ModelKind) -> None:
+    for suffix in kind.suffixes:
+        assert kind_of(f"folder/network{suffix}") is kind
+        assert kind_of(Path(f"NETWORK{suffix.upper()}")) is kind
+    assert kind_of("network.tsv") is None
     assert kind_of(3) is None  # type: ignore[arg-type]
+    assert kind_of("radixnet-1024x120") is None
+
+
+def test_hdf5_is_a_model_by_its_content(tmp_path: Path) -> None:
+    model = Model(Network((Linear([[1.0]]),)), "mse", False)
+    for name in ("model.h5", "model"):
+        write_model(tmp_path / name, model)
+        assert is_model(tmp_path / name)
+        assert read_model(tmp_path / name).network.edges == 1
+    (tmp_path / "other.h5").write_bytes(b"other")
+    assert not is_model(tmp_path / "other.h5")
+    assert is_model(tmp_path / "other.onnx")
+    with pytest.raises(FileFormatError):
+        read_model(tmp_path / "other.h5")
 
 
 def test_what_onnx_would_lose_is_refused(tmp_path: Path) -> None:

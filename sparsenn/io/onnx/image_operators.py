@@ -95,7 +95,7 @@ def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair
 def _pair(call: Call, name: str, default: int, least: int) -> Pair:
     """Return sizes down and across; those of rows of pixels are across."""
     signal: Signal = call.inputs[0]
-    axes = signal.rank - 2 if signal.axis is not None else len(signal.shape) - (2 if len(signal.shape) == 4 else 1)
+    axes = signal.rank - 2
     sizes = [int(size) for size in call.attribute(name, [default] * axes)]
     if len(sizes) != axes or len(sizes) not in (1, 2) or min(sizes) < least:
         raise InputError(f"its {name} are {sizes}; one of at least {least} for each axis of {signal} is needed")

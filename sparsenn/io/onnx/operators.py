@@ -21,6 +21,9 @@ __all__ = ["OPERATORS"]
 
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
+_NEAR = 64.0
+"""Bounds that are shifted to zero and back are at most so large: what float32 then rounds is below 1e-5."""
+
 
 def _matmul(call: Call) -> Signal:
     one, other = call.inputs
@@ -181,11 +184,20 @@ def _between(signal: Signal, least: float, most: float) -> Signal:
         clip = ReLU(most - least) if high else ReLU()
         if least == 0.0:
             return signal.flushed(clip)
+        _check_near(least)
         return signal.plus(-least).flushed(clip).plus(least)
     if not high:
         return signal
+    _check_near(most)
     turned = signal.times(-1.0).plus(most).flushed(ReLU())
     return turned.times(-1.0).plus(most)
+
+
+def _check_near(bound: float) -> None:
+    if abs(bound) > _NEAR:
+        raise InputError(
+            f"its bound of {bound:g} is far from 0, which would cost digits; an activation with it would be needed"
+        )
 
 
 def _hard_sigmoid(call: Call) -> Signal:

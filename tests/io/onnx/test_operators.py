@@ -141,6 +141,24 @@ def test_normalisation_is_folded(epsilon: float) -> None:
     assert kinds(check(model(first, ["n", 5], W=normal(5, 2), **numbers), normal(3, 5))) == [Linear]
 
 
+def test_constants_made_by_nodes() -> None:
+    nodes = [
+        node("Constant", to="one", value_float=1.5),
+        node("Constant", to="sizes", value_ints=[5, 3]),
+        node("ConstantOfShape", "sizes", to="W", value=onnx.numpy_helper.from_array(np.float32([0.25]))),
+        node("Mul", "x", "one", to="a"),
+        node("MatMul", "a", "W"),
+    ]
+    check(model(nodes, ["n", 5]), normal(4, 5))
+
+
+def test_initialisers_that_are_inputs_too() -> None:
+    proto = model([node("MatMul", "x", "W")], ["n", 5], W=normal(5, 3))
+    proto.ir_version = 3
+    proto.graph.input.append(helper.make_tensor_value_info("W", onnx.TensorProto.FLOAT, [5, 3]))
+    assert from_onnx(proto).outputs == 3
+
+
 # ---- Activations ----------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +222,16 @@ def test_convolution(form: dict[str, Any]) -> None:
     W = normal(6, 4 // form.get("group", 1), 3, 2)
     proto = model([node("Conv", "x", "W", "b", **form)], ["n", 4, 7, 6], W=W, b=normal(6))
     assert kinds(check(proto, normal(2, 4, 7, 6))) == [Conv2d]
+
+
+def test_images_without_an_axis_of_rows() -> None:
+    nodes = [
+        node("Squeeze", "x", "first", to="a"),
+        node("Unsqueeze", "a", "first", to="b"),
+        node("Conv", "b", "W", pads=[1, 1]),
+    ]
+    proto = model(nodes, [1, 3, 9], W=normal(2, 3, 3), first=np.array([0]))
+    check(proto, normal(1, 3, 9))
 
 
 def test_rows_of_pixels() -> None:
@@ -394,6 +422,8 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
     "huge": ([node("Expand", "b", "s", to="c"), node("Add", "x", "c")],
              {"b": normal(1), "s": np.array([1 << 40, 5])}, r"node 1 \(Expand\)"),
     "no output": ([node("Relu", "x", to="a")], {}, "'y' is given by no input"),
+    "far bound": ([node("Clip", "x", "b")], {"b": np.float32(-1e6)}, "its bound of -1e"),
+    "far limit": ([node("Clip", "x", "", "b")], {"b": np.float32(1e6)}, "its bound of 1e"),
     "training": ([node("Dropout", "x", "r", "t")], {"r": np.float32(0.5), "t": np.array(True)}, "as in training"),
 }  # fmt: skip
 
