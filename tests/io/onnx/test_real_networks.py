@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from real_networks import RIGHT, images_and_labels, real_weights
 
 pytest.importorskip("onnx", reason="reads ONNX files")
 
 from sparsenn import Conv2d, Flatten, Identity, MaxPool2d, Network, ReLU, Session, from_onnx, to_onnx
-from sparsenn.io import read_idx
 from sparsenn.io.imported import fully_connected
 
-FOLDER = os.environ.get("SPARSENN_NETWORKS", "")
-pytestmark = pytest.mark.skipif(
-    not FOLDER, reason="SPARSENN_NETWORKS names no folder of networks, with mnist beside it"
-)
-RIGHT = {"lenet300-dns": 9801, "lenet300-lobs": 9664, "lenet5-dns": 9909}
-"""Of the 10,000 test images, in float64; classes near a tie may differ in float32."""
 
-
-def network(name: str) -> Network:
-    with np.load(Path(FOLDER, f"{name}.npz")) as kept:
-        arrays: dict[str, Any] = dict(kept)
+def network(name: str, arrays: dict[str, Any]) -> Network:
     if name != "lenet5-dns":
         functions = (ReLU(), ReLU(), Identity())
         return Network(
@@ -45,11 +34,8 @@ def network(name: str) -> Network:
 
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("sparse", [False, True])
-def test_as_many_are_right(name: str, sparse: bool, tmp_path: Path) -> None:
-    to_onnx(network(name), tmp_path / "network.onnx", sparse=sparse)
-    mnist = Path(FOLDER).parent / "mnist"
-    images = read_idx(next(mnist.glob("t10k-images*"))).reshape(10_000, 784)
-    labels = read_idx(next(mnist.glob("t10k-labels*")))
-    rows = images.astype(np.float32) / np.float32(256 if name == "lenet5-dns" else 255)
+def test_as_many_are_right(shared_data: Path, name: str, sparse: bool, tmp_path: Path) -> None:
+    to_onnx(network(name, real_weights(shared_data, name)), tmp_path / "network.onnx", sparse=sparse)
+    rows, labels = images_and_labels(shared_data, name)
     outputs = Session(from_onnx(tmp_path / "network.onnx"), device="cpu")(rows)
-    assert abs(int((outputs.argmax(axis=1) == labels).sum()) - RIGHT[name]) <= 2
+    assert int((outputs.argmax(axis=1) == labels).sum()) == RIGHT[name]
