@@ -96,7 +96,11 @@ def fetch(
         The server does not have the file or refuses it, sends on from https to http, cannot be reached, breaks off
         every time, or sends more than the file can have; the disk is full or cannot be written.
     """
-    if urllib.parse.urlsplit(url).scheme not in SCHEMES:
+    try:
+        scheme = urllib.parse.urlsplit(url).scheme
+    except ValueError as error:
+        raise UsageError(f"{url} is not a valid address: {error}") from error
+    if scheme not in SCHEMES:
         raise UsageError(f"{url} is not an http or https address")
     furthest, failures = _size(part), 0
     while True:
@@ -142,6 +146,10 @@ def _attempt(url: str, part: Path, most: int | None, progress: Progress) -> Tran
             part.unlink()
             raise http.client.HTTPException("the file is shorter than what was fetched of it") from error
         raise
+    except UnicodeError:
+        raise
+    except ValueError as error:
+        raise ResourceError(f"{url}: the server sends on to no valid address ({error}); not followed") from error
     with response:
         if response.status == 206:
             transfer = _continued(response, known, part)

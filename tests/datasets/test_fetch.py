@@ -259,6 +259,13 @@ def test_an_encrypted_transfer_is_not_sent_on_to_another(
         assert not part.exists()
 
 
+def test_a_server_that_sends_on_to_no_address_is_said(server: FileServer, part: Path) -> None:
+    server.redirects["elsewhere"] = "http://["
+    with pytest.raises(ResourceError, match="elsewhere: the server sends on to no valid address"):
+        get(server.url + "elsewhere", part)
+    assert not part.exists()
+
+
 def test_an_empty_file(server: FileServer, part: Path) -> None:
     server.files["file"] = b""
     get(server.url + "file", part)
@@ -271,7 +278,9 @@ def test_only_http_is_spoken(url: str, part: Path) -> None:
         get(url, part)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:port/file", "http://127.0.0.1/a b", "http://127.0.0.1/\u00fc"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:port/file", "http://127.0.0.1/a b", "http://127.0.0.1/\u00fc", "http://[::1/file"]
+)
 def test_an_address_that_makes_no_sense_is_said(url: str, part: Path) -> None:
     with pytest.raises(UsageError, match="not a valid address"):
         get(url, part)
