@@ -8,14 +8,14 @@ from sparsenn.network import Network
 __all__ = ["imported_model"]
 
 
-def imported_model(network: Network, source: str, classes: bool | None = None) -> Model:
+def imported_model(network: Network, provenance: dict[str, str], classes: bool | None = None) -> Model:
     """Return a network as a model.
 
     Parameters
     ----------
     network : the layers.
-    source : what it was made of, in words.
+    provenance : what it was made of, in words.
     classes : whether outputs are scores of classes; unless known, several outputs are taken for such.
     """
     told = network.outputs > 1 if classes is None else classes
-    return Model(network, "cross_entropy" if told else "mse", told, {"source": source})
+    return Model(network, "cross_entropy" if told else "mse", told, provenance)

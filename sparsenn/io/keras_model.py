@@ -76,7 +76,7 @@ def read_keras(path: str | os.PathLike[str]) -> Model:
     trained = config.get("compile_config")
     loss = trained.get("loss") if isinstance(trained, dict) else None
     classes = "crossentropy" in loss if isinstance(loss, str) else None
-    return imported_model(network, "Keras", None if classes else classes)
+    return imported_model(network, {"source": "Keras"}, None if classes else classes)
 
 
 def is_keras(path: str | os.PathLike[str]) -> bool:

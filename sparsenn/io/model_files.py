@@ -41,8 +41,9 @@ KINDS = (
     ModelKind("ONNX", (".onnx", ".onnx.gz"), "sparsenn.io.onnx.files:read_onnx", "sparsenn.io.onnx.files:write_onnx"),
     ModelKind("Keras", (".keras",), "sparsenn.io.keras_model:read_keras"),
     ModelKind("weights", (".safetensors", ".npz"), "sparsenn.io.weights:read_weights"),
+    ModelKind("pickled", (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"), "sparsenn.io.weights:read_weights"),
 )
-"""Every kind, in the order in which messages name them."""
+"""Every kind. Those that are pickled are refused, for they run code; the message says what to do."""
 
 _HDF5 = KINDS[0]
 

@@ -146,7 +146,7 @@ def read_weights(path: str | os.PathLike[str]) -> Model:
 
     Several outputs are taken for scores of classes. Errors are those of `from_weights`.
     """
-    return imported_model(from_weights(path), "weights alone, with ReLU between layers")
+    return imported_model(from_weights(path), {"source": "weights alone, with ReLU between layers"})
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:

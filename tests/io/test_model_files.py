@@ -61,7 +61,7 @@ def test_files_of_keras_are_models() -> None:
 def test_kinds_that_are_only_read_are_not_written(tmp_path: Path) -> None:
     model = Model(Network((Linear(WEIGHTS),)), "mse", False, {})
     read_only = [suffix for kind in KINDS if kind.writer is None for suffix in kind.suffixes]
-    assert {".npz", ".safetensors", ".keras"} == set(read_only)
+    assert {".npz", ".safetensors", ".keras", ".pt", ".pth"} < set(read_only)
     for suffix in read_only:
         with pytest.raises(UsageError, match=r"is only read here; models are written as \.h5, \.hdf5, \.onnx"):
             write_model(tmp_path / f"model{suffix}", model)
@@ -76,6 +76,13 @@ def test_names_tell_kinds(kind: ModelKind) -> None:
     assert kind_of("network.tsv") is None
     assert kind_of(3) is None  # type: ignore[arg-type]
     assert kind_of("radixnet-1024x120") is None
+
+
+def test_what_runs_code_when_it_is_read_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"anything")
+    with pytest.raises(FileFormatError, match="run code when they are read; save the weights by safetensors"):
+        read_model(path)
 
 
 def test_hdf5_is_a_model_by_its_content(tmp_path: Path) -> None:

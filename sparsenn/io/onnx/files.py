@@ -10,6 +10,7 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
 from sparsenn.io.bounded import Source
+from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
 from sparsenn.io.onnx.export import export_graph
 from sparsenn.io.onnx.graph import Imported, import_graph
@@ -84,7 +85,10 @@ def to_onnx(network: Network, path: str | os.PathLike[str], sparse: bool = False
 
 
 def read_onnx(path: str | os.PathLike[str]) -> Model:
-    """Read an ONNX file as a model; errors are those of `from_onnx`."""
+    """Read an ONNX file as a model; several outputs are taken for scores of classes.
+
+    Errors are those of `from_onnx`.
+    """
     imported, proto = _imported(path)
     versions = (f"{opset.domain or 'opset'} {opset.version}" for opset in proto.opset_import)
     provenance = {"format": f"ONNX, {', '.join(versions)}"}
@@ -92,7 +96,7 @@ def read_onnx(path: str | os.PathLike[str]) -> Model:
         provenance["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
     if imported.labels:
         provenance["classes"] = ", ".join(imported.labels)
-    return Model(imported.network, "cross_entropy" if imported.classes else "mse", imported.classes, provenance)
+    return imported_model(imported.network, provenance, imported.classes or None)
 
 
 def write_onnx(path: str | os.PathLike[str], model: Model) -> None:
