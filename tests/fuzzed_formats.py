@@ -251,7 +251,8 @@ def write_onnx(folder: Path) -> None:
     for name in ("rows", "images"):
         network = model.read_model(folder / f"{name}.h5").network
         sparsenn.to_onnx(network, folder / f"{name}.onnx", sparse=name == "rows")
-        (folder / f"{name}.h5").unlink()
+    for path in folder.glob("*.h5"):
+        path.unlink()
     exported = Path(__file__).parent / "io" / "onnx" / "exported"
     for name in ("mlp-scaled-masked.script", "plain-conv.dynamo", "conv-batchnorm-first.script", "sklearn-two"):
         shutil.copy(exported / f"{name}.onnx", folder)

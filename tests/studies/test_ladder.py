@@ -196,6 +196,8 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
         half_sums=1,
         prepare=lambda stack, problem: None,
         traffic=lambda *_: None,
+        awaits_check=True,
+        reproducible=True,
     )
     plain = {field.name for field in fields(entry) if getattr(entry, field.name) == field.default}
     assert plain == {"operation"}

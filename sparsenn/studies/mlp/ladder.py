@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cpu.dense import BLAS
+from sparsenn.backends.cpu.dense import BLAS, IN_ORDER
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.dense import cublas, fused, warpgroup
 from sparsenn.backends.oracle.dense import REFERENCE, forward
@@ -153,7 +153,7 @@ LADDER = Ladder(
             cublas.CUBLAS,  # no rungs, the last three, but what they are held against
         ),
         "reference": (REFERENCE,),
-        "cpu": (BLAS,),
+        "cpu": (IN_ORDER, BLAS),
     },
     problem=random_problem,
     rows=12_800,
