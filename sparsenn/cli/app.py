@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparsenn.cli.benchmark import benchmark
 from sparsenn.cli.convert import convert
 from sparsenn.cli.download import download
 from sparsenn.cli.generate import generate
@@ -17,4 +18,4 @@ from sparsenn.cli.verify import verify
 
 __all__ = ["app"]
 
-app = program((infer, train, generate, convert, verify, info, kernels, ladder, roofline, tune, download))
+app = program((infer, benchmark, train, generate, convert, verify, info, kernels, ladder, roofline, tune, download))

@@ -15,11 +15,11 @@ from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
-    from sparsenn.formats import Scaling
+    from sparsenn.formats import Array, Scaling
     from sparsenn.io import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
-__all__ = ["Rows", "evaluate_model"]
+__all__ = ["Rows", "evaluate_model", "read_given_rows"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,22 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
         raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
     timed = replace(result.seconds, read=result.seconds.read + seconds)
     _deliver(path, rows.inputs, model, replace(result, seconds=timed), files)
+
+
+def read_given_rows(model: Model, inputs: Path) -> Array:
+    """Read a file's rows as a model's network takes them, float32 of shape (rows, inputs); targets are passed over.
+
+    Raises
+    ------
+    SparseNNError
+        As reading does; or they do not fit the model.
+    """
+    from sparsenn.formats import CSR
+    from sparsenn.training.inference import rows_for
+
+    rows = rows_for(model, _read(model, Rows(inputs, None, None, classes=False, limit=None)))
+    dense: Array = rows.to_scipy().toarray() if isinstance(rows, CSR) else rows
+    return dense
 
 
 def _scaled(path: Path, model: Model, scaling: Scaling | None) -> Model:

@@ -12,7 +12,10 @@ from sparsenn.cli.exits import guarded
 
 __all__ = ["VERBS", "program"]
 
-VERBS = ("infer", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune", "download")
+VERBS = (
+    *("infer", "benchmark", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune"),
+    "download",
+)
 """In the order that --help lists them; each is a function of the module of its name."""
 
 

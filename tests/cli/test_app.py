@@ -17,7 +17,10 @@ from sparsenn.cli.app import app
 
 Run = Callable[..., Result]
 
-VERBS = ("infer", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune", "download")
+VERBS = (
+    *("infer", "benchmark", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune"),
+    "download",
+)
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
 
 

@@ -1,0 +1,78 @@
+"""`sparsenn benchmark`: what calls of a model take here, beside what else it could be run with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.sources import check_sources
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.errors import UsageError
+
+__all__ = ["benchmark"]
+
+MOST_ROWS = 2**31 - 1
+
+
+def benchmark(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model, as infer takes it.", show_default=False)],
+    rows: Annotated[str, typer.Option(metavar="N,N,...", help="Rows of a call.")] = "1,64,1024,10000",
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Rows to call it with, as infer takes them; else random ones.")
+    ] = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    against: Annotated[
+        str, typer.Option(metavar="NAME,NAME,...", help="What it is timed beside; none for nothing.")
+    ] = "onnxruntime,torch,scipy",
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time for each way and number of rows.")] = 2.0,
+    json: options.Json = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Time calls of a model, and of ONNX Runtime, PyTorch and SciPy with the same network, where they are installed.
+
+    Each answer is held against ours before it is timed. Latencies are of warm calls, until the answer is there.
+
+    \b
+    Examples:
+      sparsenn benchmark model.onnx
+      sparsenn benchmark weights.npz --rows 1,10000 --against onnxruntime
+      sparsenn benchmark model.h5 --device cuda --precision tf32 --json bench.json
+    """
+    options.check_finite("--seconds", seconds)
+    fault = f"--rows {rows}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
+    counts = options.whole_numbers(rows, fault, most=MOST_ROWS)
+    check_target("--json", None if json == STDOUT else json)
+    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json})
+    check_sources(model, inputs)
+    from sparsenn.cli.evaluate import read_given_rows
+    from sparsenn.io.model_files import read_model
+    from sparsenn.report import to_json
+    from sparsenn.report.benchmark import benchmark_record, benchmark_table
+    from sparsenn.studies.benchmark import run_benchmark
+
+    if seconds <= 0:
+        raise UsageError(f"--seconds {seconds:g}: take more than 0")
+    found = read_model(model)
+    given = None if inputs is None else read_given_rows(found, inputs)
+    names = [] if against == "none" else [name.strip() for name in against.split(",") if name.strip()]
+    with reporting(progress) as report:
+        result = run_benchmark(
+            found.network,
+            counts,
+            given,
+            against=names,
+            seconds=seconds,
+            progress=report,
+            device=device,
+            precision=precision,
+        )
+    console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(model.name, result))
+    if json is not None:
+        write_json(json, to_json(benchmark_record(model.name, result)))

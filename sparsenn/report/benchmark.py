@@ -1,0 +1,54 @@
+"""Benchmarks of a model as a table and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.printable import printable
+from sparsenn.report.quantities import count, duration
+from sparsenn.studies.benchmark import OURS, BenchmarkResult
+
+__all__ = ["benchmark_record", "benchmark_table"]
+
+
+def benchmark_table(name: str, result: BenchmarkResult) -> Table:
+    """Return the table of a benchmark: a line for each number of rows and each way, in 80 columns."""
+    told = (
+        f"Warm calls, the answer awaited; {OURS} multiplies in {result.precision}. A peer's outputs are within "
+        f"{result.allowed:g} of ours, in parts of the largest; it takes rows from the host, ours are on the device."
+    )
+    told += "".join(f" Left out: {peer}, for {reason}." for peer, reason in result.left_out)
+    title = f"{printable(name)} on {result.device}"
+    table = Table(title=title, title_justify="left", caption=printable(told), caption_justify="left")
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("way", no_wrap=True)
+    for heading in ("p50", "p95", "p99", "rows/s", "× ours"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    before = None
+    for call in result.calls:
+        table.add_row(
+            count(call.rows) if call.rows != before else "",
+            Text(call.way),
+            *map(duration, (call.median, call.p95, call.p99)),
+            count(round(call.rows_per_second)),
+            f"{call.median / result.ours(call.rows).median:.2f}",
+        )
+        before = call.rows
+    return table
+
+
+def benchmark_record(name: str, result: BenchmarkResult) -> dict[str, Any]:
+    """Return a benchmark for JSON; times are in seconds."""
+    calls = [asdict(call) | {"rows_per_second": call.rows_per_second} for call in result.calls]
+    return {
+        "model": name,
+        "device": result.device,
+        "precision": result.precision,
+        "allowed_error": result.allowed,
+        "calls": calls,
+        "left_out": dict(result.left_out),
+    }

@@ -1,0 +1,124 @@
+"""What else people run a network with: each made ready for a network once, then called with rows.
+
+A peer multiplies in float32, on the same device where it can. Their libraries are the user's own: what is not installed
+is said in a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array
+from sparsenn.layers import FullyConnected, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.network import Network
+
+__all__ = ["PEERS", "Peer", "peer_for"]
+
+Peer: TypeAlias = Callable[[Array], Array]
+"""Takes float32 rows on the host, (rows, inputs), and returns outputs there, (rows, outputs)."""
+
+
+def _layers(network: Network) -> Sequence[Any]:
+    layers = tuple(network)
+    other = next((layer for layer in layers if not isinstance(layer, FullyConnected)), None)
+    if other is not None:
+        raise UsageError(f"it is compared on fully connected layers only; this network has a {type(other).__name__}")
+    return layers
+
+
+def _scipy(network: Network, device: str) -> Peer:
+    """Products of dense rows with SciPy's CSR matrices, or with dense ones where a layer is dense."""
+    chain = []
+    for layer in _layers(network):
+        weights: Any = layer.weights
+        if isinstance(layer, SparseLinear):
+            weights = weights.to_scipy().tocsr().astype(np.float32)
+        chain.append((weights, layer.bias_vector(), layer.activation))
+
+    def run(rows: Array) -> Array:
+        for weights, bias, activation in chain:
+            rows = activation(np.asarray(rows @ weights) + bias)
+        return rows
+
+    return run
+
+
+def _onnxruntime(network: Network, device: str) -> Peer:
+    """ONNX Runtime, on the dense ONNX file of the network; it stores every zero."""
+    import onnxruntime
+
+    from sparsenn.io.onnx import to_onnx
+
+    providers = ["CPUExecutionProvider"] if device == "cpu" else ["CUDAExecutionProvider"]
+    if providers[0] not in onnxruntime.get_available_providers():
+        raise UsageError(f"this build of it has no {providers[0]}")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "network.onnx"
+        to_onnx(network, path)
+        session = onnxruntime.InferenceSession(path, providers=providers)
+    (taken,) = session.get_inputs()
+    shape = [-1 if not isinstance(size, int) else size for size in taken.shape]
+
+    def run(rows: Array) -> Array:
+        outputs: Array = session.run(None, {taken.name: rows.reshape(shape)})[0]
+        return outputs.reshape(len(rows), -1)
+
+    return run
+
+
+def _torch(network: Network, device: str) -> Peer:
+    """PyTorch's dense layers one after the other, in inference mode."""
+    import torch
+
+    functions: dict[type, Callable[[Any], Any]] = {
+        ReLU: lambda relu: torch.nn.ReLU() if relu.clip is None else torch.nn.Hardtanh(0.0, relu.clip),
+        Sigmoid: lambda _: torch.nn.Sigmoid(),
+        Tanh: lambda _: torch.nn.Tanh(),
+        Identity: lambda _: torch.nn.Identity(),
+    }
+    modules = []
+    for layer in _layers(network):
+        weights = layer.weights.to_scipy().toarray() if isinstance(layer, SparseLinear) else layer.weights
+        linear = torch.nn.Linear(layer.inputs, layer.outputs)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(np.ascontiguousarray(weights.T, np.float32)))
+            linear.bias.copy_(torch.from_numpy(np.array(layer.bias_vector(), np.float32)))
+        modules += [linear, functions[type(layer.activation)](layer.activation)]
+    chain = torch.nn.Sequential(*modules).to(device).eval()
+
+    def run(rows: Array) -> Array:
+        with torch.inference_mode():
+            outputs: Array = chain(torch.from_numpy(rows).to(device)).cpu().numpy()
+        return outputs
+
+    return run
+
+
+PEERS: dict[str, Callable[[Network, str], Peer]] = {"onnxruntime": _onnxruntime, "torch": _torch, "scipy": _scipy}
+"""Those that `peer_for` makes, by name."""
+
+
+def peer_for(name: str, network: Network, device: str) -> Peer:
+    """Make a network ready for a peer.
+
+    Parameters
+    ----------
+    name : of `PEERS`.
+    device : `cpu` or `cuda`.
+
+    Raises
+    ------
+    UsageError
+        Its library is not installed, or cannot run this network, or not on that device; the message is what is to be
+        said after its name.
+    """
+    try:
+        return PEERS[name](network, device)
+    except ImportError as error:
+        raise UsageError(f"{error.name or name} is not installed") from error

@@ -1,0 +1,120 @@
+"""Benchmarks of a model: each way is right before it is timed, and what cannot be timed is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import random as random_matrix
+
+from sparsenn import Conv2d, Flatten, Identity, Linear, Network, ReLU, Session, Sigmoid, SparseLinear, Tanh
+from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.report.benchmark import benchmark_record, benchmark_table
+from sparsenn.studies import benchmark, peers
+from sparsenn.studies.benchmark import FEWEST, OURS, run_benchmark
+from sparsenn.studies.peers import PEERS, peer_for
+
+
+@pytest.fixture
+def network(rng: np.random.Generator) -> Network:
+    sparse = [
+        random_matrix(*shape, 0.2, format="csc", random_state=rng, dtype=np.float32) for shape in ((20, 30), (30, 9))
+    ]
+    return Network(
+        (
+            SparseLinear.from_scipy(sparse[0], 0.1, ReLU(clip=2)),
+            SparseLinear.from_scipy(sparse[1], None, Tanh()),
+            Linear(rng.normal(size=(9, 5)), np.arange(5) / 4, Sigmoid()),
+            Linear(rng.normal(size=(5, 3)), None, Identity()),
+        )
+    )
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_gives_what_the_network_gives(network: Network, rng: np.random.Generator, name: str) -> None:
+    if name != "scipy":
+        pytest.importorskip(name, reason=f"times {name}")
+    if name == "onnxruntime":
+        pytest.importorskip("onnx", reason="writes ONNX files")
+    rows = rng.random((17, 20), np.float32)
+    found = peer_for(name, network, "cpu")(rows)
+    assert found.shape == (17, 3)
+    np.testing.assert_allclose(found, Session(network, device="reference")(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_ways_are_timed_for_each_number_of_rows(network: Network) -> None:
+    done: list[tuple[str, int, int]] = []
+    told = lambda *step: done.append(step)  # noqa: E731
+    result = run_benchmark(network, [1, 50], against=["scipy"], seconds=0.01, device="cpu", progress=told)
+    assert [(call.rows, call.way) for call in result.calls] == [(1, OURS), (1, "scipy"), (50, OURS), (50, "scipy")]
+    for call in result.calls:
+        assert call.runs >= FEWEST
+        assert 0 < call.median <= call.p95 <= call.p99
+        assert call.error <= result.allowed
+        assert call.rows_per_second == call.rows / call.median
+    assert result.ours(50).kernels
+    assert not result.left_out
+    assert done[-1] == ("ways timed", 4, 4)
+    record = benchmark_record("m.h5", result)
+    assert [call["way"] for call in record["calls"]] == [OURS, "scipy"] * 2
+
+
+def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(network: Network, device: str) -> peers.Peer:
+        raise ModuleNotFoundError(name="onnxruntime")
+
+    monkeypatch.setitem(PEERS, "onnxruntime", missing)
+    monkeypatch.setitem(PEERS, "torch", lambda network, device: lambda rows: np.zeros((len(rows), 3), np.float32))
+    monkeypatch.setitem(PEERS, "scipy", lambda network, device: lambda rows: np.full((len(rows), 3), np.nan))
+    result = run_benchmark(network, [4], seconds=0.01, device="cpu")
+    assert [call.way for call in result.calls] == [OURS]
+    reasons = dict(result.left_out)
+    assert reasons["onnxruntime"] == "onnxruntime is not installed"
+    assert "of the largest off, for 4 rows" in reasons["torch"]
+    assert "its outputs are inf" in reasons["scipy"]
+    assert "Left out: torch, for its outputs" in str(benchmark_table("m.h5", result).caption)
+
+
+def test_rows_that_are_given_are_taken_over_and_over(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[np.ndarray] = []
+    given = np.arange(40, dtype=np.float64).reshape(2, 20) / 40
+
+    def keeping(network: Network, device: str) -> peers.Peer:
+        own = peers._scipy(network, device)
+        return lambda rows: own(seen.append(rows) or rows)
+
+    monkeypatch.setitem(PEERS, "scipy", keeping)
+    run_benchmark(network, [5], given, against=["scipy"], seconds=0.01, device="cpu")
+    np.testing.assert_array_equal(seen[0], given[[0, 1, 0, 1, 0]].astype(np.float32))
+
+
+def test_images_are_timed_where_a_peer_takes_them() -> None:
+    network = Network((Conv2d(np.ones((2, 1, 3, 3))), Flatten(), Linear(np.ones((8, 2)))), image=(1, 4, 4))
+    result = run_benchmark(network, [3], against=["scipy"], seconds=0.01, device="cpu")
+    assert [call.way for call in result.calls] == [OURS]
+    assert "fully connected layers only; this network has a Conv2d" in dict(result.left_out)["scipy"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "told"),
+    [
+        ([], {}, "measure nothing"),
+        ([0], {}, "measure nothing"),
+        ([1], {"seconds": 0.0}, "measure nothing"),
+        ([1], {"against": ["scypi"]}, "did you mean 'scipy'"),
+    ],
+)
+def test_what_measures_nothing_is_refused(network: Network, rows: list[int], given: dict, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        run_benchmark(network, rows, device="cpu", **given)
+
+
+def test_what_a_session_refuses_is_refused(network: Network) -> None:
+    with pytest.raises(SparseNNError):
+        run_benchmark(network, [1], device="cpu", precision="fp8", seconds=0.01)
+
+
+@pytest.mark.gpu
+def test_calls_on_a_gpu(network: Network) -> None:
+    result = run_benchmark(network, [1, 100], against=["scipy"], seconds=0.05, device="cuda")
+    assert [call.way for call in result.calls] == [OURS, "scipy"] * 2
+    assert benchmark.ALLOWED[result.precision] >= result.calls[1].error
