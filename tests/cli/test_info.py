@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,46 @@ def test_info_about_a_part(run: Run, problem: Path) -> None:
 def test_info_refuses_a_bias_that_is_no_number(run: Run, problem: Path) -> None:
     done = run("info", problem, "--bias", "nan")
     assert (done.exit_code, done.stdout) == (2, "")
+
+
+MODEL = Path(__file__).parents[2] / "datasets" / "lenet86-pruned.h5"
+
+
+def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    done = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", target)
+    assert (done.exit_code, done.stderr) == (0, "")
+    for fact in ("planned for 1,000 rows", "density", "left out", "10.0 %", "max_pool2d", "4 × 80 × 80"):
+        assert fact in done.stdout
+    record = json.loads(target.read_text())
+    assert record["rows"] == 1000
+    assert [layer["kernel"] for layer in record["per_layer"]][-1] == "softmax"
+    alone = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", "-")
+    assert json.loads(alone.stdout)["per_layer"] == record["per_layer"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--rows", 5), "--rows goes with --plan"),
+        (("--json", "-"), "--json goes with --plan"),
+        (("--plan", "--rows", 0), "--rows"),
+        (("--plan", "--device", "toaster"), "toaster"),
+        (("--plan", "--precision", "bf17"), "bf17"),
+        (("--plan", "--json", MODEL), "would overwrite"),
+        (("--plan", "--layers", 2), "--layers goes with a dataset"),
+    ],
+)
+def test_plan_refuses(run: Run, arguments: tuple[object, ...], told: str) -> None:
+    done = run("info", MODEL, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_plan_of_a_dataset_is_refused(run: Run, problem: Path) -> None:
+    done = run("info", problem, "--plan")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--plan goes with a model" in done.stderr
 
 
 @pytest.mark.parametrize("operation", [None, *operations()])
