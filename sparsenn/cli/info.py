@@ -61,6 +61,7 @@ def info(
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     json: PlanJson = None,
+    prune: options.Prune = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Describe a dataset, or a model of rows or of images: shapes, edges, weights, activations and provenance.
@@ -71,6 +72,7 @@ def info(
       sparsenn info challenge/ --neurons 1024 --layers 120
       sparsenn info model.h5
       sparsenn info model.h5 --plan --rows 1000 --device cpu
+      sparsenn info model.h5 --plan --prune 0.05
     """
     options.check_finite("--bias", bias)
     if not plan:
@@ -84,9 +86,11 @@ def info(
         check_target("--json", None if json == STDOUT else json)
         check_apart({"DATASET": dataset}, {"--json": json})
         model = read_model(Path(dataset))
+        if prune is not None:
+            model = model.pruned(prune)
         _tell(dataset, model, _planned(model, rows, device, precision) if plan else None, json)
         return
-    refuse_given_options(context, ("plan",), "goes with a model, which this is not")
+    refuse_given_options(context, ("plan", "prune"), "goes with a model, which this is not")
     with reporting(progress) as report:
         found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=limit_inputs, progress=report)
     screen = console()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import singledispatch
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from sparsenn.engine import Plan
-from sparsenn.layers import Conv2d, Linear, SparseLinear
+from sparsenn.layers import SparseLinear
+from sparsenn.layers.pruning import nonzeros
+from sparsenn.network import Layer
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.records import plain
@@ -64,22 +64,10 @@ def planned_layers(plan: Plan) -> list[PlannedLayer]:
     ]
 
 
-@singledispatch
-def density(layer: Any) -> float | None:
+def density(layer: Layer) -> float | None:
     """Return the share of a layer's weights that are not zero; None where it has none."""
-    return None
-
-
-@density.register
-def _(layer: SparseLinear) -> float | None:
-    positions = layer.inputs * layer.outputs
-    return int(np.count_nonzero(layer.weights.values)) / positions if positions else None
-
-
-@density.register(Linear)
-@density.register(Conv2d)
-def _(layer: Linear | Conv2d) -> float | None:
-    return int(np.count_nonzero(layer.weights)) / layer.edges if layer.edges else None
+    places = layer.inputs * layer.outputs if isinstance(layer, SparseLinear) else layer.edges
+    return nonzeros(layer) / places if places else None
 
 
 def _kind(layer: Any) -> str:

@@ -80,10 +80,27 @@ def test_plan_refuses(run: Run, arguments: tuple[object, ...], told: str) -> Non
     assert told in done.stderr
 
 
-def test_plan_of_a_dataset_is_refused(run: Run, problem: Path) -> None:
-    done = run("info", problem, "--plan")
+@pytest.mark.parametrize("option", [("--plan",), ("--prune", 0.5)])
+def test_what_goes_with_models_is_refused_for_a_dataset(run: Run, problem: Path, option: tuple[object, ...]) -> None:
+    done = run("info", problem, *option)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--plan goes with a model" in done.stderr
+    assert f"{option[0]} goes with a model" in done.stderr
+
+
+def test_a_pruned_model_is_planned_as_such_and_said_to_be(run: Run) -> None:
+    done = run("info", MODEL.with_name("lenet86.h5"), "--plan", "--prune", 0.05, "--device", "cpu")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "weights were set to zero" in done.stdout
+    assert "its accuracy is not kept" in " ".join(done.stdout.split())
+    assert "sparse" in done.stdout
+    assert "5.00 %" in done.stdout
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5, "nan"])
+def test_a_share_that_is_none_is_refused(run: Run, share: object) -> None:
+    done = run("info", MODEL, "--prune", share)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "above 0 and at most 1" in done.stderr
 
 
 @pytest.mark.parametrize("operation", [None, *operations()])

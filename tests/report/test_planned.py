@@ -45,6 +45,7 @@ def test_weights_that_are_zero_count_for_no_density_and_layers_without_weights_h
     assert density(Conv2d(half.reshape(1, 1, 2, 2))) == 0.5
     assert density(MaxPool2d(2)) is density(Flatten()) is density(Softmax()) is None
     assert density(SparseLinear.from_scipy(csc_array((0, 3)))) is None
+    assert density(SparseLinear.from_scipy(csc_array(half))) == 0.5  # one value stands for all
 
 
 @settings(max_examples=20, deadline=None)

@@ -13,7 +13,7 @@ pytest.importorskip("onnx", reason="reads ONNX files")
 
 from sparsenn import Conv2d, Flatten, Identity, MaxPool2d, Network, ReLU, Session, from_onnx, to_onnx
 from sparsenn.io import read_idx
-from sparsenn.io.imported import fully_connected
+from sparsenn.layers.sparse_or_dense import fully_connected
 
 FOLDER = os.environ.get("SPARSENN_NETWORKS", "")
 pytestmark = pytest.mark.skipif(
