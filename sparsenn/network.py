@@ -206,6 +206,29 @@ class Network(Rebuilt):
         )
         return Network(tuple(layers), self.image)
 
+    def pruned(self, share: float) -> Network:
+        """Return the network with that share of each layer's weights, those largest by magnitude; others become zero.
+
+        It computes something else: what it was trained for may be lost. Biases stay, and layers in which few weights
+        are left become sparse (`sparsenn.layers.pruning`).
+
+        Raises
+        ------
+        UsageError
+            The share is not above 0 and at most 1.
+        """
+        from sparsenn.layers.pruning import check_share, pruned
+
+        check_share(share)
+        return Network(tuple(pruned(layer, share) for layer in self.layers), self.image)
+
+    @property
+    def nonzeros(self) -> int:
+        """Weights of all layers that are not zero."""
+        from sparsenn.layers.pruning import nonzeros
+
+        return sum(map(nonzeros, self.layers))
+
     @classmethod
     def from_scipy(
         cls,

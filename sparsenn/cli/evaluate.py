@@ -32,6 +32,7 @@ class Rows:
     limit : take the first so many rows; all unless given.
     scaling : what is done to the inputs first; None for what the model says.
     scale_bytes : whether the bytes of IDX images are scaled to 0 to 1.
+    prune : the share of the model's weights that is kept, those largest by magnitude; None for all.
     """
 
     inputs: Path
@@ -41,6 +42,7 @@ class Rows:
     limit: int | None
     scaling: Scaling | None = None
     scale_bytes: bool = True
+    prune: float | None = None
 
 
 def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTargets, progress: bool | None) -> None:
@@ -61,10 +63,13 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     """
     from sparsenn.errors import ShapeError
     from sparsenn.io import read_model
+    from sparsenn.io.model import PRUNED
     from sparsenn.training import run_model
 
     start = time.perf_counter()
     model = _scaled(path, read_model(path), rows.scaling)
+    if rows.prune is not None:
+        model = model.pruned(rows.prune)
     try:
         data = _read(model, rows)
         seconds = time.perf_counter() - start
@@ -73,7 +78,8 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     except ShapeError as error:
         raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
     timed = replace(result.seconds, read=result.seconds.read + seconds)
-    _deliver(path, rows.inputs, model, replace(result, seconds=timed), files)
+    notes = result.notes if rows.prune is None else (model.provenance[PRUNED], *result.notes)
+    _deliver(path, rows.inputs, model, replace(result, seconds=timed, notes=notes), files)
 
 
 def read_given_rows(model: Model, inputs: Path) -> Array:
@@ -134,6 +140,7 @@ def _read(model: Model, rows: Rows) -> TrainingData | InputRows:
 
 def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files: ResultTargets) -> None:
     """Print the summary and the table by layer, and write what was asked for."""
+    from sparsenn.io.model import PRUNED
     from sparsenn.io.model_output import write_model_output
     from sparsenn.report import draw_layers, layer_table, model_layer_table, model_record, model_summary, to_json
 
@@ -143,7 +150,8 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
     if files.stats:
         screen.print(layer_table(result.statistics))
     if files.output is not None:
-        notes = {"model": path.name, "plan": str(result.plan)}
+        pruned = {key: told for key, told in model.provenance.items() if key == PRUNED}
+        notes = {"model": path.name, "plan": str(result.plan), **pruned}
         names = None if model.encoding is None else model.encoding.targets
         predicted = result.predicted if model.classes else None
         write_model_output(files.output, result.outputs, predicted, notes, model.class_names, names)

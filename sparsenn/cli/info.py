@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
+from sparsenn.cli.given import refuse_given_options
+from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source
-from sparsenn.errors import UsageError
+from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.io.model_files import is_model, kind_of, read_model
 
+if TYPE_CHECKING:
+    from sparsenn.engine import Plan
+    from sparsenn.io import Model
+
 __all__ = ["info"]
+
+_OF_DATASETS = ("neurons", "layers", "bias", "limit_inputs")
+"""Parameters that only a dataset has a use for."""
+
+_OF_PLANS = ("rows", "device", "precision", "json")
+"""Parameters that only --plan has a use for."""
+
+_PLAN = "Plan of a model"
+
+PlanFlag = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Of a model: the table of layers with density, outputs left out, kernel and estimated time.",
+        rich_help_panel=_PLAN,
+    ),
+]
+PlannedRows = Annotated[
+    int, typer.Option(metavar="N", min=1, max=2**31 - 1, help="Rows to plan for.", rich_help_panel=_PLAN)
+]
+PlanJson = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE|-", help="The plan as JSON; - prints it, and only it, to stdout.", rich_help_panel=_PLAN
+    ),
+]
 
 
 def info(
@@ -22,6 +56,12 @@ def info(
     layers: options.Layers = None,
     bias: options.Bias = None,
     limit_inputs: options.LimitInputs = None,
+    plan: PlanFlag = False,
+    rows: PlannedRows = 10_000,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    json: PlanJson = None,
+    prune: options.Prune = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Describe a dataset, or a model of rows or of images: shapes, edges, weights, activations and provenance.
@@ -31,22 +71,45 @@ def info(
       sparsenn info problem.h5
       sparsenn info challenge/ --neurons 1024 --layers 120
       sparsenn info model.h5
+      sparsenn info model.h5 --plan --rows 1000 --device cpu
+      sparsenn info model.h5 --plan --prune 0.05
     """
     options.check_finite("--bias", bias)
+    if not plan:
+        refuse_given_options(context, _OF_PLANS, "goes with --plan")
     check_dataset_source(dataset)
     from sparsenn.datasets import load
-    from sparsenn.report import describe_dataset, describe_layers, describe_model
+    from sparsenn.report import describe_dataset, describe_layers
 
-    screen = console()
     if kind_of(dataset) is not None and is_model(dataset):
-        for name in ("neurons", "layers", "bias", "limit_inputs"):
-            if context.params[name] is not None:
-                raise UsageError(f"--{name.replace('_', '-')} goes with a dataset, not with a model; leave it out")
+        refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
+        check_target("--json", None if json == STDOUT else json)
+        check_apart({"DATASET": dataset}, {"--json": json})
         model = read_model(Path(dataset))
-        screen.print(describe_model(Path(dataset).name, model))
-        screen.print(describe_layers(model.network))
+        if prune is not None:
+            model = model.pruned(prune)
+        _tell(dataset, model, _planned(model, rows, device, precision) if plan else None, json)
         return
+    refuse_given_options(context, ("plan", "prune"), "goes with a model, which this is not")
     with reporting(progress) as report:
         found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=limit_inputs, progress=report)
+    screen = console()
     screen.print(describe_dataset(found))
     screen.print(describe_layers(found.network))
+
+
+def _planned(model: Model, rows: int, device: str, precision: str) -> Plan:
+    from sparsenn.engine import plan_rows
+
+    return plan_rows(model.network, rows, device=device, precision=precision)
+
+
+def _tell(path: str, model: Model, plan: Plan | None, json: Path | None) -> None:
+    """Print what a model is, with its layers as they are or as planned, and write the plan as JSON if asked for."""
+    from sparsenn.report import describe_layers, describe_model, plan_record, plan_table, to_json
+
+    screen = console(sys.stderr if json == STDOUT else sys.stdout)
+    screen.print(describe_model(Path(path).name, model))
+    screen.print(describe_layers(model.network) if plan is None else plan_table(plan))
+    if plan is not None and json is not None:
+        write_json(json, to_json(plan_record(path, plan)))

@@ -30,6 +30,7 @@ __all__ = [
     "Plot",
     "Precision",
     "ProgressFlag",
+    "Prune",
     "Reproducible",
     "Rows",
     "Seed",
@@ -173,6 +174,15 @@ Reproducible = Annotated[
     typer.Option(
         "--reproducible",
         help="Outputs have the same bits whatever the batch size, memory, threads and other rows.",
+        rich_help_panel=_SPEED,
+    ),
+]
+Prune = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Of a model: keep that share of each layer's weights, those largest by magnitude, such as 0.05, and set "
+        "all others to zero. To see what sparsity would give in speed; accuracy is not kept.",
         rich_help_panel=_SPEED,
     ),
 ]

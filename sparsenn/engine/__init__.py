@@ -1,6 +1,6 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
-from sparsenn.engine.api import Predictor, execute, infer, plan
+from sparsenn.engine.api import Predictor, execute, infer, plan, plan_rows
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
@@ -24,5 +24,6 @@ __all__ = [
     "infer",
     "merge_equal_outputs",
     "plan",
+    "plan_rows",
     "run_rows",
 ]

@@ -6,14 +6,16 @@ import warnings
 from typing import Any
 
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.plan import Plan
+from sparsenn.engine.options import Options
+from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.result import Result
 from sparsenn.engine.session import Session
 from sparsenn.errors import ShapeError, UsageError
+from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["Predictor", "execute", "infer", "plan"]
+__all__ = ["Predictor", "execute", "infer", "plan", "plan_rows"]
 
 
 def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
@@ -31,6 +33,25 @@ def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
         As `Session` and `Session.plan` do.
     """
     return Session(network, **options).plan(inputs)
+
+
+def plan_rows(network: Network, rows: int, **options: Any) -> Plan:
+    """Decide how a network is run on so many dense rows that are not there, and run nothing.
+
+    Parameters
+    ----------
+    network : the layers.
+    rows : at least 1.
+    options : those of `Session`.
+
+    Raises
+    ------
+    UsageError
+        `rows` is no whole number of at least 1.
+    SparseNNError
+        As `Session` does.
+    """
+    return Problem.of(network, Options.of(options)).plan(size(rows, "rows"), None, "dense")
 
 
 def infer(

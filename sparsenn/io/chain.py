@@ -15,7 +15,6 @@ from scipy.sparse import csc_array, diags_array, issparse
 
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.io.imported import SPARSE_BELOW, fully_connected
 from sparsenn.layers import (
     Activation,
     AvgPool2d,
@@ -28,6 +27,7 @@ from sparsenn.layers import (
     ReLU,
     Softmax,
 )
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW, fully_connected
 from sparsenn.network import Image, Layer, Network
 
 __all__ = ["Chain", "Sides"]

@@ -24,10 +24,10 @@ from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
-from sparsenn.io.imported import SPARSE_BELOW
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.keras_layers import KerasChain, Weights, dimensions_of
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
 

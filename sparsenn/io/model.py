@@ -27,7 +27,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -72,6 +72,10 @@ RESIZES = ("bilinear",)
 
 DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
 """What the table holds of each layer; a clip of NaN is none."""
+
+
+PRUNED = "pruned"
+"""The part of a model's provenance that says what `Model.pruned` did."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +131,22 @@ class Model:
             )
         if self.scaling is not None:
             self.scaling.check_width(self.network.inputs, self.network.image)
+
+    def pruned(self, share: float) -> Model:
+        """Return the model with that share of each layer's weights, as `Network.pruned`; its provenance says so.
+
+        Raises
+        ------
+        UsageError
+            The share is not above 0 and at most 1.
+        """
+        network = self.network.pruned(share)
+        before, after = self.network.nonzeros, network.nonzeros
+        told = (
+            f"{before - after:,} of {before:,} weights were set to zero, to try what sparsity gives: the model was not "
+            "trained again, its accuracy is not kept"
+        )
+        return replace(self, network=network, provenance={**self.provenance, PRUNED: told})
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io.chain import Chain
-from sparsenn.io.imported import SPARSE_BELOW
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 
 __all__ = ["from_sklearn"]

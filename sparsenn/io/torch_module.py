@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError
-from sparsenn.io.imported import SPARSE_BELOW
 from sparsenn.io.torch_operators import TorchChain
 from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 
 __all__ = ["from_torch"]

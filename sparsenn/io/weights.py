@@ -17,11 +17,11 @@ from scipy.sparse import issparse
 from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.io.chain import Chain
 from sparsenn.io.foreign_arrays import host_matrix
-from sparsenn.io.imported import SPARSE_BELOW
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
 from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
 from sparsenn.layers.activation import check_activation
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Network
 
 __all__ = ["ORDERS", "WEIGHT_SUFFIXES", "Step", "from_weights", "read_weights"]

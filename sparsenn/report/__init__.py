@@ -6,6 +6,7 @@ What studies found is told by the modules `ladder`, `roofline` and `tuning`, whi
 from sparsenn.report.architecture import architecture_table
 from sparsenn.report.description import describe_dataset, describe_layers, describe_model
 from sparsenn.report.inference import model_layer_table, model_record, model_summary
+from sparsenn.report.planned import plan_record, plan_table
 from sparsenn.report.plots import PLOT_SUFFIXES, draw_layers
 from sparsenn.report.quantities import count, duration, rate
 from sparsenn.report.records import to_json, to_record
@@ -39,6 +40,8 @@ __all__ = [
     "model_layer_table",
     "model_record",
     "model_summary",
+    "plan_record",
+    "plan_table",
     "rate",
     "summary",
     "to_json",

@@ -416,3 +416,17 @@ def test_committed_model_predicts_what_pytorch_did(run: Run, repository: Path, m
     said = json.loads(classes.read_text())[name]["classes"]
     assert found["predicted"] == said[:500]
     assert found["accuracy"] > 0.95
+
+
+def test_a_pruned_model_runs_and_the_summary_says_what_that_means(infer: Run, folder: Path) -> None:
+    found = record(infer("--prune", 0.25, "--json", "-"))
+    pruned = network().pruned(0.25)
+    told = f"{network().nonzeros - pruned.nonzeros:,} of {network().nonzeros:,} weights were set to zero"
+    assert any(told in note and "accuracy is not kept" in note for note in found["notes"])
+    assert [layer["what"].split(",")[0] for layer in found["per_layer"][5:7]] == ["sparse", "sparse"]
+    summary = infer("--prune", 0.25, "--output", folder / "found.h5")
+    assert summary.exit_code == 0
+    assert told in " ".join(summary.stdout.split())
+    assert told.encode() in (folder / "found.h5").read_bytes()
+    untouched = record(infer("--json", "-"))
+    assert not any("set to zero" in note for note in untouched["notes"])

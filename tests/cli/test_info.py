@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,63 @@ def test_info_about_a_part(run: Run, problem: Path) -> None:
 def test_info_refuses_a_bias_that_is_no_number(run: Run, problem: Path) -> None:
     done = run("info", problem, "--bias", "nan")
     assert (done.exit_code, done.stdout) == (2, "")
+
+
+MODEL = Path(__file__).parents[2] / "datasets" / "lenet86-pruned.h5"
+
+
+def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    done = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", target)
+    assert (done.exit_code, done.stderr) == (0, "")
+    for fact in ("planned for 1,000 rows", "density", "left out", "10.0 %", "max_pool2d", "4 × 80 × 80"):
+        assert fact in done.stdout
+    record = json.loads(target.read_text())
+    assert record["rows"] == 1000
+    assert [layer["kernel"] for layer in record["per_layer"]][-1] == "softmax"
+    alone = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", "-")
+    assert json.loads(alone.stdout)["per_layer"] == record["per_layer"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--rows", 5), "--rows goes with --plan"),
+        (("--json", "-"), "--json goes with --plan"),
+        (("--plan", "--rows", 0), "--rows"),
+        (("--plan", "--device", "toaster"), "toaster"),
+        (("--plan", "--precision", "bf17"), "bf17"),
+        (("--plan", "--json", MODEL), "would overwrite"),
+        (("--plan", "--layers", 2), "--layers goes with a dataset"),
+    ],
+)
+def test_plan_refuses(run: Run, arguments: tuple[object, ...], told: str) -> None:
+    done = run("info", MODEL, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--plan",), ("--prune", 0.5)])
+def test_what_goes_with_models_is_refused_for_a_dataset(run: Run, problem: Path, option: tuple[object, ...]) -> None:
+    done = run("info", problem, *option)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{option[0]} goes with a model" in done.stderr
+
+
+def test_a_pruned_model_is_planned_as_such_and_said_to_be(run: Run) -> None:
+    done = run("info", MODEL.with_name("lenet86.h5"), "--plan", "--prune", 0.05, "--device", "cpu")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "weights were set to zero" in done.stdout
+    assert "its accuracy is not kept" in " ".join(done.stdout.split())
+    assert "sparse" in done.stdout
+    assert "5.00 %" in done.stdout
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5, "nan"])
+def test_a_share_that_is_none_is_refused(run: Run, share: object) -> None:
+    done = run("info", MODEL, "--prune", share)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "above 0 and at most 1" in done.stderr
 
 
 @pytest.mark.parametrize("operation", [None, *operations()])

@@ -12,9 +12,9 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.imported import SPARSE_BELOW
 from sparsenn.io.onnx.signal import Classes, Signal
 from sparsenn.io.onnx.tensors import Constant, dense
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 
 __all__ = ["Call", "Value", "aligned", "floats", "weights_of"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.sparse import csc_array, diags_array, issparse
 
 from sparsenn.formats import Array
-from sparsenn.io.imported import fully_connected
 from sparsenn.layers import Activation, Conv2d
 from sparsenn.layers.images import Pair
+from sparsenn.layers.sparse_or_dense import fully_connected
 from sparsenn.network import Layer
 
 __all__ = ["Convolution", "Pending", "Product", "Scaling", "by_channel"]

@@ -11,7 +11,7 @@ from real_networks import RIGHT, images_and_labels, real_weights
 pytest.importorskip("onnx", reason="reads ONNX files")
 
 from sparsenn import Conv2d, Flatten, Identity, MaxPool2d, Network, ReLU, Session, from_onnx, to_onnx
-from sparsenn.io.imported import fully_connected
+from sparsenn.layers.sparse_or_dense import fully_connected
 
 
 def network(name: str, arrays: dict[str, Any]) -> Network:

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import coo_array, csc_array, csr_array
 
 from sparsenn.errors import InputError
-from sparsenn.io.imported import SPARSE_BELOW, fully_connected
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW, fully_connected
 
 PRUNED = np.array([[0, 2, 0], [0, 0, 0], [1.5, 0, -3]], np.float32)
 

@@ -1,4 +1,4 @@
-"""Layers made of weights that other programs trained: sparse where few of them are not zero."""
+"""Fully connected layers in the form that suits them: sparse where few of the weights are not zero."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from scipy.sparse import csc_array, issparse
 
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Identity, Linear, SparseLinear
+from sparsenn.layers.activation import Activation, Identity
+from sparsenn.layers.linear import Linear
+from sparsenn.layers.sparse_linear import SparseLinear
 
 __all__ = ["SPARSE_BELOW", "fully_connected"]
 
