@@ -160,9 +160,11 @@ class RowsCheck(Protocol):
     def passed(self) -> bool:
         """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
 
+        False says that they are to be placed, which sorts them where that is all they need.
+
         Raises
         ------
-        UnsortedError, MatrixError
-            As `Backend.place` does.
+        MatrixError
+            As `Backend.place` does, but for rows that sorting would mend.
         """
         ...

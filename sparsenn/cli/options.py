@@ -60,8 +60,8 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATASET",
-        help="A folder in the challenge's official layout, an .h5 file of a dataset or a model, an .onnx file, or a "
-        "name such as radixnet-1024x120.",
+        help="A folder in the challenge's official layout, an .h5 file of a dataset or a model, a model in .onnx, "
+        ".keras, .npz or .safetensors, or a name such as radixnet-1024x120.",
     ),
 ]
 Neurons = Annotated[

@@ -481,6 +481,9 @@ def test_rows_are_checked_though_those_before_were_sound_and_of_one_value(rng):
         ):
             with pytest.raises(MatrixError, match=told):
                 session.run(on_the_gpu(ones, **{name: change}))
+        turned = ones.copy()
+        turned.indices[: turned.indptr[1]] = turned.indices[: turned.indptr[1]][::-1]
+        assert np.array_equal(session.run(on_the_gpu(turned)).categories, expected.run(ones).categories)
         assert np.array_equal(session(on_the_gpu(ones), form="dense").get(), session.run(ones).dense)
 
 

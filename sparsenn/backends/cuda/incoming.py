@@ -15,7 +15,7 @@ from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
-from sparsenn.errors import InputError, MatrixError, UsageError
+from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
 
 __all__ = [
@@ -274,8 +274,14 @@ class QueuedCheck:
         return UncheckedCSR(self._given.shape, self._offsets, self._indices, self._values[:1], self.found)
 
     def passed(self) -> bool:
-        """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value."""
-        differ, base = self._answer()
+        """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
+
+        False, too, where sorting would mend them: placing them does that.
+        """
+        try:
+            differ, base = self._answer()
+        except UnsortedError:
+            return False
         return not differ and not base
 
     def result(self) -> CSR:

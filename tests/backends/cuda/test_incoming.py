@@ -196,6 +196,9 @@ def test_a_check_that_is_queued_passes_rows_of_one_value():
         assert not check.passed()
         assert check.found.any()
         assert np.array_equal(check.result().indptr, indptr)
+    unsorted = incoming.QueuedCheck(SparseRows((2, 4), indptr, np.uint16([3, 0, 1]), values))
+    assert not unsorted.passed()  # placing the rows sorts them
+    assert unsorted.found.any()
     check = incoming.QueuedCheck(SparseRows((2, 4), indptr, np.uint16([0, 9, 1]), values))
     assert check.found.any()
     with pytest.raises(MatrixError, match="index 9 is outside"):
