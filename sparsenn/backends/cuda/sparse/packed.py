@@ -105,9 +105,10 @@ def _paired(layer: DeviceLayer) -> tuple[Array, Array]:
     runs = cp.zeros((slices * SLICE, 2), np.int64)
     runs[: layer.outputs, 1] = (cp.diff(weights.indptr) + 1) // 2
     depths = -(-runs[:, 1].reshape(slices, SLICE).max(axis=1) // DEPTH) * DEPTH
-    ends = cp.cumsum(SLICE * depths)
-    runs[:, 0] = (ends - SLICE * depths).repeat(SLICE) + cp.arange(slices * SLICE) % SLICE
-    pairs = cp.zeros((int(ends[-1]), 4), np.int32)
+    starts = cp.zeros(slices + 1, np.int64)
+    cp.cumsum(SLICE * depths, out=starts[1:])
+    runs[:, 0] = starts[:-1].repeat(SLICE) + cp.arange(slices * SLICE) % SLICE
+    pairs = cp.zeros((int(starts[-1]), 4), np.int32)
     pairs[:, ::2] = layer.inputs  # padding reads the zero behind the last input
     entries = cp.arange(weights.nnz)
     output = cp.searchsorted(weights.indptr, entries, side="right") - 1
