@@ -14,6 +14,21 @@ void copy_later(unsigned to, const void* from, int present) {
         emulated::current->groups.back().push_back(copy);
 }
 
+template <int BYTES>
+void copy_later(unsigned to, const void* from) {
+    copy_later<BYTES>(to, from, BYTES);
+}
+
+inline void barrier_arrive_after_copies(unsigned long long* place) {
+    std::vector<std::vector<emulated::Copy>> groups{1};
+    groups.swap(emulated::current->groups);
+    emulated::flights.push_back([groups, place] {
+        for (const auto& group : groups)
+            for (const auto& copy : group) copy.carry_out();
+        count_at_barrier(existing_barrier(place), 1, 0);
+    });
+}
+
 inline void close_copies() { emulated::current->groups.emplace_back(); }
 
 template <int COUNT>

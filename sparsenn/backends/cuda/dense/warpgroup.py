@@ -18,7 +18,16 @@ from sparsenn.backends.cuda.dense.estimates import LAUNCH, QUEUE_FUSED, awaited,
 from sparsenn.backends.cuda.dense.fused import WIDEST, check_half_range, plain_weights
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
-from sparsenn.backends.cuda.dense.warpgroup_plan import Tile, arranged, is_curved, plan, slabs_of
+from sparsenn.backends.cuda.dense.warpgroup_plan import (
+    Tile,
+    arranged,
+    is_curved,
+    plan,
+    slabs_of,
+    terms_of,
+    unit_list,
+    units_read,
+)
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import specialised
@@ -71,20 +80,24 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
         check_half_range(stack)
     cp = cupy()
     machine, size = machine_of(stack.device), np.dtype(given.type).itemsize
-    tile, _ = plan(kind, stack.widths, max(1, given.rows), size, machine)
-    vector = given.aligned and stack.widths[0] * size % 16 == 0
+    terms, (inputs, *outputs) = terms_of(kind), stack.widths
+    units = kept(stack, ("units", terms), lambda: units_read(cp, kind, stack.layers[0].weights))
+    widths = (terms * units.size, *outputs)
+    tile, _ = plan(kind, widths, max(1, given.rows), size, machine)
+    vector = given.aligned and inputs * size % 16 == 0
     made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
     name = SOURCES[kind], tile.warpgroups, tile.steps
-    laid_out = kept(stack, name, lambda: arranged(cp, tile, stack.layers))
+    laid_out = kept(stack, name, lambda: arranged(cp, tile, stack.layers, units))
     plain: Any = plain_weights(stack) if kind is FLOAT32 else laid_out
-    numbers = np.int64(given.rows), np.int32(stack.widths[0]), np.int32(len(stack.layers))
+    listed = kept(stack, ("unit list", terms, tile.depth), lambda: unit_list(cp, tile, inputs, units))
+    numbers = np.int64(given.rows), np.int32(inputs), np.int32(len(stack.layers))
     return Ready(
         _PROGRAMS[kind].kernel("mlp", **made),
         (parts_of(given.rows, tile.rows),),
         (tile.threads,),
         tile.shared_bytes(machine),
-        (given.rows, stack.widths[-1]),
-        (laid_out, plain, *numbers, np.int32(sum(slabs_of(tile, stack.widths)))),
+        (given.rows, widths[-1]),
+        (laid_out, plain, listed, *numbers, np.int32(sum(slabs_of(tile, widths)))),
     )
 
 

@@ -28,7 +28,10 @@ __all__ = [
     "is_curved",
     "plan",
     "slabs_of",
+    "terms_of",
     "tiles",
+    "unit_list",
+    "units_read",
 ]
 
 NEURONS, WARPGROUP = 64, 128
@@ -36,6 +39,9 @@ NEURONS, WARPGROUP = 64, 128
 
 UNIT, STEP = 16, 32
 """Bytes that lie together, and of each row and neuron in a step of the depth."""
+
+AHEAD = 4
+"""Panels that are asked for beyond the last."""
 
 PANELS, MOST_STAGES = 3, 8
 """Pieces of the first layer's rows, and most slabs of weights, that shared memory holds."""
@@ -112,8 +118,8 @@ class Tile:
 
 
 def slabs_of(tile: Tile, widths: Sequence[int]) -> list[int]:
-    """Return the slabs of each layer, given the inputs of the first and the outputs of each."""
-    return [parts_of(width, tile.depth) for width in widths[:-1]]
+    """Return the slabs of each layer, at least one, given the inputs of the first that are read, and all outputs."""
+    return [max(1, parts_of(width, tile.depth)) for width in widths[:-1]]
 
 
 # ---- Which tile -----------------------------------------------------------------------------------------------------
@@ -214,14 +220,46 @@ def plan(kind: Kind, widths: tuple[int, ...], rows: int, input_bytes: int, machi
 # ---- The image ------------------------------------------------------------------------------------------------------
 
 
-def arranged(xp: Any, tile: Tile, layers: Sequence[DenseLayer]) -> Array:
+def terms_of(kind: Kind) -> int:
+    """Return how many inputs make a unit."""
+    return UNIT // kind.factor_bytes
+
+
+def units_read(xp: Any, kind: Kind, weights: Array) -> Array:
+    """Return which units of the first layer's inputs have a weight, ascending, (units,) int64; only these are read.
+
+    Parameters
+    ----------
+    xp : NumPy or CuPy, whichever the weights, (inputs, outputs), are of.
+    """
+    found: Array = xp.unique(xp.flatnonzero(weights.any(axis=1)) // terms_of(kind))
+    return found
+
+
+def unit_list(xp: Any, tile: Tile, inputs: int, units: Array) -> Array:
+    """Return the units that a thread of a block asks for, panel by panel, int32.
+
+    The last panel, and `AHEAD` more that are asked for before the end is known, are filled up with a unit that is not
+    there.
+    """
+    terms = terms_of(tile.kind)
+    panel = tile.depth // terms
+    size = panel * (max(1, parts_of(units.size, panel)) + AHEAD)
+    listed: Array = xp.full(size, parts_of(inputs, terms), np.int32)
+    listed[: units.size] = units
+    return listed
+
+
+def arranged(xp: Any, tile: Tile, layers: Sequence[DenseLayer], units: Array) -> Array:
     """Return what the kernel reads of a chain, as bytes: what layers are like, their biases, their weights.
 
     Parameters
     ----------
     xp : NumPy or CuPy, whichever the layers' arrays are of.
+    units : of the first layer's inputs, those that are read.
     """
-    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
+    terms = terms_of(tile.kind)
+    widths = [units.size * terms, *(layer.outputs for layer in layers)]
     neurons = tile.warpgroups * NEURONS
     told = np.zeros((len(layers), 4), np.int32)
     biases = xp.zeros((len(layers), neurons), np.float32)
@@ -231,8 +269,12 @@ def arranged(xp: Any, tile: Tile, layers: Sequence[DenseLayer]) -> Array:
         told[number, 3:] = np.array([layer.clip], np.float32).view(np.int32)
         biases[number, : layer.outputs] = layer.bias
         weights = xp.zeros((slabs * tile.depth, neurons), np.float32)
-        weights[: layer.inputs, : layer.outputs] = layer.weights
-        terms = UNIT // tile.kind.factor_bytes
+        if number == 0:
+            read = (terms * units[:, None] + xp.arange(terms)).ravel()
+            there = read < layer.inputs
+            weights[: read.size][there, : layer.outputs] = layer.weights[read[there]]
+        else:
+            weights[: layer.inputs, : layer.outputs] = layer.weights
         units = weights.reshape(slabs, tile.depth // terms, terms, tile.warpgroups, NEURONS).transpose(0, 3, 1, 4, 2)
         parts.append(xp.stack(_pieces(xp, tile.kind, xp.ascontiguousarray(units)), axis=2))
     found: Array = xp.concatenate(

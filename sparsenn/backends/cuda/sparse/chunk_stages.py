@@ -36,7 +36,8 @@ WAVE_BYTES = 24 << 20
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
 
-_CHUNKED = np.dtype([("records", "u8"), ("starts", "u8"), ("slots", "u8"), ("groups", "i4"), ("unused", "i4")])
+_ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
+_CHUNKED = np.dtype([(name, "u8") for name in _ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
 _BUFFERS = np.dtype(
     [(name, "u8") for name in ("even", "odd", "nonzeros", "done", "tile_bytes")]
     + [(name, "i4") for name in ("capacity", "wave", "chunk", "stages", "stage_bytes", "unused")]
@@ -198,7 +199,7 @@ def _records(stage: StageTiles) -> Any:
     """Build the `ChunkedLayer` records of the kernel."""
     records = np.zeros(len(stage.weights), _CHUNKED)
     for record, weights in zip(records, stage.weights, strict=True):
-        for name in ("records", "starts", "slots"):
+        for name in _ARRAYS:
             record[name] = getattr(weights, name).data.ptr
-        record["groups"] = weights.tiling.groups
+        record["groups"], record["chunks"] = weights.tiling.groups, weights.chunks
     return records

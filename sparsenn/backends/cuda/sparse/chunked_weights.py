@@ -10,7 +10,15 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.conversion import running_sum
-from sparsenn.backends.cuda.sparse.tiling import MOST_STAGES, BlockShape, Tiling, record_bytes, room, stage_bytes
+from sparsenn.backends.cuda.sparse.tiling import (
+    L2_BYTES,
+    MOST_STAGES,
+    BlockShape,
+    Tiling,
+    record_bytes,
+    room,
+    stage_bytes,
+)
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
@@ -19,6 +27,9 @@ __all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
 
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
+
+RUN_CLOCKS = 55
+"""Clocks of an H200 that the copy engine takes for a copy, however short."""
 
 
 def block_program(source: str, block: BlockShape) -> Program:
@@ -45,6 +56,9 @@ class ChunkedWeights:
     stages, stage_bytes : chunks in shared memory at a time, and the room for each.
     records : int32 vector, the records of group 0, chunk by chunk, then those of group 1, and so on.
     starts : (groups * chunks + 1,) int32, where each record begins, and the end, in units of 16 bytes.
+    runs : (runs, 4) int32, the inputs that chunks are made of, in runs of neighbours: the first input, where in the
+        chunk it is, how many they are, and all inputs of the chunk.
+    run_starts : (groups * chunks + 1,) int32, where the runs of each chunk begin, and the end.
     slots : (groups * slots of a block, 2) int32: output, or -1; and the bits of its bias.
     """
 
@@ -54,12 +68,20 @@ class ChunkedWeights:
     stage_bytes: int
     records: Array
     starts: Array
+    runs: Array
+    run_starts: Array
     slots: Array
 
     @property
+    def chunks(self) -> int:
+        """Chunks of each group."""
+        return (self.starts.size - 1) // self.tiling.groups
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of the three arrays."""
-        return int(self.records.nbytes + self.starts.nbytes + self.slots.nbytes)
+        """Bytes of the arrays."""
+        arrays = self.records, self.starts, self.runs, self.run_starts, self.slots
+        return sum(int(array.nbytes) for array in arrays)
 
 
 def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -> ChunkedWeights:
@@ -78,9 +100,12 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
     xp = np if isinstance(weights.indptr, np.ndarray) else cupy()
     block, most = tiling.block, room(machine, tiling.block)
     slot_of = _deal(_on_host(xp, xp.diff(weights.indptr)), block, tiling.groups)
+    output, slot_of_output = _columns(xp, weights), xp.asarray(slot_of)
+    read = _Read.of(xp, weights, slot_of_output[output] // block.slots, tiling)
     chunk = tiling.chunk
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
-        counts = _count_edges(xp, weights, block, tiling.groups, chunk, slot_of)
+        edges = _Edges(tiling.groups, -(-read.most // chunk), slot_of_output[output], *xp.divmod(read.line, chunk))
+        counts = edges.count(xp, block)
         sizes = -(-record_bytes(block, _units(counts, block).sum(axis=1)) // 16)
         stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)
         if 2 * stage <= most or chunk == 1:
@@ -92,16 +117,71 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
     starts = running_sum(xp, sizes)
-    records = _fill_records(xp, weights, block, tiling.groups, chunk, slot_of, counts, starts)
     return ChunkedWeights(
         weights.shape,
         Tiling(block, tiling.groups, chunk),
         min(MOST_STAGES, most // stage),
         stage,
-        records,
+        _fill_records(xp, weights, edges, block, counts, starts),
         starts.astype(np.int32),
+        *read.runs(xp, tiling.groups, chunk, edges.chunks),
         xp.asarray(_slots(block, tiling.groups, slot_of, _on_host(xp, bias))),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """The inputs that groups read.
+
+    Parameters
+    ----------
+    group, place, number : of each input that is read, by group and ascending: the group, its place among those of the
+        group, and which input it is. Where every group reads all inputs, they are of one group, which stands for all.
+    most : inputs of a group.
+    line : (edges,) int64, the place of each edge's input.
+    copies : groups that one stands for.
+    """
+
+    group: Any
+    place: Any
+    number: Any
+    most: int
+    line: Any
+    copies: int
+
+    @classmethod
+    def of(cls, xp: Any, weights: CSC, group: Any, tiling: Tiling) -> _Read:
+        """Find what groups read: what they have weights of, if copying just that in runs takes less time; else all.
+
+        group : of each edge.
+        """
+        inputs, groups, indices = weights.shape[0], tiling.groups, weights.indices.astype(np.int64)
+        read = xp.zeros((groups, inputs), bool)
+        if weights.nnz:
+            read[group, indices] = True
+        runs = int(read[:, :1].sum()) + int((read[:, 1:] > read[:, :-1]).sum())
+        clocks = tiling.block.line / L2_BYTES  # of an input, on its way
+        if not weights.nnz or runs * RUN_CLOCKS + int(read.sum()) * clocks > groups * inputs * clocks:
+            every = xp.arange(inputs)
+            return cls(xp.zeros(inputs, np.int64), every, every, inputs, indices, groups)
+        line = xp.cumsum(read, axis=1, dtype=np.int32) - 1
+        of_group, number = xp.nonzero(read)
+        place = line[of_group, number].astype(np.int64)
+        return cls(of_group, place, number, int(read.sum(axis=1).max()), line[group, indices].astype(np.int64), 1)
+
+    def runs(self, xp: Any, groups: int, chunk: int, chunks: int) -> tuple[Any, Any]:
+        """Return runs of neighbours in chunks of that many inputs, and where those of each chunk begin."""
+        record = self.group * chunks + self.place // chunk
+        if not record.size:
+            return xp.zeros((0, 4), np.int32), xp.zeros(groups * chunks + 1, np.int32)
+        begins = xp.ones(record.size, bool)
+        begins[1:] = (xp.diff(record) != 0) | (xp.diff(self.number) != 1)
+        first = xp.flatnonzero(begins)
+        count = xp.diff(first, append=xp.asarray([record.size]))
+        every = xp.bincount(record)[record[first]]
+        made = xp.stack([self.number[first], self.place[first] % chunk, count, every], axis=1).astype(np.int32)
+        each = xp.bincount(record[first], minlength=groups // self.copies * chunks)
+        return xp.tile(made, (self.copies, 1)), running_sum(xp, xp.tile(each, self.copies)).astype(np.int32)
 
 
 def _slots(block: BlockShape, groups: int, slot_of: Array, bias: Array) -> Array:
@@ -144,45 +224,54 @@ def _columns(xp: Any, weights: CSC) -> Any:
     return xp.cumsum(borders[: weights.nnz])
 
 
-def _count_edges(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: int, slot_of: Array) -> Any:
-    """Return the number of edges of each record's slots, shape (groups * chunks, slots)."""
-    chunks = -(-weights.shape[0] // chunk)
-    if weights.nnz == 0:
-        return xp.zeros((groups * chunks, block.slots), np.int64)
-    group, slot = np.divmod(slot_of, block.slots)
-    first = xp.asarray(group * chunks * block.slots + slot)
-    segments = first[_columns(xp, weights)] + weights.indices.astype(np.int64) // chunk * block.slots
-    return xp.bincount(segments, minlength=groups * chunks * block.slots).reshape(groups * chunks, block.slots)
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """Where the edges lie, output by output.
+
+    Parameters
+    ----------
+    groups, chunks : of the layer, and of each group.
+    slot, chunk, place : of each edge: its output's slot of all groups', the chunk, and the line of the chunk.
+    """
+
+    groups: int
+    chunks: int
+    slot: Any
+    chunk: Any
+    place: Any
+
+    def segments(self, xp: Any, block: BlockShape) -> Any:
+        """Return each edge's place among the slots of all records."""
+        group, slot = xp.divmod(self.slot, block.slots)
+        return (group * self.chunks + self.chunk) * block.slots + slot
+
+    def count(self, xp: Any, block: BlockShape) -> Any:
+        """Return the number of edges of each record's slots, shape (groups * chunks, slots)."""
+        records = self.groups * self.chunks
+        if not self.slot.size:
+            return xp.zeros((records, block.slots), np.int64)
+        found = xp.bincount(self.segments(xp, block), minlength=records * block.slots)
+        return found.reshape(records, block.slots)
 
 
-def _fill_records(xp: Any, weights: CSC, block: BlockShape, groups: int, chunk: int, slot_of: Array, counts: Any,
-                  starts: Any) -> Any:  # fmt: skip
+def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, counts: Any, starts: Any) -> Any:
     """Write headers and edges. A record's k-th slot has its units behind those of the slots before it."""
-    slots, edges = block.slots, block.edges
+    slots, size = block.slots, block.edges
     words = xp.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
     units = _units(counts, block)
-    begin = 4 + slots + 2 * edges * (1 + xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
+    begin = 4 + slots + 2 * size * (1 + xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
     places = 4 * starts[:-1, None] + xp.arange(4 + slots)
-    words[places[:, 3]] = 4 * (4 + slots + 2 * edges)
+    words[places[:, 3]] = 4 * (4 + slots + 2 * size)
     words[places[:, 4:]] = (4 * (begin + 2 * counts)).astype(np.int32)
-    if weights.nnz == 0:
+    if not weights.nnz:
         return words
-    chunks = -(-weights.shape[0] // chunk)
-    inputs = weights.indices.astype(np.int64)
-    runs = _columns(xp, weights) * chunks + inputs // chunk  # edges of one output in one chunk are neighbours
-    segments = _segment_of_run(xp, slots, chunks, slot_of)
-    first = running_sum(xp, counts.ravel()[segments])[:-1]
-    unit, place = xp.divmod(xp.arange(weights.nnz) - first[runs], edges)
-    at = (4 * starts[:-1, None] + begin).ravel()[segments][runs] + 2 * edges * unit + place
-    words[at - edges] = (inputs % chunk * block.line).astype(np.int32)
+    segments = edges.segments(xp, block)
+    begins = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
+    first = xp.flatnonzero(begins)[xp.cumsum(begins) - 1]
+    unit, place = xp.divmod(xp.arange(weights.nnz) - first, size)
+    at = (4 * starts[:-1, None] + begin).ravel()[segments] + 2 * size * unit + place
+    words[at - size] = (edges.place * block.line).astype(np.int32)
     words[at] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
     return words
-
-
-def _segment_of_run(xp: Any, slots: int, chunks: int, slot_of: Array) -> Any:
-    """Return the place, among all records' slots, of each output's edges in each chunk; output by output."""
-    group, slot = np.divmod(slot_of, slots)
-    first = xp.asarray(group * chunks * slots + slot)
-    return (first[:, None] + xp.arange(chunks) * slots).ravel()

@@ -88,11 +88,13 @@ def _launch_of(
     count : device array that begins with the number of rows, int32; or a null pointer where all tiles are computed.
     tiles : at most.
     """
-    block, (inputs, outputs) = weights.tiling.block, weights.shape
-    grid = min(tiles * weights.tiling.groups, current_machine().multiprocessors * block.blocks)
-    numbers = (tiles, inputs, outputs, weights.tiling.groups, weights.tiling.chunk, weights.stages, weights.stage_bytes)
+    tiling, (inputs, outputs) = weights.tiling, weights.shape
+    block = tiling.block
+    grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
+    numbers = (tiles, inputs, outputs, tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes)
+    laid_out = weights.records, weights.starts, weights.runs, weights.run_starts, weights.slots
     arguments = (
-        *(features, weights.records, weights.starts, weights.slots, target, alive, count),
+        *(features, *laid_out, target, alive, count),
         *(np.int32(number) for number in numbers),
         *(activation, clip),
     )

@@ -22,7 +22,10 @@ from sparsenn.backends.cuda.dense.warpgroup_plan import (
     is_curved,
     plan,
     slabs_of,
+    terms_of,
     tiles,
+    unit_list,
+    units_read,
 )
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.precision import split_tf32
@@ -91,12 +94,14 @@ def by_emulation(tile, layers, features, seed=1, stages=3, **planted):
     kernel = emulated(SOURCES[tile.kind], {**made, "STAGES": stages}, **planted)
     outputs = np.full((features.shape[0], widths[-1]), np.nan, features.dtype)
     plain = np.concatenate([layer.weights.ravel() for layer in held])
-    arrays = aligned(features), outputs, aligned(arranged(np, tile, held)), plain
+    units = units_read(np, tile.kind, layers[0].weights)
+    listed = unit_list(np, tile, widths[0], units)
+    arrays = aligned(features), outputs, aligned(arranged(np, tile, held, units)), plain, listed
     numbers = (
         np.int64(features.shape[0]),
         np.int32(widths[0]),
         np.int32(len(layers)),
-        np.int32(sum(slabs_of(tile, widths))),
+        np.int32(sum(slabs_of(tile, (units.size * terms_of(tile.kind), *widths[1:])))),
     )
     blocks = -(-features.shape[0] // tile.rows)
     kernel.launch(blocks, tile.threads, *arrays, *numbers, seed=seed)
@@ -124,6 +129,24 @@ def test_integers_are_exact_in_emulation(kind, widths, rows, groups, steps, rng)
     tile = Tile(kind, rows, groups, steps)
     for seed, stages in ((1, 2), (2, 4)):
         assert np.array_equal(by_emulation(tile, layers, features, seed, stages), exact(layers, features))
+
+
+def pruned_first(layers, rng, most):
+    """Leave but a few inputs of the first layer a weight."""
+    keep = rng.permutation(layers[0].inputs)[: rng.integers(0, most + 1)]
+    weights = np.zeros_like(layers[0].weights)
+    weights[keep] = layers[0].weights[keep]
+    return (Linear(weights, layers[0].bias, layers[0].activation), *layers[1:])
+
+
+@kinds
+@pytest.mark.parametrize("most", [0, 3, 12])
+def test_inputs_without_weights_are_passed_over_in_emulation(kind, most, rng):
+    layers = pruned_first(layers_of(rng, (150, 30, 7), integers=True), rng, most)
+    features = rng.integers(-2, 3, (40, 150)).astype(np.float32)
+    tile = Tile(kind, 32, 2, 4)
+    assert units_read(np, kind, layers[0].weights).size <= most
+    assert np.array_equal(by_emulation(tile, layers, features), exact(layers, features))
 
 
 @settings(max_examples=10, deadline=None)
@@ -259,7 +282,7 @@ def test_estimates_grow_with_what_there_is_to_do():
 def test_every_weight_lies_where_the_kernel_looks(kind, rng):
     layers = layers_of(rng, (50, 70, 3))
     tile = Tile(kind, 16, 2, 4)
-    made, at = arranged(np, tile, on_host(layers)), 0
+    made, at = arranged(np, tile, on_host(layers), units_read(np, kind, layers[0].weights)), 0
 
     def take(number, *shape):
         nonlocal at

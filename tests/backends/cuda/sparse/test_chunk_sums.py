@@ -46,11 +46,13 @@ def launched(rows, weights, bias, block, chunk):
         "EDGES": block.edges,
     }
     kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines, __CUDA_ARCH__=900)
-    numbers = tiles, *weights.shape, groups, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes, IDENTITY
+    cut = chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
+    numbers = tiles, *weights.shape, groups, *cut, IDENTITY
     kernel.launch(
         2,
         32 * (block.warps + 1),
-        *(features, chunked.records, chunked.starts, chunked.slots, target, None, None),
+        *(features, chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots),
+        *(target, None, None),
         *(np.int32(number) for number in numbers),
         np.float32(np.inf),
     )
@@ -77,4 +79,22 @@ def test_any_shape_sums_in_order(block, further, degrees, rng):
     rows, weights, bias = problem(rng, block.slots + further, degrees)
     expected = in_order(rows, weights, bias)
     for chunk in (7, 50):
+        assert_bits(launched(rows, weights, bias, block, chunk), expected)
+
+
+@pytest.mark.parametrize("block", SHAPES, ids=str)
+def test_inputs_that_a_group_does_not_read_are_left_out(block, rng):
+    outputs, width = 3 * block.slots, 480
+    rows = rng.normal(size=(40, width)).astype(np.float32)
+    weights = np.zeros((width, outputs), np.float32)
+    for group in range(3):
+        inside = slice(160 * group + 5, 160 * group + 60), slice(group * block.slots, (group + 1) * block.slots)
+        mask = rng.permuted(np.arange(55)[:, None] < np.full(block.slots, 20), axis=0)
+        weights[inside] = mask * rng.normal(size=mask.shape)
+    bias = rng.normal(size=outputs).astype(np.float32)
+    expected = in_order(rows, weights, bias)
+    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
+    for chunk in (20, 100):
+        brought = chunk_weights(sparse, bias, Tiling(block, 3, chunk), H200).runs[:, 2].sum()
+        assert brought < width
         assert_bits(launched(rows, weights, bias, block, chunk), expected)

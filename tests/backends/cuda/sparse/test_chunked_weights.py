@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import csc_matrices, shapes
@@ -25,15 +26,30 @@ def csc_of(matrix):
     return CSC.from_scipy(from_dense(matrix).to_scipy())
 
 
+def lines_of(chunked, number):
+    """The inputs of a chunk, as its runs say; each line is written once."""
+    runs = chunked.runs[slice(*chunked.run_starts[number:][:2])]
+    lines = np.full(runs[0, 3] if len(runs) else 0, -1)
+    for first, place, count, every in runs:
+        assert every == lines.size
+        assert count > 0
+        assert (lines[place : place + count] == -1).all()
+        lines[place : place + count] = np.arange(first, first + count)
+    assert (np.diff(lines) > 0).all()
+    assert (lines >= 0).all()
+    return lines
+
+
 def read_back(chunked):
     """Walk the records as the kernel does; return the dense weights and the bias, and check what it relies on."""
     block, chunk, line = chunked.tiling.block, chunked.tiling.chunk, chunked.tiling.block.line
     inputs, outputs = chunked.shape
-    chunks = -(-inputs // chunk)
     weights, bias = np.zeros((inputs, outputs), np.float32), np.full(outputs, np.nan, np.float32)
     for group in range(chunked.tiling.groups):
-        for number in range(chunks):
-            start, stop = chunked.starts[group * chunks + number :][:2]
+        for number in range(chunked.chunks):
+            lines = lines_of(chunked, group * chunked.chunks + number)
+            assert lines.size <= chunk
+            start, stop = chunked.starts[group * chunked.chunks + number :][:2]
             record = chunked.records[4 * start : 4 * stop]
             assert chunk * line + record.nbytes <= chunked.stage_bytes
             ends, edges, at = record[3 : 4 + block.slots], block.edges, 4 + block.slots + 2 * block.edges
@@ -51,10 +67,10 @@ def read_back(chunked):
                 place = np.array(offsets, int) // line
                 assert (np.array(offsets, int) % line == 0).all()
                 assert (np.diff(place) > 0).all()
-                assert (place < chunk).all()
+                assert (place < lines.size).all()
                 if found:
                     output = chunked.slots[group * block.slots + slot, 0]
-                    weights[number * chunk + place, output] = np.array(found, np.int32).view(np.float32)
+                    weights[lines[place], output] = np.array(found, np.int32).view(np.float32)
             assert record.nbytes - 16 < 4 * at <= record.nbytes
         for output, bits in chunked.slots[group * block.slots : (group + 1) * block.slots]:
             if output >= 0:
@@ -80,6 +96,38 @@ def test_what_is_laid_out_reads_back(weights, block, chunk, more):
     assert 2 <= chunked.stages <= 8
     assert chunked.stages * chunked.stage_bytes <= room(H200, block)
     assert chunked.stage_bytes % 128 == 0
+
+
+def band(inputs, outputs, width):
+    """Weights of which each output has `width` neighbours, further down from output to output."""
+    first = np.arange(outputs) * (inputs - width) // max(1, outputs - 1)
+    place = np.arange(inputs)[:, None]
+    return np.where((first <= place) & (place < first + width), place + 1, 0).astype(np.float32)
+
+
+@pytest.mark.parametrize("holes", [False, True])
+def test_groups_bring_in_what_they_read(holes):
+    weights = band(700, 60, 40)
+    weights[300:330] *= not holes
+    weights[:, 10] = 0
+    block = BlockShape(8, 4, 3, 1)
+    chunked = chunk_weights(csc_of(weights), np.zeros(60, np.float32), Tiling(block, 5, 50), H200)
+    assert np.array_equal(read_back(chunked)[0], weights)
+    lines = [lines_of(chunked, number) for number in range(5 * chunked.chunks)]
+    assert sum(line.size for line in lines) < 5 * 700 / 3
+    assert (chunked.runs[:, 2] > 10).any()
+    for group in range(5):
+        own = np.concatenate(lines[group * chunked.chunks :][: chunked.chunks])
+        outputs = chunked.slots[group * block.slots : (group + 1) * block.slots, 0]
+        assert set(own) == set(np.flatnonzero(weights[:, outputs[outputs >= 0]].any(axis=1)))
+
+
+def test_inputs_far_apart_are_brought_in_with_those_between():
+    weights = np.zeros((64, 12), np.float32)
+    weights[::4] = 1
+    chunked = chunk_weights(csc_of(weights), np.zeros(12, np.float32), Tiling(SMALL_BLOCKS[0], 1, 32), H200)
+    assert chunked.runs.tolist() == [[0, 0, 32, 32], [32, 0, 32, 32]]
+    assert np.array_equal(read_back(chunked)[0], weights)
 
 
 def test_reading_back_notices_a_lost_edge():

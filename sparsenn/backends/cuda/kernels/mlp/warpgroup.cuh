@@ -12,7 +12,8 @@
 //
 // The image: for each layer {slabs, outputs, activation, clip}; for each layer biases, padded to the block's neurons; then
 // for each layer, slab, 64 of the block's neurons, and piece of a number, units of 16 bytes, those of 64 neurons side by side.
-// plain: weights row-major, one layer after the other.
+// plain: weights row-major, one layer after the other. units: those of the inputs that have a weight, panel by panel, and
+// four panels of inputs that are not there.
 //
 // KIND: of `enum Kind`; numbers of TENSOR_FLOAT32 are split into two of TF32, and sums of a slab are added up in float32,
 // because those of the instructions are cut off instead of rounded; rows with a sum that is strange are computed again by
@@ -167,26 +168,45 @@ struct Raw<half_bits> {
     typedef unsigned Unit[4];
 };
 
+// The unit that a thread brings of each panel, of every row that it brings.
+__device__ __forceinline__ int own_unit() { return threadIdx.x % SLAB_UNITS; }
+static_assert(WORKERS % SLAB_UNITS == 0, "a thread's units of a panel are one below the other");
+
+// The rows' numbers that are multiplied: units of them, panel by panel. `unit` is the thread's of the panel that is next.
+struct Inputs {
+    const INPUT* __restrict__ features;
+    const int* __restrict__ units;
+    int inputs, unit;
+
+    __device__ __forceinline__ Inputs(const INPUT* features, const int* units, int inputs)
+        : features(features), units(units + own_unit()), inputs(inputs), unit(__ldg(this->units)) {}
+
+    __device__ __forceinline__ int next_column() {
+        const int column = unit * TERMS;
+        units += SLAB_UNITS;
+        unit = __ldg(units);
+        return column;
+    }
+};
+
 // A thread's share of a panel, on its way through registers.
 struct Share {
     Raw<INPUT>::Unit units[ITEMS];
 
     __device__ __forceinline__ static int row_of(int item) { return (threadIdx.x + item * WORKERS) / SLAB_UNITS; }
-    __device__ __forceinline__ static int unit_of(int item) { return (threadIdx.x + item * WORKERS) % SLAB_UNITS; }
-
-    __device__ __forceinline__ void load(const INPUT* __restrict__ features, int64 first, int64 rows, int inputs,
-                                         int panel) {
+    __device__ __forceinline__ void load(Inputs& from, int64 first, int64 rows) {
+        const int column = from.next_column();
 #pragma unroll
         for (int item = 0; item < ITEMS; ++item) {
             const int64 row = first + row_of(item);
-            read_numbers(features + row * inputs, (panel * SLAB_UNITS + unit_of(item)) * TERMS, inputs,
-                         row_of(item) < ROWS && row < rows, units[item]);
+            read_numbers(from.features + row * from.inputs, column, from.inputs, row_of(item) < ROWS && row < rows,
+                         units[item]);
         }
     }
     __device__ __forceinline__ void store(const Memory& memory, int place) const {
 #pragma unroll
         for (int item = 0; item < ITEMS; ++item) {
-            const unsigned to = memory.rows + (place * SLAB_UNITS + unit_of(item)) * ACROSS + UNIT * row_of(item);
+            const unsigned to = memory.rows + (place * SLAB_UNITS + own_unit()) * ACROSS + UNIT * row_of(item);
 #pragma unroll
             for (int piece = 0; piece < SPLITS; ++piece) {
                 unsigned unit[4];
@@ -303,29 +323,28 @@ struct Worker {
 
     // One slab of the first layer. Its panel is there; the next but one is on its way in `share`, and goes on to shared
     // memory, into the place of the one that all have multiplied two slabs ago.
-    __device__ __forceinline__ void first_slab(int number, bool busy, Share& share,
-                                               const INPUT* __restrict__ features, int64 first, int64 rows, int inputs) {
+    __device__ __forceinline__ void first_slab(int number, bool busy, Share& share, Inputs& from, int64 first,
+                                               int64 rows) {
         slab(number % PANELS, busy, number > 0, [&] {
             share.store(memory, (number + 1) % PANELS);
-            share.load(features, first, rows, inputs, number + 3);
+            share.load(from, first, rows);
         });
         meeting.wait();
     }
 
-    __device__ __forceinline__ void first_layer(int slabs, bool busy, const INPUT* __restrict__ features, int64 first,
-                                                int64 rows, int inputs) {
+    __device__ __forceinline__ void first_layer(int slabs, bool busy, Inputs from, int64 first, int64 rows) {
         Share even, odd;
-        even.load(features, first, rows, inputs, 0);
-        odd.load(features, first, rows, inputs, 1);
+        even.load(from, first, rows);
+        odd.load(from, first, rows);
         even.store(memory, 0);
-        even.load(features, first, rows, inputs, 2);
+        even.load(from, first, rows);
         meeting.wait();
         begin();
         int number = 0;
 #pragma unroll 1
         do {
-            first_slab(number, busy, odd, features, first, rows, inputs);
-            if (number + 1 < slabs) first_slab(number + 1, busy, even, features, first, rows, inputs);
+            first_slab(number, busy, odd, from, first, rows);
+            if (number + 1 < slabs) first_slab(number + 1, busy, even, from, first, rows);
         } while ((number += 2) < slabs);
         end();
     }
@@ -428,7 +447,7 @@ __device__ __forceinline__ void plain_row(const float* from, const unsigned char
 
 extern "C" __global__ void __launch_bounds__(WORKERS, 1)
     mlp(const INPUT* __restrict__ features, INPUT* __restrict__ outputs, const unsigned char* __restrict__ image,
-        const float* __restrict__ plain, int64 rows, int inputs, int layers, int slabs) {
+        const float* __restrict__ plain, const int* __restrict__ units, int64 rows, int inputs, int layers, int slabs) {
     extern __shared__ __align__(128) unsigned char shared[];
     const Memory memory(shared);
     if (threadIdx.x == 0) {
@@ -457,7 +476,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS, 1)
         const float bias[2] = {__ldg(biases + neuron), __ldg(biases + neuron + 8)};
         const bool there[2] = {neuron < layer.outputs, neuron + 8 < layer.outputs};
         if (number == 0)
-            worker.first_layer(layer.slabs, busy, features, first, rows, inputs);
+            worker.first_layer(layer.slabs, busy, Inputs(features, units, inputs), first, rows);
         else
             worker.layer(layer.slabs, busy);
         if (KIND == TENSOR_FLOAT32 && busy) look(worker.sums, memory);

@@ -20,11 +20,10 @@ static_assert(OUTPUTS <= WARP, "a lane has the copies of one output");
 
 // A layer as gather_chunks reads it.
 struct ChunkedLayer {
-    const char* records;
-    const int* starts;  // of each record and of the end, in units of 16 bytes
+    Chunks laid_out;
     const Slot* slots;
     int groups;  // of SLOTS outputs
-    int unused;
+    int chunks;  // of a group
 };
 
 struct Buffers {
@@ -34,7 +33,7 @@ struct Buffers {
     int64 tile_bytes;
     int capacity;  // rows, a multiple of ROWS
     int wave;      // tiles
-    int chunk;     // inputs
+    int chunk;     // inputs, at most
     int stages, stage_bytes;
 
     // What has gone through so many layers of the stage.
@@ -92,23 +91,19 @@ __device__ __forceinline__ void produce(const Problem& problem, const Buffers& b
     Schedule schedule = {0, 0, int(blockIdx.x), 0};
     for (Item item; schedule.next(problem, buffers.wave, item);) {
         const ChunkedLayer layer = problem.chunked[item.layer];
-        const int width = problem.layers[item.layer].inputs;
-        const int chunks = (width + buffers.chunk - 1) / buffers.chunk;
         const char* tile = buffers.tile(item.tile, item.layer);
-        const int* starts = layer.starts + static_cast<int64>(item.group) * chunks;
+        const int64 first = static_cast<int64>(item.group) * layer.chunks;
         if (item.layer > 0) {
             const int* done = buffers.done + (item.layer - 1) * (buffers.capacity / ROWS) + item.tile;
             const int all = problem.chunked[item.layer - 1].groups * WARPS;
             while (read_acquire(done) < all) __nanosleep(64);
             fence_copies();
         }
-        for (int chunk = 0; chunk < chunks; chunk++) {
-            const int start = starts[chunk], stop = starts[chunk + 1];
-            const int first = chunk * buffers.chunk, inputs = min(buffers.chunk, width - first);
+        for (int number = 0; number < layer.chunks; number++) {
+            const Chunk chunk(layer.laid_out, first + number, lane);
             char* lines = memory + turn.stage * buffers.stage_bytes;
             barrier_wait(&empty[turn.stage], turn.parity);
-            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + buffers.chunk * LINE,
-                 layer.records + static_cast<int64>(start) * 16, (stop - start) * 16, &full[turn.stage], lane);
+            fill(lines, lines + buffers.chunk * LINE, tile, chunk, &full[turn.stage], lane);
             turn.next(buffers.stages);
         }
     }
@@ -172,10 +167,10 @@ __device__ __forceinline__ void consume(const Problem& problem, const Buffers& b
     Schedule schedule = {0, 0, int(blockIdx.x), 0};
     for (Item item; schedule.next(problem, buffers.wave, item);) {
         const Layer layer = problem.layers[item.layer];
-        const int chunks = (layer.inputs + buffers.chunk - 1) / buffers.chunk;
-        const Slots slots(problem.chunked[item.layer].slots + item.group * SLOTS + warp * OUTPUTS, lane);
+        const ChunkedLayer& chunked = problem.chunked[item.layer];
+        const Slots slots(chunked.slots + item.group * SLOTS + warp * OUTPUTS, lane);
         float sums[OUTPUTS][VECTOR] = {};
-        for (int chunk = 0; chunk < chunks; chunk++) {
+        for (int chunk = 0; chunk < chunked.chunks; chunk++) {
             const char* lines = memory + turn.stage * buffers.stage_bytes;
             barrier_wait(&full[turn.stage], turn.parity);
             add_chunk(lines + lane * PIECE * 4, lines + buffers.chunk * LINE, warp, sums);
@@ -214,7 +209,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     __syncthreads();
     if (warp < WARPS) {
         consume(problem, buffers, memory, full, empty, warp, lane);
-    } else if (lane < PRODUCERS) {
+    } else {
         produce(problem, buffers, memory, full, empty, lane);
     }
 }

@@ -5,16 +5,17 @@
 //           outputs in registers. Inputs pass through shared memory in chunks, each with the edges that read it,
 //           brought in by a warp of its own and the bulk copy engine, several chunks ahead. What bounds the product
 //           is reading shared memory: 4 bytes a multiply-add, or 32 multiply-adds a clock and multiprocessor. What
-//           bounds it at 1 % density is bringing chunks in, hence as many outputs to a block as registers hold.
-// Layout    Features: (tiles, width, ROWS), a chunk of inputs of a tile being one contiguous piece. A *record* holds
-//           the edges of SLOTS outputs in one chunk. It begins with 4 + SLOTS ints: the fourth says at which byte of
-//           the record the first output's weights begin, each following one where an output's edges end. Then come
-//           *units* of EDGES edges: EDGES weights, then where the inputs of the next unit lie, in bytes from the chunk's
-//           first; a unit in front has the places of the first. An output begins with a unit of its own; what its last
-//           one has too many is skipped. So a warp reads a unit while it reads the inputs of its weights. Slots say
-//           which output they hold (-1 for none) and its bias; outputs are dealt so that warps have alike work. A block
-//           takes one (tile, SLOTS outputs) after the other, those of one tile next to each other, so that chunks are
-//           shared in the L2 cache.
+//           bounds it at 1 % density is bringing chunks in, hence as many outputs to a block as registers hold, and
+//           inputs that none of them reads are left out where those that are read lie in runs.
+// Layout    Features: (tiles, width, ROWS), neighbouring inputs of a tile being one contiguous piece. A chunk is a few
+//           such runs of inputs, one if all are read. A *record* holds the edges of SLOTS outputs in one chunk. It begins
+//           with 4 + SLOTS ints: the fourth says at which byte of the record the first output's weights begin, each
+//           following one where an output's edges end. Then come *units* of EDGES edges: EDGES weights, then where the
+//           inputs of the next unit lie, in bytes from the chunk's first line; a unit in front has the places of the
+//           first. An output begins with a unit of its own; what its last one has too many is skipped. So a warp reads a
+//           unit while it reads the inputs of its weights. Slots say which output they hold (-1 for none) and its bias;
+//           outputs are dealt so that warps have alike work. A block takes one (tile, SLOTS outputs) after the other,
+//           those of one tile next to each other, so that chunks are shared in the L2 cache.
 // Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk
 //           and the longest record. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even), WARPS (that compute;
 //           one more brings chunks in), BLOCKS (on a multiprocessor), EDGES (read at once: 1 where outputs have about
@@ -28,16 +29,14 @@
 // ---- One layer --------------------------------------------------------------------------------------------------
 
 struct Layer {
-    const char* records;
-    const int* starts;  // of each record and of the end, in units of 16 bytes
+    Chunks laid_out;
     const Slot* slots;
     int inputs, outputs;
     int groups;  // of SLOTS outputs
-    int chunk;   // inputs
+    int chunks;  // of a group
+    int chunk;   // inputs, at most
     int activation;
     float clip;
-
-    __device__ __forceinline__ int chunks() const { return (inputs + chunk - 1) / chunk; }
 };
 
 // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
@@ -93,18 +92,16 @@ __device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, c
 // Keeps the stages filled: chunk after chunk of one item after the other.
 __device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, char* memory, int stages,
                                         int stage_bytes, uint64* full, uint64* empty, int lane) {
-    const int chunks = layer.chunks(), items = tiles * layer.groups;
+    const int items = tiles * layer.groups;
     Turn turn = {0, 1};  // the first round waits for nobody
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
         const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
-        const int* starts = layer.starts + static_cast<int64>(item % layer.groups) * chunks;
-        for (int chunk = 0; chunk < chunks; chunk++) {
-            const int start = starts[chunk], stop = starts[chunk + 1];
-            const int first = chunk * layer.chunk, inputs = min(layer.chunk, layer.inputs - first);
+        const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
+        for (int number = 0; number < layer.chunks; number++) {
+            const Chunk chunk(layer.laid_out, first + number, lane);
             char* lines = memory + turn.stage * stage_bytes;
             barrier_wait(&empty[turn.stage], turn.parity);
-            fill(lines, tile + static_cast<int64>(first) * LINE, inputs * LINE, lines + layer.chunk * LINE,
-                 layer.records + static_cast<int64>(start) * 16, (stop - start) * 16, &full[turn.stage], lane);
+            fill(lines, lines + layer.chunk * LINE, tile, chunk, &full[turn.stage], lane);
             turn.next(stages);
         }
     }
@@ -113,13 +110,13 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
 __device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles,
                                         const char* memory, int stages, int stage_bytes, uint64* full, uint64* empty,
                                         int warp, int lane) {
-    const int chunks = layer.chunks(), items = tiles * layer.groups;
+    const int items = tiles * layer.groups;
     Turn turn = {0, 0};
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
         const int tile = item / layer.groups, group = item % layer.groups;
         const Slots slots(layer.slots + group * SLOTS + warp * OUTPUTS, lane);
         float sums[OUTPUTS][VECTOR] = {};
-        for (int chunk = 0; chunk < chunks; chunk++) {
+        for (int chunk = 0; chunk < layer.chunks; chunk++) {
             const char* lines = memory + turn.stage * stage_bytes;
             barrier_wait(&full[turn.stage], turn.parity);
             add_chunk(lines + lane * PIECE * 4, lines + layer.chunk * LINE, warp, sums);
@@ -135,12 +132,14 @@ __device__ __forceinline__ void consume(const Layer& layer, char* target, unsign
 // flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
-                  const Slot* __restrict__ slots, char* __restrict__ target, unsigned char* __restrict__ flags,
-                  const int* __restrict__ count, int most_tiles, int inputs, int outputs, int groups, int chunk,
-                  int stages, int stage_bytes, int activation, float clip) {
+                  const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
+                  char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
+                  int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
+                  int stage_bytes, int activation, float clip) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
-    const Layer layer = {records, starts, slots, inputs, outputs, groups, chunk, activation, clip};
+    const Chunks laid_out = {records, starts, runs, run_starts};
+    const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, chunk, activation, clip};
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
     if (threadIdx.x < stages) {
@@ -151,7 +150,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     __syncthreads();
     if (warp < WARPS) {
         consume(layer, target, flags, tiles, memory, stages, stage_bytes, full, empty, warp, lane);
-    } else if (lane < PRODUCERS) {
+    } else {
         produce(layer, features, tiles, memory, stages, stage_bytes, full, empty, lane);
     }
 }

@@ -30,7 +30,38 @@ constexpr int GROUP = OUTPUTS % 4 || VECTOR == 8 ? 2 : 4;  // ends of outputs' e
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
-// Each stage has two barriers: `full` when its bytes have arrived, `empty` when every lane is done with it.
+// Each stage has two barriers: `full` when its bytes have arrived, `empty` when every lane is done with it. All lanes of the
+// producing warp look a chunk up, before there is room for it, and call `fill`.
+
+// Neighbouring inputs of a chunk: from which on, where their lines go, how many; and all of the chunk.
+struct __align__(16) Run {
+    int input, place, count, all;
+};
+
+// What a layer has by chunks, those of one group after the other; `starts` and `run_starts` say where the last one ends, too.
+struct Chunks {
+    const char* records;
+    const int* starts;  // of each record, in units of 16 bytes
+    const Run* runs;    // of inputs that a group reads
+    const int* run_starts;
+};
+
+struct Chunk {
+    const char* record;
+    unsigned record_bytes;
+    const Run* runs;
+    int count;  // of runs
+    Run own;    // the lane's first
+
+    __device__ __forceinline__ Chunk(const Chunks& chunks, int64 number, int lane) {
+        const int start = chunks.starts[number], first = chunks.run_starts[number];
+        record = chunks.records + static_cast<int64>(start) * 16;
+        record_bytes = (chunks.starts[number + 1] - start) * 16;
+        runs = chunks.runs + first;
+        count = chunks.run_starts[number + 1] - first;
+        own = lane < count ? runs[lane] : Run{0, 0, 0, 0};
+    }
+};
 
 #if __CUDA_ARCH__ >= 900
 constexpr int FULL_ARRIVALS = 1;
@@ -38,15 +69,19 @@ constexpr int FULL_ARRIVALS = 1;
 // Makes the barriers known to the copy engine.
 __device__ __forceinline__ void barriers_ready() { show_to_engines(); }
 
-// Brings two pieces in. One lane of the producing warp calls.
-__device__ __forceinline__ void fill(char* lines, const char* chunk, unsigned chunk_bytes, char* record,
-                                     const char* edges, unsigned edge_bytes, uint64* full, int lane) {
-    const unsigned barrier = shared_address(full);
-    barrier_expect(barrier, chunk_bytes + edge_bytes);
-    copy_bulk(shared_address(lines), chunk, chunk_bytes, barrier);
-    copy_bulk(shared_address(record), edges, edge_bytes, barrier);
+__device__ __forceinline__ void fill(char* lines, char* record, const char* tile, const Chunk& chunk, uint64* full,
+                                     int lane) {
+    const unsigned barrier = shared_address(full), to = shared_address(lines);
+    if (lane == 0) {
+        barrier_expect(barrier, chunk.own.all * LINE + chunk.record_bytes);
+        copy_bulk(shared_address(record), chunk.record, chunk.record_bytes, barrier);
+    }
+    Run run = chunk.own;
+    for (int at = lane; at < chunk.count; at += WARP) {
+        if (at > lane) run = chunk.runs[at];
+        copy_bulk(to + run.place * LINE, tile + static_cast<int64>(run.input) * LINE, run.count * LINE, barrier);
+    }
 }
-constexpr int PRODUCERS = 1;  // lanes that call `fill`
 #else
 constexpr int FULL_ARRIVALS = WARP;
 
@@ -57,14 +92,15 @@ __device__ __forceinline__ void lanes_copy(char* target, const char* source, uns
         copy_later<16>(shared_address(target + at), source + at);
 }
 
-// Brings two pieces in. All lanes of the producing warp call.
-__device__ __forceinline__ void fill(char* lines, const char* chunk, unsigned chunk_bytes, char* record,
-                                     const char* edges, unsigned edge_bytes, uint64* full, int lane) {
-    lanes_copy(lines, chunk, chunk_bytes, lane);
-    lanes_copy(record, edges, edge_bytes, lane);
+__device__ __forceinline__ void fill(char* lines, char* record, const char* tile, const Chunk& chunk, uint64* full,
+                                     int lane) {
+    lanes_copy(record, chunk.record, chunk.record_bytes, lane);
+    for (int at = 0; at < chunk.count; at++) {
+        const Run run = chunk.runs[at];
+        lanes_copy(lines + run.place * LINE, tile + static_cast<int64>(run.input) * LINE, run.count * LINE, lane);
+    }
     barrier_arrive_after_copies(full);
 }
-constexpr int PRODUCERS = WARP;
 #endif
 
 // ---- The product ------------------------------------------------------------------------------------------------
