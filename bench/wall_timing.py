@@ -13,6 +13,8 @@ __all__ = ["RUNS", "Timing", "gpu_wait", "timed", "timed_in_turn", "wait_for_not
 RUNS = 50
 LEAST_RUNS = 5
 WARM_UP = 5
+WARM_SECONDS = 0.2
+"""Calls go before those that are timed for so long, at least: processors at rest take a while to run at their clock."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,16 @@ def timed(
     ----------
     wait : what is called after each call, and before the first.
     runs : calls that are timed.
-    warm_up : calls before those; one of them always.
+    warm_up : calls before those, at least, and `WARM_SECONDS` of them; one always.
     most_seconds : fewer calls are timed where so many would take longer, but never fewer than 5; and only one goes
         before them where even 5 do.
     """
-    for _ in range(max(1, warm_up)):
+    warm, done = time.perf_counter() + WARM_SECONDS * (warm_up > 0), 0
+    while done < max(1, warm_up) or time.perf_counter() < warm:
         start = time.perf_counter()
         call()
         wait()
+        done += 1
         last = time.perf_counter() - start
         if most_seconds is not None and LEAST_RUNS * last > most_seconds:
             break

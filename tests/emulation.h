@@ -263,6 +263,16 @@ inline float __int_as_float(int bits) { return as<float>(bits); }
 inline unsigned __float_as_uint(float value) { return as<unsigned>(value); }
 inline size_t __cvta_generic_to_shared(const void* place) { return static_cast<const unsigned char*>(place) - shared; }
 inline void __syncthreads() { emulated::pause(emulated::AT_BLOCK); }
+inline int __syncthreads_or(int wanted) {
+    static int any;
+    any |= wanted;
+    __syncthreads();
+    const int found = any;
+    __syncthreads();
+    any = 0;
+    __syncthreads();
+    return found != 0;
+}
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* counter, unsigned value) { return (*counter += value) - value; }
 inline unsigned atomicMax(unsigned* place, unsigned value) {

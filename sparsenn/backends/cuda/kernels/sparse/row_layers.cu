@@ -126,35 +126,43 @@ __device__ __forceinline__ void fetch(const Network& net, Held& held) {
     fetch_pairs(net, held);
 }
 
-// Adds the edges that a thread holds, given the inputs that they read.
-__device__ __forceinline__ float add_held(float sum, const int4 (&pairs)[DEPTH], const float (&first)[DEPTH],
-                                          const float (&second)[DEPTH]) {
+// The inputs of the edges that a thread holds.
+struct Operands {
+    float first[DEPTH], second[DEPTH];
+
+    __device__ __forceinline__ void read(const Held& held, const float* source) {
+        if (held.depth <= DEPTH * half_of_warp()) return;
 #pragma unroll
-    for (int pair = 0; pair < DEPTH; pair++) sum = add_two(sum, pairs[pair], first[pair], second[pair]);
+        for (int pair = 0; pair < DEPTH; pair++)
+            first[pair] = source[held.pairs[pair].x], second[pair] = source[held.pairs[pair].z];
+    }
+};
+
+// Adds the edges that a thread holds.
+__device__ __forceinline__ float add_held(float sum, const Held& held, const Operands& operands) {
+#pragma unroll
+    for (int pair = 0; pair < DEPTH; pair++)
+        sum = add_two(sum, held.pairs[pair], operands.first[pair], operands.second[pair]);
     return sum;
 }
 
-// Sums an output's edges, beginning with those that are held; all threads of a warp call it, and the last sum is where
-// `held.depth`, what is left of the slice, says: in the second half of the warp if it is more than DEPTH.
-__device__ __forceinline__ float sum_edges(const Network& net, Held& held, const float* source) {
+// Sums an output's edges, beginning with those that are held, whose inputs are given; all threads of a warp call it, and the
+// last sum is where `held.depth`, what is left of the slice, says: in the second half of the warp if it is more than DEPTH.
+__device__ __forceinline__ float sum_edges(const Network& net, Held& held, Operands& operands, const float* source) {
     const int lane = threadIdx.x % WARP;
     for (float before = 0.0f;; before = __shfl_sync(ALL_LANES, before, lane | SLICE)) {
-        float first[DEPTH], second[DEPTH], sum = before;
-        if (held.depth > DEPTH * half_of_warp()) {
-#pragma unroll
-            for (int pair = 0; pair < DEPTH; pair++)
-                first[pair] = source[held.pairs[pair].x], second[pair] = source[held.pairs[pair].z];
-            sum = add_held(sum, held.pairs, first, second);
-        }
+        float sum = before;
+        if (held.depth > DEPTH * half_of_warp()) sum = add_held(sum, held, operands);
         if (held.depth > DEPTH) {
             before = __shfl_sync(ALL_LANES, sum, lane % SLICE);
-            if (lane >= SLICE) sum = add_held(before, held.pairs, first, second);
+            if (lane >= SLICE) sum = add_held(before, held, operands);
         }
         if (held.depth <= 2 * DEPTH) return sum;
         before = sum;
         held.depth -= 2 * DEPTH;
         held.run.x += 2 * DEPTH * SLICE;
         fetch_pairs(net, held);
+        operands.read(held, source);
     }
 }
 
@@ -165,22 +173,39 @@ __device__ __forceinline__ int store(float z, const Layer& layer, int output, in
     return value != 0.0f ? copies : 0;
 }
 
-// Computes a layer of whose first slices the edges are held; returns the neurons of the thread's outputs that are not
-// zero. Warps that have no slice do nothing.
-__device__ __forceinline__ int compute(const Network& net, Held& held, const float* source, float* target) {
+// Computes a layer of whose first slices the edges are held, and their inputs given; returns the neurons of the thread's
+// outputs that are not zero. Warps that have no slice do nothing.
+__device__ __forceinline__ int compute(const Network& net, Held& held, Operands& operands, const float* source,
+                                       float* target) {
     constexpr int AT_ONCE = THREADS / WARP * SLICE;
     int found = 0;
     for (int first = threadIdx.x / WARP * SLICE; has_slice(held.layer, first); first += AT_ONCE) {
-        const float sum = sum_edges(net, held, source);
+        const float sum = sum_edges(net, held, operands, source);
         const int output = slice_at(held.layer, first) + threadIdx.x % SLICE;
         if (half_of_warp() == (held.depth > DEPTH) && output < held.layer.outputs)
             found += store(sum + held.bias, held.layer, output, held.copies, target);
         if (!has_slice(held.layer, first + AT_ONCE)) break;
         ask(net, held, first + AT_ONCE);
         fetch(net, held);
+        operands.read(held, source);
     }
     if (threadIdx.x == 0) target[held.layer.outputs] = 0.0f;  // what padding edges read
     return found;
+}
+
+// Waits until all have computed a layer; returns whether any neuron is not zero, and has those that are not counted.
+__device__ __forceinline__ bool end_layer(int found, int* count) {
+#if CLUSTER > 1
+    const int all = warp_sum(found);
+    if (threadIdx.x % WARP == 0 && all) add_everywhere(count, all);
+    wait_for_all();
+    return *count > 0;
+#else
+    const bool any = __syncthreads_or(found);
+    const int all = warp_sum(found);  // only now: nobody waits for it
+    if (threadIdx.x % WARP == 0 && all) add_everywhere(count, all);
+    return any;
+#endif
 }
 
 __device__ void hand_over(const Stage& stage, const float* source, int width, int position, int weight, bool keep) {
@@ -242,19 +267,20 @@ __device__ void run_row(const Network& net, const Stage& stage, float* memory, i
             for (int turn = 0; turn < KEPT; turn++) {
                 if (!going) break;
                 Held& now = held[turn];
+                const float* source = turn % 2 ? memory + second_row : memory;
+                Operands operands;
+                operands.read(now, source);
                 fetch(net, held[(turn + 1) % KEPT]);
                 ask(net, held[(turn + 2) % KEPT], own);
                 held[(turn + 3) % KEPT].layer = layer_or_last(net, number + 3, last);
-                const float* source = turn % 2 ? memory + second_row : memory;
-                const int found = warp_sum(compute(net, now, source, turn % 2 ? memory : memory + second_row));
-                if (threadIdx.x % WARP == 0 && found) add_everywhere(&counts[number - first], found);
-                wait_for_all();
-                alive = counts[number - first] > 0;
+                const int found = compute(net, now, operands, source, turn % 2 ? memory : memory + second_row);
+                alive = end_layer(found, &counts[number - first]);
                 width = now.layer.outputs;
                 number++;
                 going = number < last && (alive || number - 1 < droppable_from);
             }
         }
+        __syncthreads();  // the last layer's neurons are counted
         tell(net, stage.counters, first, number - first, counts, weight);
         wait_for_all();
     }
