@@ -47,6 +47,9 @@ NUMPY = "NumPy"
 PEER_SECONDS = 1.0
 """For the runs of one way of PyTorch or NumPy."""
 
+WARM_SECONDS = 0.2
+"""Calls go before those that are timed for so long: processors at rest take a while to run at their clock."""
+
 COLUMNS = (
     Column("call", "call"),
     Column("precision", "precision"),
@@ -160,7 +163,7 @@ class Recorder:
             answer = fetched(call())
             right = exact(problem)
             error = check(case, problem, answer, right)
-            timing = timed(call, wait, self.runs)
+            timing = timed(call, wait, self.runs, warm_seconds=WARM_SECONDS)
             if not np.array_equal(fetched(call()), answer):
                 raise WrongAnswerError("a later call gave other bits than the first")
             result = session.run(placed)
@@ -239,7 +242,9 @@ class Recorder:
         for way in self._ways(case, problem, precisions):
             try:
                 found = way.outputs(way.run())
-                timing = timed(way.run, _torch_wait(case, wait), self.runs, most_seconds=most)
+                timing = timed(
+                    way.run, _torch_wait(case, wait), self.runs, most_seconds=most, warm_seconds=WARM_SECONDS
+                )
             except RuntimeError as error:  # memory does not suffice, or PyTorch does not offer it
                 left_out(error)
                 continue

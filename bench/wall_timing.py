@@ -13,8 +13,6 @@ __all__ = ["RUNS", "Timing", "gpu_wait", "timed", "timed_in_turn", "wait_for_not
 RUNS = 50
 LEAST_RUNS = 5
 WARM_UP = 5
-WARM_SECONDS = 0.2
-"""Calls go before those that are timed for so long, at least: processors at rest take a while to run at their clock."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,7 @@ def timed(
     runs: int = RUNS,
     warm_up: int = WARM_UP,
     most_seconds: float | None = None,
+    warm_seconds: float = 0.0,
 ) -> Timing:
     """Time calls one after the other, each until its result is there.
 
@@ -50,11 +49,12 @@ def timed(
     ----------
     wait : what is called after each call, and before the first.
     runs : calls that are timed.
-    warm_up : calls before those, at least, and `WARM_SECONDS` of them; one always.
+    warm_up : calls before those; one of them always.
     most_seconds : fewer calls are timed where so many would take longer, but never fewer than 5; and only one goes
         before them where even 5 do.
+    warm_seconds : calls go before those that are timed for so long, at least.
     """
-    warm, done = time.perf_counter() + WARM_SECONDS * (warm_up > 0), 0
+    warm, done = time.perf_counter() + warm_seconds, 0
     while done < max(1, warm_up) or time.perf_counter() < warm:
         start = time.perf_counter()
         call()

@@ -430,6 +430,9 @@ def test_calls_are_timed_until_they_are_done(monkeypatch: pytest.MonkeyPatch) ->
     wall_timing.timed(call, wait, 20, warm_up=4, most_seconds=0.001)
     assert len(events) == 2 * (1 + wall_timing.LEAST_RUNS)
     assert wall_timing.timed(call, wait, 1).spread == 0
+    events.clear()
+    wall_timing.timed(call, wait, 20, warm_seconds=0.0889)
+    assert len(events) == 2 * (30 + 20)
 
 
 def test_errors_may_grow_with_the_root_of_the_layers() -> None:
