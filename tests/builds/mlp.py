@@ -31,8 +31,8 @@ for _widths, _activations in NETWORKS:
             declare(_kind.source, **_shared, **plan(_kind, _widths, _rows, H200).defines(), **_input)
 
 for (_kind, _steps), _most in warpgroup_plan.MOST_ROWS.items():
-    for _groups, _rows in _most.items():
-        _tile = warpgroup_plan.Tile(_kind, _rows, _groups, _steps)
+    for _groups, _idle in (*((_groups, 0) for _groups in _most), *([(2, 1)] if 2 in _most else [])):
+        _tile = warpgroup_plan.Tile(_kind, _most[_groups], _groups, _steps, _idle)
         if _tile.stages(H200) >= 2:
             for _half, _flag in product((False, True) if _kind is HALVES else (False,), (False, True)):
                 _made = warpgroup.defines(_tile, H200, _half, vector=_flag, curved=not _flag)

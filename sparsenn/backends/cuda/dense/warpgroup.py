@@ -86,7 +86,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     tile, _ = plan(kind, widths, max(1, given.rows), size, machine)
     vector = given.aligned and inputs * size % 16 == 0
     made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
-    name = SOURCES[kind], tile.warpgroups, tile.steps
+    name = SOURCES[kind], tile.neurons, tile.steps
     laid_out = kept(stack, name, lambda: arranged(cp, tile, stack.layers, units))
     plain: Any = plain_weights(stack) if kind is FLOAT32 else laid_out
     listed = kept(stack, ("unit list", terms, tile.depth), lambda: unit_list(cp, tile, inputs, units))

@@ -64,14 +64,21 @@ class Tile:
     ----------
     kind : what numbers are multiplied in.
     rows : a multiple of 16.
-    warpgroups : of 64 neurons each.
+    warpgroups : of 64 neurons each, but for the last ones.
     steps : of 32 bytes of depth, in a slab of weights.
+    idle : warpgroups that multiply nothing, and help to bring rows in.
     """
 
     kind: Kind
     rows: int
     warpgroups: int
     steps: int
+    idle: int = 0
+
+    @property
+    def neurons(self) -> int:
+        """Of the widest layer, at most."""
+        return NEURONS * (self.warpgroups - self.idle)
 
     @property
     def threads(self) -> int:
@@ -91,11 +98,11 @@ class Tile:
     @property
     def slab_bytes(self) -> int:
         """Weights of a slab, of all the block's neurons."""
-        return self.pieces * self.warpgroups * NEURONS * self.steps * STEP
+        return self.pieces * self.neurons * self.steps * STEP
 
     @property
     def _fixed_bytes(self) -> int:
-        units = max(self.warpgroups * NEURONS * self.kind.factor_bytes, PANELS * self.steps * STEP) // UNIT
+        units = max(self.neurons * self.kind.factor_bytes, PANELS * self.steps * STEP) // UNIT
         return self.pieces * units * UNIT * (self.rows + 1) + 8 + 4 * self.rows
 
     def stages(self, machine: Machine) -> int:
@@ -112,6 +119,7 @@ class Tile:
             "KIND": self.kind.define,
             "ROWS": self.rows,
             "WARPGROUPS": self.warpgroups,
+            "IDLE": self.idle,
             "STEPS": self.steps,
             "STAGES": self.stages(machine),
         }
@@ -170,9 +178,9 @@ def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:
     """Yield what a block may compute, given the outputs of the widest layer."""
     groups = parts_of(widest, NEURONS)
     for (precision, steps), most in MOST_ROWS.items():
-        for warpgroups in {groups, max(groups, 2)}:  # a second one that multiplies nothing helps to bring rows in
+        for warpgroups in {groups, max(groups, 2)}:
             for rows in range(16, most.get(warpgroups, 0) + 1, 16):
-                tile = Tile(kind, rows, warpgroups, steps)
+                tile = Tile(kind, rows, warpgroups, steps, warpgroups - groups)
                 if precision is kind and tile.stages(machine) >= 2:
                     yield tile
 
@@ -260,22 +268,23 @@ def arranged(xp: Any, tile: Tile, layers: Sequence[DenseLayer], units: Array) ->
     """
     terms = terms_of(tile.kind)
     widths = [units.size * terms, *(layer.outputs for layer in layers)]
-    neurons = tile.warpgroups * NEURONS
     told = np.zeros((len(layers), 4), np.int32)
-    biases = xp.zeros((len(layers), neurons), np.float32)
+    biases = xp.zeros((len(layers), tile.neurons), np.float32)
     parts = []
     for number, (layer, slabs) in enumerate(zip(layers, slabs_of(tile, widths), strict=True)):
         told[number, :3] = slabs, layer.outputs, layer.activation
         told[number, 3:] = np.array([layer.clip], np.float32).view(np.int32)
         biases[number, : layer.outputs] = layer.bias
-        weights = xp.zeros((slabs * tile.depth, neurons), np.float32)
+        weights = xp.zeros((slabs * tile.depth, tile.neurons), np.float32)
         if number == 0:
             read = (terms * units[:, None] + xp.arange(terms)).ravel()
             there = read < layer.inputs
             weights[: read.size][there, : layer.outputs] = layer.weights[read[there]]
         else:
             weights[: layer.inputs, : layer.outputs] = layer.weights
-        units = weights.reshape(slabs, tile.depth // terms, terms, tile.warpgroups, NEURONS).transpose(0, 3, 1, 4, 2)
+        units = weights.reshape(slabs, tile.depth // terms, terms, tile.neurons // NEURONS, NEURONS).transpose(
+            0, 3, 1, 4, 2
+        )
         parts.append(xp.stack(_pieces(xp, tile.kind, xp.ascontiguousarray(units)), axis=2))
     found: Array = xp.concatenate(
         [xp.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in (xp.asarray(told), biases, *parts)]

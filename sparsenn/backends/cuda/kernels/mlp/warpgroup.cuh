@@ -2,7 +2,7 @@
 // named for it share.
 //
 // A block takes ROWS rows through all layers. A layer's outputs are a product of its weights (neurons down) and the rows
-// (across): each of WARPGROUPS warpgroups has 64 neurons of all rows. Rows lie in shared memory as the instructions read
+// (across): each of WARPGROUPS warpgroups has 64 neurons of all rows, but for the last IDLE, which only bring rows in. Rows lie in shared memory as the instructions read
 // them: units of 16 bytes, that is 8 halves or 4 floats of one row, those of all rows side by side. A layer reads its inputs
 // there and leaves its outputs there. Rows of the first layer come in panels of a slab's depth, three of which have room.
 //
@@ -37,14 +37,15 @@ constexpr int SPLITS = KIND == TENSOR_FLOAT32 ? 2 : 1;  // pieces of a number
 constexpr int UNIT = 16, TERMS = KIND == TENSOR_HALF ? 8 : 4;  // bytes of a unit, and its numbers
 constexpr int SLAB_UNITS = 2 * STEPS;
 constexpr int PIECE_BYTES = UNIT * NEURONS * SLAB_UNITS, GROUP_BYTES = SPLITS * PIECE_BYTES;
-constexpr int STAGE_BYTES = WARPGROUPS * GROUP_BYTES;
+constexpr int GROUPS = WARPGROUPS - IDLE;  // of neurons
+constexpr int STAGE_BYTES = GROUPS * GROUP_BYTES;
 constexpr int ACROSS = UNIT * (ROWS + 1);  // from unit to unit of a row: neighbouring neurons are in different banks
 constexpr int PANELS = 3;
-constexpr int HELD_UNITS = WARPGROUPS * NEURONS / TERMS, PANEL_UNITS = PANELS * SLAB_UNITS;
+constexpr int HELD_UNITS = GROUPS * NEURONS / TERMS, PANEL_UNITS = PANELS * SLAB_UNITS;
 constexpr int ROW_BYTES = ACROSS * (HELD_UNITS > PANEL_UNITS ? HELD_UNITS : PANEL_UNITS);  // of all rows, one piece
 constexpr int ITEMS = (ROWS * SLAB_UNITS + WORKERS - 1) / WORKERS;  // units of a panel that a thread brings
 
-static_assert(ROWS % 16 == 0 && WARPGROUPS >= 1 && WARPGROUPS <= 4 && STAGES >= 2, "what the plan chooses from");
+static_assert(ROWS % 16 == 0 && WARPGROUPS >= 1 && WARPGROUPS <= 4 && GROUPS >= 1 && STAGES >= 2, "what the plan chooses from");
 static_assert(KIND != TENSOR_FLOAT32 || sizeof(INPUT) == 4, "halves are not split");
 static_assert(NEURONS % (SLAB_UNITS * TERMS) == 0, "the neurons of a warpgroup are whole slabs of the next layer");
 
@@ -60,7 +61,7 @@ struct Layer {
 };
 
 __device__ __forceinline__ const float* biases_of(const unsigned char* image, int layers, int layer) {
-    return reinterpret_cast<const float*>(image + 16 * layers) + NEURONS * WARPGROUPS * layer;
+    return reinterpret_cast<const float*>(image + 16 * layers) + NEURONS * GROUPS * layer;
 }
 
 // Where a block's things lie in shared memory; `strange` has a word for each row.
@@ -429,7 +430,7 @@ __device__ __forceinline__ void plain_row(const float* from, const unsigned char
     for (int number = 0; number < layers; ++number) {
         const Layer layer = Layer::read(image, number);
         const float* biases = biases_of(image, layers, number);
-        float* to = number + 1 == layers ? outputs : own + number % 2 * (NEURONS * WARPGROUPS);
+        float* to = number + 1 == layers ? outputs : own + number % 2 * (NEURONS * GROUPS);
 #pragma unroll 1
         for (int neuron = threadIdx.x % WARP; neuron < layer.outputs; neuron += WARP) {
             float sum = 0.0f;
@@ -473,7 +474,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS, 1)
         const bool busy = group < layer.groups(), last = number + 1 == layers;
         if (!last) next = Layer::read(image, number + 1);
         const float* biases = biases_of(image, layers, number);
-        const float bias[2] = {__ldg(biases + neuron), __ldg(biases + neuron + 8)};
+        const float bias[2] = {busy ? __ldg(biases + neuron) : 0.0f, busy ? __ldg(biases + neuron + 8) : 0.0f};
         const bool there[2] = {neuron < layer.outputs, neuron + 8 < layer.outputs};
         if (number == 0)
             worker.first_layer(layer.slabs, busy, Inputs(features, units, inputs), first, rows);
@@ -491,7 +492,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS, 1)
     }
     if constexpr (KIND == TENSOR_FLOAT32) {
         __syncthreads();
-        float* own = reinterpret_cast<float*>(shared + (memory.rows - memory.stages)) + warp * 2 * NEURONS * WARPGROUPS;
+        float* own = reinterpret_cast<float*>(shared + (memory.rows - memory.stages)) + warp * 2 * NEURONS * GROUPS;
         const int width = next.outputs;
 #pragma unroll 1
         for (int row = warp; row < ROWS && first + row < rows; row += WARPS)
