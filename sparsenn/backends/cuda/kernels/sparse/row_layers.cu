@@ -110,7 +110,7 @@ __device__ __forceinline__ void ask(const Network& net, Held& held, int first) {
     held.run = {0, 0};
     if (!has_slice(held.layer, first)) return;
     const int at = held.layer.output + slice_at(held.layer, first) + threadIdx.x % SLICE;
-    held.run = net.runs[at], held.bias = net.bias[at], held.copies = net.copies[at];
+    held.run = __ldg(net.runs + at), held.bias = __ldg(net.bias + at), held.copies = __ldg(net.copies + at);
 }
 
 // Asks for the thread's next edges of an output, if there are any.
@@ -118,7 +118,7 @@ __device__ __forceinline__ void fetch_pairs(const Network& net, Held& held) {
     if (held.depth <= DEPTH * half_of_warp()) return;
     const int4* pairs = net.pairs + held.run.x + half_of_warp() * (DEPTH * SLICE);
 #pragma unroll
-    for (int pair = 0; pair < DEPTH; pair++) held.pairs[pair] = pairs[SLICE * pair];
+    for (int pair = 0; pair < DEPTH; pair++) held.pairs[pair] = __ldg(pairs + SLICE * pair);
 }
 
 __device__ __forceinline__ void fetch(const Network& net, Held& held) {

@@ -110,14 +110,14 @@ __device__ void gather_layer(const Network& net, const Layer& layer, const Sourc
     const int stride = tile.stride, log_rows = tile.log_rows, row = threadIdx.x & (tile.rows - 1);
     int found = 0;
     for (int output = threadIdx.x >> log_rows; output < layer.outputs; output += THREADS >> log_rows) {
-        const int2 run = net.runs[layer.output + output];
+        const int2 run = __ldg(net.runs + layer.output + output);
         const int4* pairs = net.pairs + run.x;
         float sum = 0.0f;
 #pragma unroll 4
-        for (int pair = 0; pair < run.y; pair++) sum = source.add(sum, pairs[pair * SLICE]);
-        const float value = activate(sum + net.bias[layer.output + output], layer.activation, layer.clip);
+        for (int pair = 0; pair < run.y; pair++) sum = source.add(sum, __ldg(pairs + pair * SLICE));
+        const float value = activate(sum + __ldg(net.bias + layer.output + output), layer.activation, layer.clip);
         target[output * stride + row] = value;
-        found += value != 0.0f ? net.copies[layer.output + output] : 0;
+        found += value != 0.0f ? __ldg(net.copies + layer.output + output) : 0;
     }
     if (found && row < tile.present) atomicAdd(&tile.counts[turn][row], found);
     if (threadIdx.x < stride) target[layer.outputs * stride + threadIdx.x] = 0.0f;  // what padding edges read
