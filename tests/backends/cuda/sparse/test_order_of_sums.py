@@ -142,7 +142,8 @@ def test_tiles_sum_in_order(seed, widths, rows):
     stage = Stage(network, rows, features)
     kernel = emulated_kernel("sparse/tile_layers.cu", "tile_rows", THREADS=256, INDEX="index16")
     half = 33 * (max(widths) + 1)
-    kernel.launch(2, 256, network.record, stage.record, np.int32(0), np.int32(5), np.int32(half), seed=seed % 1000)
+    sizes = np.int32(0), np.int32(5), np.int32(half)
+    kernel.launch(2, 256, network.record, stage.record, *sizes, reads=network.arrays, seed=seed % 1000)
     assert_bits(stage.outputs(), in_order(network, features))
 
 
@@ -153,7 +154,8 @@ def test_rows_of_a_block_each_sum_in_order(seed, widths, rows):
     network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
     stage = Stage(network, rows, features)
     kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=128, CLUSTER=1)
-    kernel.launch(2, 128, network.record, stage.record, np.int32(264), np.int32(max(widths) + 1), seed=seed % 1000)
+    sizes = np.int32(264), np.int32(max(widths) + 1)
+    kernel.launch(2, 128, network.record, stage.record, *sizes, reads=network.arrays, seed=seed % 1000)
     assert_bits(stage.outputs(), in_order(network, features))
 
 
@@ -166,7 +168,9 @@ def test_bits_sum_in_order(seed, widths, rows, one):
     stage = Stage(network, rows)
     kernel = emulated_kernel("sparse/tile_layers.cu", "tile_inputs", THREADS=256, INDEX="index16")
     sizes = np.int32(1), np.int32(5), np.int32(33 * (max(widths[1:]) + 1))
-    kernel.launch(2, 256, network.record, stage.record, *sizes, call, reads=arrays, seed=seed % 1000)
+    kernel.launch(
+        2, 256, network.record, stage.record, *sizes, call, reads=(*arrays, *network.arrays), seed=seed % 1000
+    )
     assert_bits(stage.outputs(), in_order(network, features))
 
 
