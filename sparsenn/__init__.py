@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Tanh,
     )
     from sparsenn.network import Network
+    from sparsenn.report import trace
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
 __version__ = "0.1.0"
@@ -101,6 +102,7 @@ __all__ = [
     "read_data",
     "read_model",
     "to_onnx",
+    "trace",
     "train",
     "write_dataset",
     "write_model",
@@ -123,6 +125,7 @@ _HOMES = {
         *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),
     ),
     "sparsenn.network": ("Network",),
+    "sparsenn.report": ("trace",),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json
 from sparsenn.errors import UsageError
+from sparsenn.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.formats import Array, Scaling
@@ -67,19 +68,22 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     from sparsenn.training import run_model
 
     start = time.perf_counter()
-    model = _scaled(path, read_model(path), rows.scaling)
-    if rows.prune is not None:
-        model = model.pruned(rows.prune)
-    try:
-        data = _read(model, rows)
-        seconds = time.perf_counter() - start
-        with reporting(progress) as report:
+    with reporting(progress) as report:
+        with span(f"read {path.name}", "read"):
+            model = _scaled(path, read_model(path), rows.scaling)
+        if rows.prune is not None:
+            model = model.pruned(rows.prune)
+        try:
+            with span(f"read {rows.inputs.name}", "read"):
+                data = _read(model, rows)
+            seconds = time.perf_counter() - start
             result = run_model(model, data, progress=report, **how)
-    except ShapeError as error:
-        raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
+        except ShapeError as error:
+            raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
     timed = replace(result.seconds, read=result.seconds.read + seconds)
     notes = result.notes if rows.prune is None else (model.provenance[PRUNED], *result.notes)
-    _deliver(path, rows.inputs, model, replace(result, seconds=timed, notes=notes), files)
+    with span("report", "write"):
+        _deliver(path, rows.inputs, model, replace(result, seconds=timed, notes=notes), files)
 
 
 def read_given_rows(model: Model, inputs: Path) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
+from sparsenn.spans import span
 
 __all__ = ["Clock", "Unwatched"]
 
@@ -25,16 +26,22 @@ class Clock:
         """Return seconds since any moment, without those spent on compiling."""
         return time.perf_counter() - self._backend.compile_seconds()
 
-    def part(self, name: str) -> AbstractContextManager[None]:
-        """Count what runs inside as `plan`, `prepare` or `transfer`; no part may be inside itself."""
-        return self._parts[name]
+    def part(self, name: str, title: str) -> AbstractContextManager[object]:
+        """Count what runs inside as `plan`, `prepare` or `transfer`, a span with a title; no part may be in itself."""
+        part = self._parts[name]
+        part.span = span(title, name)
+        return part
 
-    def seconds(self, plan: float) -> Seconds:
-        """Return where the time went until now: what was in no part was compute. `plan` was spent before."""
+    def seconds(self, plan: float, compiled: float) -> Seconds:
+        """Return where the time went until now: what was in no part was compute.
+
+        `plan` was spent before, of it `compiled` on compiling.
+        """
         parts = {name: part.seconds for name, part in self._parts.items()}
         compute = self.now() - self._start - sum(parts.values())
-        compiled = self._backend.compile_seconds() - self._compiled
-        return Seconds(compile=compiled, compute=compute, **{**parts, "plan": plan + parts["plan"]})
+        parts["plan"] += plan - compiled
+        compiled += self._backend.compile_seconds() - self._compiled
+        return Seconds(compile=compiled, compute=compute, **parts)
 
 
 class _Part:
@@ -42,24 +49,25 @@ class _Part:
 
     def __init__(self, clock: Clock) -> None:
         self.seconds = 0.0
+        self.span: AbstractContextManager[object]
         self._clock, self._begun = clock, 0.0
 
     def __enter__(self) -> None:
+        self.span.__enter__()
         self._begun = self._clock.now()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.seconds += self._clock.now() - self._begun
+        self.span.__exit__(kind, error, at)
 
 
 class Unwatched:
     """A clock that nobody looks at."""
 
-    _NOTHING = nullcontext()
-
     def now(self) -> float:
         """Return 0."""
         return 0.0
 
-    def part(self, name: str) -> AbstractContextManager[None]:
-        """Count nothing."""
-        return self._NOTHING
+    def part(self, name: str, title: str) -> AbstractContextManager[object]:
+        """Count nothing; what runs inside is a span all the same."""
+        return span(title, name)

@@ -22,6 +22,7 @@ from sparsenn.io.model import Model
 from sparsenn.layers import Activation, Identity, Linear, activation_named
 from sparsenn.layers.activation import check_activation
 from sparsenn.network import Network
+from sparsenn.spans import span
 from sparsenn.storage import check_path
 from sparsenn.training.choice import Choice, choose
 from sparsenn.training.data import TrainingData
@@ -248,7 +249,8 @@ class _Run:
     def _epoch(self, number: int) -> float:
         start = time.perf_counter()
         order = self.state.generator.permutation(self.data.rows)
-        loss = self.trainer.epoch(order)
+        with span(f"epoch {number}", "train", rows=self.data.rows):
+            loss = self.trainer.epoch(order)
         seconds = time.perf_counter() - start
         if not math.isfinite(loss):
             raise self._diverged(f"the loss became {loss} in epoch {number}")
@@ -260,7 +262,8 @@ class _Run:
         if self.held_out is None:
             return None
         data = self.held_out
-        found = evaluate(self.network(), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
+        with span("evaluate", "train", rows=data.rows):
+            found = evaluate(self.network(), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
         if not math.isfinite(found.value):
             raise self._diverged(f"the validation loss became {found.value} in epoch {number}")
         self.state.validation.append((number, found))
@@ -278,7 +281,8 @@ class _Run:
         layers, velocities = self.layers(), self.trainer.velocities()
         if not all(np.isfinite(array).all() for pair in velocities for array in pair):
             raise self._diverged(f"velocities are no longer finite after epoch {len(losses)}")
-        write_checkpoint(self.path, Checkpoint(self.options, layers, velocities, generator, losses, records))
+        with span("checkpoint", "write"):
+            write_checkpoint(self.path, Checkpoint(self.options, layers, velocities, generator, losses, records))
         self.saved = time.monotonic()
 
     def _diverged(self, what: str) -> NumericError:
