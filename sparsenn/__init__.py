@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
-    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan
+    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan, trace
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         Tanh,
     )
     from sparsenn.network import Network
-    from sparsenn.report import trace
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
 __version__ = "0.1.0"
@@ -111,7 +110,17 @@ __all__ = [
 _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
     "sparsenn.datasets": ("load", "radixnet"),
-    "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "Session", "execute", "infer", "plan"),
+    "sparsenn.engine": (
+        "LayerStatistics",
+        "Plan",
+        "Predictor",
+        "Result",
+        "Session",
+        "execute",
+        "infer",
+        "plan",
+        "trace",
+    ),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
     "sparsenn.formats": ("COO", "CSC", "CSR"),
@@ -125,7 +134,6 @@ _HOMES = {
         *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),
     ),
     "sparsenn.network": ("Network",),
-    "sparsenn.report": ("trace",),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

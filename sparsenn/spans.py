@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["CATEGORIES", "Span", "Watcher", "span", "unwatched", "watched", "watching"]
+__all__ = ["CATEGORIES", "Span", "Watcher", "span", "unwatched", "watchers", "watching"]
 
 CATEGORIES = (
     *("run", "batch", "step", "plan", "prepare", "transfer", "convert", "wait"),
@@ -43,22 +43,18 @@ _NOTHING = nullcontext()
 _lock = threading.Lock()
 _watching: list[tuple[Watcher, tuple[str, ...]]] = []
 _hidden = 0
-_told: dict[str, tuple[Watcher, ...]] = dict.fromkeys(CATEGORIES, ())
-"""Who is told of each category, as the two before say."""
 
-
-def watched(category: str) -> bool:
-    """Return whether anybody is told of spans of a category: for work so short that `span` itself would tell on it."""
-    return bool(_told[category])
+watchers: dict[str, tuple[Watcher, ...]] = dict.fromkeys(CATEGORIES, ())
+"""Who is told of each category: looked at first by work so short that `span` itself would tell on it."""
 
 
 def span(name: str, category: str, **details: Any) -> AbstractContextManager[object]:
     """Return what is entered as a stretch of work begins, and left as it ends; parameters as those of `Span`."""
-    watchers = _told[category]
-    if not watchers:
+    told = watchers[category]
+    if not told:
         return _NOTHING
     begun = Span(name, category, details)
-    return watchers[0](begun) if len(watchers) == 1 else _all_told(watchers, begun)
+    return told[0](begun) if len(told) == 1 else _all_told(told, begun)
 
 
 @contextmanager
@@ -95,12 +91,12 @@ def _hide(change: int) -> None:
 
 def _renew() -> None:
     for category in CATEGORIES:
-        _told[category] = () if _hidden else tuple(watcher for watcher, kinds in _watching if category in kinds)
+        watchers[category] = () if _hidden else tuple(watcher for watcher, kinds in _watching if category in kinds)
 
 
 @contextmanager
-def _all_told(watchers: tuple[Watcher, ...], begun: Span) -> Iterator[None]:
+def _all_told(told: tuple[Watcher, ...], begun: Span) -> Iterator[None]:
     with ExitStack() as stack:
-        for watcher in watchers:
+        for watcher in told:
             stack.enter_context(watcher(begun))
         yield

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sparsenn.spans import CATEGORIES, Span, span, unwatched, watched, watching
+from sparsenn.spans import CATEGORIES, Span, span, unwatched, watchers, watching
 
 
 class Notes:
@@ -26,7 +26,8 @@ class Notes:
 
 
 def test_nobody_watches() -> None:
-    assert not any(map(watched, CATEGORIES))
+    assert list(watchers) == list(CATEGORIES)
+    assert not any(watchers.values())
     assert span("a", "run") is span("b", "step", rows=1)
     with span("a", "run"), span("b", "run"):
         pass
@@ -35,19 +36,19 @@ def test_nobody_watches() -> None:
 def test_who_watches_is_told_while_the_block_runs() -> None:
     notes = Notes()
     with watching(notes):
-        assert all(map(watched, CATEGORIES))
+        assert all(watchers.values())
         with span("a", "run"), span("b", "step", rows=1):
             pass
     with span("c", "run"):
         pass
     assert notes.taken == ["+a", "+b", "-b", "-a"]
-    assert not watched("run")
+    assert not watchers["run"]
 
 
 def test_some_categories_only() -> None:
     notes, every = Notes(), Notes()
     with watching(notes, "compile"):
-        assert not watched("step")
+        assert not watchers["step"]
         with watching(every), span("a", "step"), span("b", "compile"):
             pass
     assert notes.taken == ["+b", "-b"]
@@ -62,7 +63,7 @@ def test_what_is_timed_is_hidden_also_from_who_ends_to_watch_meanwhile() -> None
         with unwatched(), unwatched():
             with span("a", "run"):
                 beginning.__exit__(None, None, None)
-            assert not watched("run")
+            assert not watchers["run"]
         with span("b", "run"):
             pass
     assert (notes.taken, brief.taken) == (["+b", "-b"], [])
@@ -73,4 +74,4 @@ def test_errors_pass_and_end_the_span() -> None:
     with pytest.raises(KeyError), watching(notes), span("a", "run"):
         raise KeyError
     assert notes.taken == ["+a", "-a"]
-    assert not watched("run")
+    assert not watchers["run"]

@@ -8,6 +8,7 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
 from sparsenn.engine.rows import RowsResult, run_rows
 from sparsenn.engine.session import Session
+from sparsenn.engine.trace import trace
 
 __all__ = [
     "LayerStatistics",
@@ -26,4 +27,5 @@ __all__ = [
     "plan",
     "plan_rows",
     "run_rows",
+    "trace",
 ]

@@ -29,7 +29,7 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, St
 from sparsenn.engine.tally import Tally
 from sparsenn.engine.weights import Weights
 from sparsenn.formats import CSR, Array
-from sparsenn.spans import span, watched
+from sparsenn.spans import span, watchers
 
 __all__ = ["Pass", "Ready"]
 
@@ -101,7 +101,7 @@ class Ready:
         What is returned may lie in memory that the next run writes over.
         """
         rows = RowsLeft(features)
-        last, told = len(self.plan.steps) - 1, watched("step")
+        last, told = len(self.plan.steps) - 1, bool(watchers["step"])
         for number, step in enumerate(self.plan.steps):
             if self._is_over(rows, step):
                 return self._without_rows(rows, number, going)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -29,7 +29,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
-from sparsenn.spans import span, watched
+from sparsenn.spans import span, watchers
 
 __all__ = ["Session"]
 
@@ -172,7 +172,7 @@ class Session:
         """
         if form is not None and (not isinstance(form, str) or form not in FORMS):
             raise UsageError(f"outputs are dense or csr, not {form!r}")
-        with self._turn("call"), np.errstate(all="ignore"):
+        with self._watched_turn("call") if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
                 if form is None and self.backend.reads_as_is(inputs):
@@ -214,7 +214,7 @@ class Session:
         """
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
-        with self._turn("run"), np.errstate(all="ignore"):
+        with self._watched_turn("run") if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
                 return self._run(inputs, statistics, progress)
@@ -251,12 +251,9 @@ class Session:
         if self._closed:
             raise UsageError("the session is closed")
 
-    def _turn(self, name: str) -> AbstractContextManager[object]:
-        """Return what is entered for a call, of which there is one at a time."""
-        return self._watched_turn(name) if watched("run") else self._lock
-
     @contextmanager
     def _watched_turn(self, name: str) -> Iterator[None]:
+        """Take a turn of this thread, as `with self._lock` does, in spans."""
         with span(name, "run", network=str(self)):
             with span("wait for the turn", "wait"):
                 self._lock.acquire()

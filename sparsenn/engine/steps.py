@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from sparsenn.backends import Kernel
 
@@ -52,7 +53,7 @@ class Step:
             "device": kernel.device,
             "first_layer": self.first + 1,
             "last_layer": self.last,
-            "estimate": self.seconds,
+            "estimate": None if self.seconds is None or not isfinite(self.seconds) else self.seconds,
             "reason": self.reason,
         }
 

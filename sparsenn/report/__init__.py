@@ -12,7 +12,6 @@ from sparsenn.report.quantities import count, duration, rate
 from sparsenn.report.records import to_json, to_record
 from sparsenn.report.summary import summary
 from sparsenn.report.tables import kernel_table, layer_table
-from sparsenn.report.trace import trace
 from sparsenn.report.training import (
     draw_losses,
     evaluation_text,
@@ -47,7 +46,6 @@ __all__ = [
     "summary",
     "to_json",
     "to_record",
-    "trace",
     "training_record",
     "training_summary",
 ]

@@ -18,7 +18,7 @@ import sparsenn
 from sparsenn import ReLU, Session
 from sparsenn.errors import ResourceError
 from sparsenn.network import Network
-from sparsenn.spans import watched
+from sparsenn.spans import watchers
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_failure_leaves_what_was_there(network: Network, tmp_path: Path) -> No
     for name in ("old.json", "new.json"):
         with pytest.raises(sparsenn.SparseNNError), sparsenn.trace(tmp_path / name):
             session.run(np.zeros((3, 7)))
-    assert not watched("run")
+    assert not watchers["run"]
     assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
     assert (tmp_path / "old.json").read_text() == "old"
     with sparsenn.trace(tmp_path / "old.json"):

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
-from sparsenn.report.records import plain
 from sparsenn.spans import Span, watching
 from sparsenn.storage import open_to_write, replacing
 
@@ -55,7 +54,7 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
         for span, name, begun, ended in () if device is None else device.steps():
             recorder.record(name, span, begun, ended)
         with open_to_write(temporary, path) as file:
-            file.write(json.dumps(recorder.document(), allow_nan=False).encode())
+            file.write(json.dumps(recorder.document(), allow_nan=False, default=float).encode())
 
 
 class _Recorder:
@@ -111,7 +110,7 @@ class _Recorder:
                         "dur": (ended - begun) / 1e3,
                         "pid": process,
                         "tid": line,
-                        "args": plain(span.details),
+                        "args": dict(span.details),
                     }
                     for line, span, begun, ended in sorted(self._events, key=lambda event: event[2])
                 ),
