@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,12 +61,13 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     SparseNNError
         As reading and `sparsenn.training.run_model` do.
     """
+    from sparsenn.engine import ReadingClock
     from sparsenn.errors import ShapeError
     from sparsenn.io import read_model
     from sparsenn.io.model import PRUNED
     from sparsenn.training import run_model
 
-    start = time.perf_counter()
+    clock = ReadingClock()
     with reporting(progress) as report:
         with span(f"read {path.name}", "read"):
             model = _scaled(path, read_model(path), rows.scaling)
@@ -76,14 +76,13 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
         try:
             with span(f"read {rows.inputs.name}", "read"):
                 data = _read(model, rows)
-            seconds = time.perf_counter() - start
+            reading = clock.seconds()
             result = run_model(model, data, progress=report, **how)
         except ShapeError as error:
             raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
-    timed = replace(result.seconds, read=result.seconds.read + seconds)
     notes = result.notes if rows.prune is None else (model.provenance[PRUNED], *result.notes)
     with span("report", "write"):
-        _deliver(path, rows.inputs, model, replace(result, seconds=timed, notes=notes), files)
+        _deliver(path, rows.inputs, model, replace(result, seconds=reading + result.seconds, notes=notes), files)
 
 
 def read_given_rows(model: Model, inputs: Path) -> Array:

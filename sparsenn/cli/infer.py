@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,18 +166,18 @@ def _run(
 ) -> tuple[Dataset, Result]:
     """Read, plan, compute; how to compute is checked before anything is read."""
     from sparsenn.datasets import load
-    from sparsenn.engine import Session
+    from sparsenn.engine import ReadingClock, Session
 
     _check_kernel(how["device"], how["kernel"], how["reproducible"])
     with reporting(progress) as report:
-        start = time.perf_counter()
+        clock = ReadingClock()
         with span(f"read {source}", "read"):
             dataset = load(source, **what, progress=report)
-        read = time.perf_counter() - start
+        reading = clock.seconds()
         if verify and dataset.truth is None:
             raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
         result = Session(dataset.network, **how).run(dataset.inputs, progress=report)
-    return dataset, replace(result, seconds=replace(result.seconds, read=read))
+    return dataset, replace(result, seconds=reading + result.seconds)
 
 
 def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:

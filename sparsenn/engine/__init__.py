@@ -1,6 +1,7 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
 from sparsenn.engine.api import Predictor, execute, infer, plan, plan_rows
+from sparsenn.engine.clock import Clock, ReadingClock
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
@@ -11,11 +12,13 @@ from sparsenn.engine.session import Session
 from sparsenn.engine.trace import trace
 
 __all__ = [
+    "Clock",
     "LayerStatistics",
     "Merged",
     "Options",
     "Plan",
     "Predictor",
+    "ReadingClock",
     "Result",
     "RowsResult",
     "Seconds",

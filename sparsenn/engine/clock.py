@@ -8,9 +8,10 @@ from types import TracebackType
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
+from sparsenn.jit import compile_seconds
 from sparsenn.spans import span
 
-__all__ = ["Clock", "Unwatched"]
+__all__ = ["Clock", "ReadingClock", "Unwatched"]
 
 
 class Clock:
@@ -32,7 +33,7 @@ class Clock:
         part.span = span(title, name)
         return part
 
-    def seconds(self, plan: float, compiled: float) -> Seconds:
+    def seconds(self, plan: float = 0.0, compiled: float = 0.0) -> Seconds:
         """Return where the time went until now: what was in no part was compute.
 
         `plan` was spent before, of it `compiled` on compiling.
@@ -42,6 +43,18 @@ class Clock:
         parts["plan"] += plan - compiled
         compiled += self._backend.compile_seconds() - self._compiled
         return Seconds(compile=compiled, compute=compute, **parts)
+
+
+class ReadingClock:
+    """Measures reading from when it is made, with the time that numba compiles kept apart."""
+
+    def __init__(self) -> None:
+        self._compiled, self._start = compile_seconds(), time.perf_counter()
+
+    def seconds(self) -> Seconds:
+        """Return what has passed until now."""
+        compiled = compile_seconds() - self._compiled
+        return Seconds(read=time.perf_counter() - self._start - compiled, compile=compiled)
 
 
 class _Part:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -34,9 +34,9 @@ class Seconds:
     prepare : waiting for the weights to be on the device and in the form the kernels read, and for buffers and graphs;
         what is done while layers are computed is not waited for. 0 where a session had all of it ready.
     transfer : checking and converting inputs, moving them to the device, and moving results back.
-    compile : making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, what numba
-        compiles, which it does once. What numba takes to load what it compiled before, and CuPy for its own kernels, is
-        part of the work that calls them first.
+    compile : making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while
+        data are read, what numba compiles, which it does once. What numba takes to load what it compiled before, and
+        CuPy for its own kernels, is part of the work that calls them first.
     compute : the layers, dropping and grouping of rows included, to the categories.
     """
 
@@ -46,6 +46,10 @@ class Seconds:
     transfer: float = 0.0
     compile: float = 0.0
     compute: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        """Add part to part."""
+        return Seconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def total(self) -> float:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import operator
+import re
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from traces import checked_spans
 from typer.testing import Result
 
+import sparsenn.training
 from sparsenn import Linear, Model, Network, write_dataset, write_model
 from sparsenn.io import Dataset
+from sparsenn.training.choice import Choice
 
 Run = Callable[..., Result]
 
@@ -57,6 +65,42 @@ def test_train(run: Run, model: Path, tmp_path: Path) -> None:
     assert [name for name in names if name.startswith("epoch")] == ["epoch 1", "epoch 2", "epoch 3"]
     assert names.count("evaluate") == 3
     assert names.count("checkpoint") == 4
+
+
+@pytest.mark.parametrize("verb", ["infer", "train"])
+def test_what_is_compiled_beside_the_network_is_told_as_that(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    def compiling(function: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*given: Any, **named: Any) -> Any:
+            fresh(1)
+            return function(*given, **named)
+
+        return changed
+
+    monkeypatch.setattr("sparsenn.training.read_rows", compiling(sparsenn.training.read_rows))
+    monkeypatch.setattr(Choice, "start", compiling(Choice.start))
+    what, keys = {
+        "infer": ((model, "--inputs", tmp_path / "rows.npy"), ("seconds", "compile")),
+        "train": ((tmp_path / "table.csv", "--output", tmp_path / "m.h5", "--epochs", 1), ("compile_seconds",)),
+    }[verb]
+
+    def seconds() -> float:
+        json_file = tmp_path / "result.json"
+        done = run(verb, *what, "--device", "cpu", "--json", json_file, "--trace", tmp_path / "t.json")
+        assert done.exit_code == 0, done.output
+        assert bool(re.search(r"time .*compile [1-9][\d.]* m?s", done.stdout)) == fresh_is_new
+        return float(reduce(operator.getitem, keys, json.loads(json_file.read_text())))
+
+    fresh, fresh_is_new = numba.njit(lambda number: number + 1), True
+    run(verb, *what, "--device", "cpu")  # the engine's own functions, too
+    fresh = numba.njit(lambda number: number + 2)
+    told = seconds()
+    traced = [span["dur"] for span in checked_spans(tmp_path / "t.json") if span["cat"] == "compile"]
+    assert len(traced) == 1
+    assert told == pytest.approx(traced[0] / 1e6, rel=0.5)
+    fresh_is_new = False
+    assert seconds() == 0
 
 
 def test_benchmark_shows_calls_that_are_not_timed(run: Run, model: Path, tmp_path: Path) -> None:
