@@ -148,4 +148,3 @@ def test_on_a_gpu_steps_are_shown_as_the_device_ran_them(
     assert named(device, "step") == named(host, "step")
     for queued, ran in zip((span for span in host if span["cat"] == "step"), device, strict=True):
         assert ran["ts"] >= queued["ts"] - 100  # microseconds: the clocks of host and device meet as well as that
-    assert all(span["dur"] < 1e6 for span in device)

@@ -62,8 +62,9 @@ class DeviceSpans:
                 yield
                 return
             index = cupy().cuda.runtime.getDevice()
-            if index not in self._met:
-                self._met[index] = _now()
+            with self._lock:
+                if index not in self._met:
+                    self._met[index] = _now()
             begun = _recorded()
             yield
             self._steps.append((span, index, begun, _recorded()))
