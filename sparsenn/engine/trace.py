@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from sparsenn.spans import Span, watching
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.storage import check_replaceable, open_to_write, replacing
 
 __all__ = ["trace"]
 
@@ -40,21 +40,20 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
     ResourceError
         The file cannot be written, which is found out before the block begins.
     """
-    with replacing(path) as temporary:
-        recorder = _Recorder()
-        with ExitStack() as stack:
-            stack.enter_context(watching(recorder))
-            device = None
-            if find_spec("cupy") is not None:
-                from sparsenn.backends.cuda.spans import DeviceSpans
+    check_replaceable(path)
+    recorder, device = _Recorder(), None
+    with ExitStack() as stack:
+        stack.enter_context(watching(recorder))
+        if find_spec("cupy") is not None:
+            from sparsenn.backends.cuda.spans import DeviceSpans
 
-                device = DeviceSpans()
-                stack.enter_context(watching(device))
-            yield
-        for span, name, begun, ended in () if device is None else device.steps():
-            recorder.record(name, span, begun, ended)
-        with open_to_write(temporary, path) as file:
-            file.write(json.dumps(recorder.document(), allow_nan=False, default=float).encode())
+            device = DeviceSpans()
+            stack.enter_context(watching(device))
+        yield
+    for span, name, begun, ended in () if device is None else device.steps():
+        recorder.record(name, span, begun, ended)
+    with replacing(path) as temporary, open_to_write(temporary, path) as file:
+        file.write(json.dumps(recorder.document(), allow_nan=False, default=float).encode())
 
 
 class _Recorder:

@@ -123,6 +123,12 @@ def test_a_failure_leaves_what_was_there(network: Network, tmp_path: Path) -> No
     assert checked_spans(tmp_path / "old.json")
 
 
+def test_an_error_of_the_block_is_no_error_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), sparsenn.trace(tmp_path / "t.json"):
+        (tmp_path / "none").read_text()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_place_that_cannot_be_written_to_is_told_first(tmp_path: Path) -> None:
     begun = False
     for path in (tmp_path / "none" / "t.json", tmp_path):
