@@ -103,12 +103,12 @@ class _Compiling(event.Listener):  # type: ignore[misc]  # numba has no types
 
     def __init__(self) -> None:
         self._open: list[AbstractContextManager[object]] = []
-        self._state = 0.0, float("inf")  # seconds until now, and since when more of them pass
+        self._state: tuple[float, float | None] = 0.0, None  # seconds until now, and since when more of them pass
 
     def seconds(self) -> float:
         """Return the seconds spent until now, also on what is not done yet."""
         spent, since = self._state
-        return spent + max(0.0, time.perf_counter() - since)
+        return spent if since is None else spent + time.perf_counter() - since
 
     def on_start(self, event: event.Event) -> None:
         """Begin with a function."""
@@ -124,7 +124,7 @@ class _Compiling(event.Listener):  # type: ignore[misc]  # numba has no types
         if self._open:
             self._open.pop().__exit__(None, None, None)
         if not self._open:
-            self._state = self.seconds(), float("inf")
+            self._state = self.seconds(), None
 
 
 _compiling = _Compiling()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
 from sparsenn.jit import compile_seconds
-from sparsenn.spans import span
+from sparsenn.spans import span, watchers
 
 __all__ = ["Clock", "ReadingClock", "Unwatched"]
 
@@ -30,8 +31,9 @@ class Clock:
     def part(self, name: str, title: str) -> AbstractContextManager[object]:
         """Count what runs inside as `plan`, `prepare` or `transfer`, a span with a title; no part may be in itself."""
         part = self._parts[name]
-        part.span = span(title, name)
-        return part
+        if not watchers[name]:
+            return part
+        return _both(span(title, name), part)
 
     def seconds(self, plan: float = 0.0, compiled: float = 0.0) -> Seconds:
         """Return where the time went until now: what was in no part was compute.
@@ -62,16 +64,19 @@ class _Part:
 
     def __init__(self, clock: Clock) -> None:
         self.seconds = 0.0
-        self.span: AbstractContextManager[object]
         self._clock, self._begun = clock, 0.0
 
     def __enter__(self) -> None:
-        self.span.__enter__()
         self._begun = self._clock.now()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.seconds += self._clock.now() - self._begun
-        self.span.__exit__(kind, error, at)
+
+
+@contextmanager
+def _both(outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> Iterator[None]:
+    with outer, inner:
+        yield
 
 
 class Unwatched:
