@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import re
+import subprocess
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -18,10 +19,12 @@ from typer.testing import Result
 
 import sparsenn.training
 from sparsenn import Linear, Model, Network, write_dataset, write_model
+from sparsenn.cli.console import COMPILING
 from sparsenn.io import Dataset
 from sparsenn.training.choice import Choice
 
 Run = Callable[..., Result]
+Spawn = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -87,9 +90,11 @@ def test_what_is_compiled_beside_the_network_is_told_as_that(
 
     def seconds() -> float:
         json_file = tmp_path / "result.json"
-        done = run(verb, *what, "--device", "cpu", "--json", json_file, "--trace", tmp_path / "t.json")
+        files = ("--json", json_file, "--trace", tmp_path / "t.json")
+        done = run(verb, *what, "--device", "cpu", "--progress", *files)
         assert done.exit_code == 0, done.output
         assert bool(re.search(r"time .*compile [1-9][\d.]* m?s", done.stdout)) == fresh_is_new
+        assert done.stderr.count(COMPILING) == fresh_is_new
         return float(reduce(operator.getitem, keys, json.loads(json_file.read_text())))
 
     fresh, fresh_is_new = numba.njit(lambda number: number + 1), True
@@ -101,6 +106,22 @@ def test_what_is_compiled_beside_the_network_is_told_as_that(
     assert told == pytest.approx(traced[0] / 1e6, rel=0.5)
     fresh_is_new = False
     assert seconds() == 0
+
+
+@pytest.mark.slow
+def test_a_first_run_tells_what_it_compiles_and_the_next_loads_it(spawn: Spawn, model: Path, tmp_path: Path) -> None:
+    found = []
+    for number in range(2):
+        files = (tmp_path / f"{number}.json", tmp_path / f"t{number}.json")
+        line = ("infer", model, "--inputs", tmp_path / "rows.npy", "--device", "cpu", "--json", files[0])
+        process = spawn(*line, "--trace", files[1], env={"NUMBA_CACHE_DIR": str(tmp_path / "numba")})
+        _, told = process.communicate(timeout=240)
+        assert (process.returncode, told) == (0, "")
+        traced = sum(span["dur"] for span in checked_spans(files[1]) if span["cat"] == "compile") / 1e6
+        found.append((json.loads(files[0].read_text())["seconds"]["compile"], traced))
+    (told, traced), warm = found
+    assert 0.01 < told <= 1.1 * traced  # functions that others call are compiled inside these
+    assert warm == (0, 0)
 
 
 def test_benchmark_shows_calls_that_are_not_timed(run: Run, model: Path, tmp_path: Path) -> None:
