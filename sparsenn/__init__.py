@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
-    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan
+    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan, trace
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR
@@ -101,6 +101,7 @@ __all__ = [
     "read_data",
     "read_model",
     "to_onnx",
+    "trace",
     "train",
     "write_dataset",
     "write_model",
@@ -109,7 +110,17 @@ __all__ = [
 _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
     "sparsenn.datasets": ("load", "radixnet"),
-    "sparsenn.engine": ("LayerStatistics", "Plan", "Predictor", "Result", "Session", "execute", "infer", "plan"),
+    "sparsenn.engine": (
+        "LayerStatistics",
+        "Plan",
+        "Predictor",
+        "Result",
+        "Session",
+        "execute",
+        "infer",
+        "plan",
+        "trace",
+    ),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
     "sparsenn.formats": ("COO", "CSC", "CSR"),

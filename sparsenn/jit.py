@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
@@ -26,10 +28,12 @@ if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get(
     )
 
 import numba
+from numba.core import event
 
+from sparsenn.spans import span
 from sparsenn.storage.compiled import compiled_cache
 
-__all__ = ["compiled", "compiled_functions", "example", "run_examples", "threaded"]
+__all__ = ["compile_seconds", "compiled", "compiled_functions", "example", "run_examples", "threaded"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,6 +93,50 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     decorated._cache = compiled_cache(function)  # type: ignore[attr-defined]
     _functions.append(decorated)
     return decorated
+
+
+class _Compiling(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Times what numba compiles, and marks it as spans. Its lock has one thread compile at a time.
+
+    A function that another calls may be compiled while that is.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[AbstractContextManager[object]] = []
+        self._state: tuple[float, float | None] = 0.0, None  # seconds until now, and since when more of them pass
+
+    def seconds(self) -> float:
+        """Return the seconds spent until now, also on what is not done yet."""
+        spent, since = self._state
+        return spent if since is None else spent + time.perf_counter() - since
+
+    def on_start(self, event: event.Event) -> None:
+        """Begin with a function."""
+        name = event.data["dispatcher"].py_func.__qualname__
+        begun = span(f"compile {name}", "compile", compiler="numba")
+        begun.__enter__()
+        self._open.append(begun)
+        if len(self._open) == 1:
+            self._state = self._state[0], time.perf_counter()
+
+    def on_end(self, event: event.Event) -> None:
+        """End with a function; an interrupt may have come before its begin was noted."""
+        if self._open:
+            self._open.pop().__exit__(None, None, None)
+        if not self._open:
+            self._state = self.seconds(), None
+
+
+_compiling = _Compiling()
+event.register("numba:compile", _compiling)
+
+
+def compile_seconds() -> float:
+    """Return the seconds that numba has spent in this process on compiling functions, whoever's they are.
+
+    Loading what was compiled before is not counted.
+    """
+    return _compiling.seconds()
 
 
 def compiled_functions() -> tuple[Any, ...]:

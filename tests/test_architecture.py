@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
     ("printable",),
-    ("errors", "plugins", "progress", "workers"),
+    ("errors", "plugins", "progress", "spans", "workers"),
     ("memory", "storage"),
     ("jit",),
     ("formats",),

@@ -169,7 +169,7 @@ class TrainingResult:
     rows : rows of an epoch.
     device, kernel, precision : what computed.
     first_epoch : epochs that were done before, in the run that this one resumed; 0 for a fresh one.
-    seconds : time spent in the epochs of this run, evaluation and checkpoints left out.
+    seconds : time spent in the epochs of this run, evaluation, checkpoints and compiling left out.
     options : everything that decides the result, as plain values.
     scaling : what was done to the inputs before the first layer; None if nothing.
     target_scaling : what was done to the targets that were trained for, and is undone by the network's last layer; None
@@ -177,6 +177,7 @@ class TrainingResult:
     evaluation : how well the network does on the rows that it was trained with, or some of them if they are very many.
     baseline : how well it would do to give, whatever the inputs are, the mean of the targets trained with: of the
         validation data where there are some.
+    compile_seconds : time spent on compiling functions and kernels, or on loading CUDA kernels.
     """
 
     network: Network
@@ -195,6 +196,7 @@ class TrainingResult:
     target_scaling: Scaling | None = None
     evaluation: Evaluation | None = None
     baseline: Evaluation | None = None
+    compile_seconds: float = 0.0
 
     __repr__ = one_line
 

@@ -12,7 +12,7 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
-from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.cli.targets import STDOUT, TRACE_SUFFIXES, check_target, tracing, write_json
 from sparsenn.errors import UsageError
 
 __all__ = ["benchmark"]
@@ -33,11 +33,13 @@ def benchmark(
     ] = "onnxruntime,torch,scipy",
     seconds: Annotated[float, typer.Option(metavar="S", help="Time for each way and number of rows.")] = 2.0,
     json: options.Json = None,
+    trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Time calls of a model, and of ONNX Runtime, PyTorch and SciPy with the same network, where they are installed.
 
-    Each answer is held against ours before it is timed. Latencies are of warm calls, until the answer is there.
+    Each answer is held against ours before it is timed. Latencies are of warm calls, until the answer is there. --trace
+    shows the calls before those that are timed.
 
     \b
     Examples:
@@ -49,7 +51,8 @@ def benchmark(
     fault = f"--rows {rows}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
     counts = options.whole_numbers(rows, fault, most=MOST_ROWS)
     check_target("--json", None if json == STDOUT else json)
-    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json})
+    check_target("--trace", trace, TRACE_SUFFIXES)
+    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace})
     check_sources(model, inputs)
     from sparsenn.cli.evaluate import read_given_rows
     from sparsenn.io.model_files import read_model
@@ -62,17 +65,18 @@ def benchmark(
     found = read_model(model)
     given = None if inputs is None else read_given_rows(found, inputs)
     names = [] if against == "none" else [name.strip() for name in against.split(",") if name.strip()]
-    with reporting(progress) as report:
-        result = run_benchmark(
-            found.network,
-            counts,
-            given,
-            against=names,
-            seconds=seconds,
-            progress=report,
-            device=device,
-            precision=precision,
-        )
-    console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(model.name, result))
-    if json is not None:
-        write_json(json, to_json(benchmark_record(model.name, result)))
+    with tracing(trace):
+        with reporting(progress) as report:
+            result = run_benchmark(
+                found.network,
+                counts,
+                given,
+                against=names,
+                seconds=seconds,
+                progress=report,
+                device=device,
+                precision=precision,
+            )
+        console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(model.name, result))
+        if json is not None:
+            write_json(json, to_json(benchmark_record(model.name, result)))

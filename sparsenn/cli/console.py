@@ -7,22 +7,26 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from sparsenn.printable import printable
 from sparsenn.progress import Progress, silent
+from sparsenn.spans import Span, watching
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "reporting"]
+__all__ = ["COMPILING", "console", "reporting", "telling_of_compiling"]
 
 USUAL_WIDTH = 80
 """Columns where COLUMNS says 0, which stands for a width that is not known."""
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
+
+COMPILING = "compiling kernels, once …"
+"""What is told when numba begins to compile: later runs load what it made."""
 
 LINE_INTERVAL = 1.0
 """Seconds between two progress lines where there is no terminal to draw a bar on."""
@@ -60,10 +64,28 @@ def reporting(wanted: bool | None) -> Iterator[Progress]:
     if wanted is False or (wanted is None and not terminal):
         yield silent
     elif terminal:
-        with _bars() as report:
+        with _bars() as report, telling_of_compiling():
             yield report
     else:
-        yield _Lines(sys.stderr)
+        with telling_of_compiling():
+            yield _Lines(sys.stderr)
+
+
+@contextmanager
+def telling_of_compiling() -> Iterator[None]:
+    """Say on stderr, once, that numba compiles, as soon as it does so."""
+    told = False
+
+    def tell(span: Span) -> AbstractContextManager[None]:
+        nonlocal told
+        if not told and span.details["compiler"] == "numba":
+            told = True
+            with suppress(OSError):  # numba would be interrupted
+                print(COMPILING, file=sys.stderr, flush=True)
+        return nullcontext()
+
+    with watching(tell, "compile"):
+        yield
 
 
 @contextmanager

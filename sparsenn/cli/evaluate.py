@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json
 from sparsenn.errors import UsageError
+from sparsenn.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.formats import Array, Scaling
@@ -61,25 +61,28 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     SparseNNError
         As reading and `sparsenn.training.run_model` do.
     """
+    from sparsenn.engine import ReadingClock
     from sparsenn.errors import ShapeError
     from sparsenn.io import read_model
     from sparsenn.io.model import PRUNED
     from sparsenn.training import run_model
 
-    start = time.perf_counter()
-    model = _scaled(path, read_model(path), rows.scaling)
-    if rows.prune is not None:
-        model = model.pruned(rows.prune)
-    try:
-        data = _read(model, rows)
-        seconds = time.perf_counter() - start
-        with reporting(progress) as report:
+    clock = ReadingClock()
+    with reporting(progress) as report:
+        with span(f"read {path.name}", "read"):
+            model = _scaled(path, read_model(path), rows.scaling)
+        if rows.prune is not None:
+            model = model.pruned(rows.prune)
+        try:
+            with span(f"read {rows.inputs.name}", "read"):
+                data = _read(model, rows)
+            reading = clock.seconds()
             result = run_model(model, data, progress=report, **how)
-    except ShapeError as error:
-        raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
-    timed = replace(result.seconds, read=result.seconds.read + seconds)
+        except ShapeError as error:
+            raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
     notes = result.notes if rows.prune is None else (model.provenance[PRUNED], *result.notes)
-    _deliver(path, rows.inputs, model, replace(result, seconds=timed, notes=notes), files)
+    with span("report", "write"):
+        _deliver(path, rows.inputs, model, replace(result, seconds=reading + result.seconds, notes=notes), files)
 
 
 def read_given_rows(model: Model, inputs: Path) -> Array:

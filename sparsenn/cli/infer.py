@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,10 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
+from sparsenn.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.engine import Result
@@ -67,6 +67,7 @@ def infer(
     json: options.Json = None,
     stats: options.Stats = False,
     plot: options.Plot = None,
+    trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Run the inputs of a dataset through its network and verify the categories.
@@ -84,6 +85,7 @@ def infer(
       sparsenn infer radixnet-1024x120 --stats --plot layers.png
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
+      sparsenn infer problem.h5 --trace run.json
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
@@ -106,11 +108,11 @@ def infer(
         rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
-    files = ResultTargets(output, json, plot, stats)
+    files = ResultTargets(output, json, plot, trace, stats)
     files.check(model)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
-        {"--output": output, "--json": json, "--plot": plot},
+        {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
     )
     wake_gpu(device)
     how: dict[str, Any] = {
@@ -126,12 +128,15 @@ def infer(
         "reproducible": reproducible,
     }
     if rows is not None:
-        evaluate_model(Path(dataset), rows, how, files, progress)
+        with tracing(trace):
+            evaluate_model(Path(dataset), rows, how, files, progress)
         return
     what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
-    problem, result = _run(dataset, what, how, verify, progress)
-    verdict = _verdict(problem, result, verify)
-    _deliver(problem.name, result, verdict, files)
+    with tracing(trace):
+        problem, result = _run(dataset, what, how, verify, progress)
+        verdict = _verdict(problem, result, verify)
+        with span("report", "write"):
+            _deliver(problem.name, result, verdict, files)
     if not isinstance(verdict, str) and not verdict.passed:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
@@ -161,17 +166,18 @@ def _run(
 ) -> tuple[Dataset, Result]:
     """Read, plan, compute; how to compute is checked before anything is read."""
     from sparsenn.datasets import load
-    from sparsenn.engine import Session
+    from sparsenn.engine import ReadingClock, Session
 
     _check_kernel(how["device"], how["kernel"], how["reproducible"])
     with reporting(progress) as report:
-        start = time.perf_counter()
-        dataset = load(source, **what, progress=report)
-        read = time.perf_counter() - start
+        clock = ReadingClock()
+        with span(f"read {source}", "read"):
+            dataset = load(source, **what, progress=report)
+        reading = clock.seconds()
         if verify and dataset.truth is None:
             raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
         result = Session(dataset.network, **how).run(dataset.inputs, progress=report)
-    return dataset, replace(result, seconds=replace(result.seconds, read=read))
+    return dataset, replace(result, seconds=reading + result.seconds)
 
 
 def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:

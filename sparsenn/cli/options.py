@@ -37,6 +37,7 @@ __all__ = [
     "Sizes",
     "Source",
     "Stats",
+    "Trace",
     "Verify",
     "WeightMemory",
     "Widths",
@@ -224,6 +225,15 @@ Plot = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Draw rows, density and time by layer: .png, .svg or .pdf.", rich_help_panel=_REPORT
+    ),
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Trace batches, steps, copies and waits on a line of time: .json or .json.gz, for ui.perfetto.dev. On a "
+        "GPU all of it is NVTX ranges, too.",
+        rich_help_panel=_REPORT,
     ),
 ]
 ProgressFlag = Annotated[

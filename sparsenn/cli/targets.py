@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +14,19 @@ from sparsenn.errors import ResourceError, SparseNNError, UsageError
 __all__ = [
     "HDF5_SUFFIXES",
     "STDOUT",
+    "TRACE_SUFFIXES",
     "ResultTargets",
     "check_dataset_target",
     "check_plot",
     "check_target",
     "drawing",
     "is_hdf5",
+    "tracing",
     "write_json",
 ]
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
+TRACE_SUFFIXES = (".json", ".json.gz")
 
 STDOUT = Path("-")
 """What stands for stdout where a file is asked for."""
@@ -36,6 +39,7 @@ class ResultTargets:
     output: Path | None
     json: Path | None
     plot: Path | None
+    trace: Path | None
     stats: bool
 
     def check(self, model: bool) -> None:
@@ -50,6 +54,7 @@ class ResultTargets:
 
             check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
         check_target("--json", None if self.json == STDOUT else self.json)
+        check_target("--trace", self.trace, TRACE_SUFFIXES)
         check_plot(self.plot)
 
 
@@ -152,6 +157,15 @@ def write_json(path: Path, document: str) -> None:
         return
     with replacing(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
+
+
+def tracing(path: Path | None) -> AbstractContextManager[None]:
+    """Return what traces a block to a file, as `sparsenn.trace` does; nothing where none is named."""
+    if path is None:
+        return nullcontext()
+    from sparsenn.engine import trace
+
+    return trace(path)
 
 
 def _check_folder(option: str, path: Path, folder: Path) -> None:

@@ -14,12 +14,22 @@ import typer
 
 from sparsenn import __version__
 from sparsenn.cli import data_options, options
-from sparsenn.cli.console import console
+from sparsenn.cli.console import console, telling_of_compiling
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
-from sparsenn.cli.targets import HDF5_SUFFIXES, STDOUT, check_plot, check_target, drawing, write_json
+from sparsenn.cli.targets import (
+    HDF5_SUFFIXES,
+    STDOUT,
+    TRACE_SUFFIXES,
+    check_plot,
+    check_target,
+    drawing,
+    tracing,
+    write_json,
+)
 from sparsenn.errors import unknown_name
+from sparsenn.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.training import TrainingData, TrainingResult
@@ -45,12 +55,14 @@ class _Targets:
     checkpoint: Path | None
     json: Path | None
     plot: Path | None
+    trace: Path | None
 
     def check(self) -> None:
         """Refuse whatever could not be written, before anything is computed."""
         check_target("--output", self.output, HDF5_SUFFIXES)
         check_target("--checkpoint", self.checkpoint)
         check_target("--json", None if self.json == STDOUT else self.json)
+        check_target("--trace", self.trace, TRACE_SUFFIXES)
         check_plot(self.plot)
 
 
@@ -199,6 +211,14 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the losses by epoch: .png, .svg or .pdf.", rich_help_panel=_FILES),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Trace epochs, evaluations and checkpoints on a line of time: .json or .json.gz, for ui.perfetto.dev.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Train a multi-layer perceptron by mini-batch gradient descent, and write it to a file that infer takes.
@@ -231,11 +251,11 @@ def train(
     if checkpoint is None:
         refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
     check_sources(data, labels, validation, validation_labels)
-    files = _Targets(output, checkpoint, json, plot)
+    files = _Targets(output, checkpoint, json, plot, trace)
     files.check()
     check_apart(
         {"DATA": data, "--labels": labels, "--validation": validation, "--validation-labels": validation_labels},
-        {"--output": output, "--checkpoint": checkpoint, "--json": json, "--plot": plot},
+        {"--output": output, "--checkpoint": checkpoint, "--json": json, "--plot": plot, "--trace": trace},
     )
     widths = _hidden(hidden)
     _check_choice(device, kernel, precision)
@@ -267,8 +287,10 @@ def train(
     }
     begun = "no checkpoint was there to resume from: begun anew"
     notes = [begun] if resume and checkpoint is not None and not checkpoint.exists() else []
-    rows, result = _run(data, labels, validation, validation_labels, kind, scale, how, progress)
-    _deliver(data.name, rows, result, [*notes, *([] if rows.note is None else [rows.note])], files)
+    with tracing(trace):
+        rows, result = _run(data, labels, validation, validation_labels, kind, scale, how, progress)
+        with span("report", "write"):
+            _deliver(data.name, rows, result, [*notes, *([] if rows.note is None else [rows.note])], files)
 
 
 def _hidden(text: str) -> tuple[int, ...]:
@@ -296,11 +318,13 @@ def _run(
     from sparsenn.training import read_data
     from sparsenn.training import train as run
 
-    data = read_data(path, labels=labels, **kind)
+    with span(f"read {path.name}", "read"):
+        data = read_data(path, labels=labels, **kind)
     held_out = None
     if validation is not None:
         outputs = data.targets.shape[1] if data.classes else None
-        held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
+        with span(f"read {validation.name}", "read"):
+            held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
     if scale == "auto":
         scale = "none" if data.encoding is None else "standard"
     with _epochs(progress) as report:
@@ -314,9 +338,10 @@ def _epochs(wanted: bool | None) -> Iterator[Callable[[Epoch], None]]:
     if wanted is False or (wanted is None and not terminal):
         yield lambda epoch: None
     elif not terminal:
-        yield lambda epoch: print(
-            f"epoch {epoch.number:,} of {epoch.total:,}: {_state(epoch)}", file=sys.stderr, flush=True
-        )
+        with telling_of_compiling():
+            yield lambda epoch: print(
+                f"epoch {epoch.number:,} of {epoch.total:,}: {_state(epoch)}", file=sys.stderr, flush=True
+            )
     else:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -327,7 +352,7 @@ def _epochs(wanted: bool | None) -> Iterator[Callable[[Epoch], None]]:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=console(sys.stderr), transient=True) as bars:
+        with Progress(*columns, console=console(sys.stderr), transient=True) as bars, telling_of_compiling():
             task = bars.add_task("", total=1)
             yield lambda epoch: bars.update(task, completed=epoch.number, total=epoch.total, description=_state(epoch))
 

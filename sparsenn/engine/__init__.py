@@ -1,6 +1,7 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
 from sparsenn.engine.api import Predictor, execute, infer, plan, plan_rows
+from sparsenn.engine.clock import Clock, ReadingClock
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
@@ -8,13 +9,16 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
 from sparsenn.engine.rows import RowsResult, run_rows
 from sparsenn.engine.session import Session
+from sparsenn.engine.trace import trace
 
 __all__ = [
+    "Clock",
     "LayerStatistics",
     "Merged",
     "Options",
     "Plan",
     "Predictor",
+    "ReadingClock",
     "Result",
     "RowsResult",
     "Seconds",
@@ -26,4 +30,5 @@ __all__ = [
     "plan",
     "plan_rows",
     "run_rows",
+    "trace",
 ]

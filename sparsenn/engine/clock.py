@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
+from sparsenn.jit import compile_seconds
+from sparsenn.spans import span, watchers
 
-__all__ = ["Clock", "Unwatched"]
+__all__ = ["Clock", "ReadingClock", "Unwatched"]
 
 
 class Clock:
@@ -25,16 +28,35 @@ class Clock:
         """Return seconds since any moment, without those spent on compiling."""
         return time.perf_counter() - self._backend.compile_seconds()
 
-    def part(self, name: str) -> AbstractContextManager[None]:
-        """Count what runs inside as `plan`, `prepare` or `transfer`; no part may be inside itself."""
-        return self._parts[name]
+    def part(self, name: str, title: str) -> AbstractContextManager[object]:
+        """Count what runs inside as `plan`, `prepare` or `transfer`, a span with a title; no part may be in itself."""
+        part = self._parts[name]
+        if not watchers[name]:
+            return part
+        return _both(span(title, name), part)
 
-    def seconds(self, plan: float) -> Seconds:
-        """Return where the time went until now: what was in no part was compute. `plan` was spent before."""
+    def seconds(self, plan: float = 0.0, compiled: float = 0.0) -> Seconds:
+        """Return where the time went until now: what was in no part was compute.
+
+        `plan` was spent before, of it `compiled` on compiling.
+        """
         parts = {name: part.seconds for name, part in self._parts.items()}
         compute = self.now() - self._start - sum(parts.values())
-        compiled = self._backend.compile_seconds() - self._compiled
-        return Seconds(compile=compiled, compute=compute, **{**parts, "plan": plan + parts["plan"]})
+        parts["plan"] += plan - compiled
+        compiled += self._backend.compile_seconds() - self._compiled
+        return Seconds(compile=compiled, compute=compute, **parts)
+
+
+class ReadingClock:
+    """Measures reading from when it is made, with the time that numba compiles kept apart."""
+
+    def __init__(self) -> None:
+        self._compiled, self._start = compile_seconds(), time.perf_counter()
+
+    def seconds(self) -> Seconds:
+        """Return what has passed until now."""
+        compiled = compile_seconds() - self._compiled
+        return Seconds(read=time.perf_counter() - self._start - compiled, compile=compiled)
 
 
 class _Part:
@@ -51,15 +73,19 @@ class _Part:
         self.seconds += self._clock.now() - self._begun
 
 
+@contextmanager
+def _both(outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> Iterator[None]:
+    with outer, inner:
+        yield
+
+
 class Unwatched:
     """A clock that nobody looks at."""
-
-    _NOTHING = nullcontext()
 
     def now(self) -> float:
         """Return 0."""
         return 0.0
 
-    def part(self, name: str) -> AbstractContextManager[None]:
-        """Count nothing."""
-        return self._NOTHING
+    def part(self, name: str, title: str) -> AbstractContextManager[object]:
+        """Count nothing; what runs inside is a span all the same."""
+        return span(title, name)

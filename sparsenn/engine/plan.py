@@ -23,6 +23,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.printable import one_line
+from sparsenn.spans import span
 
 __all__ = ["Plan", "Problem", "bucket", "cut_for_memory", "with_inputs"]
 
@@ -194,6 +195,7 @@ class Problem:
     memory_limit : bytes that rows in flight may take.
     weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
     seconds : that it took to find equal outputs and kernels.
+    compile_seconds : those of them in which functions were compiled.
     """
 
     network: Network
@@ -204,6 +206,7 @@ class Problem:
     memory_limit: int
     weight_memory: int
     seconds: float
+    compile_seconds: float
 
     @classmethod
     def of(cls, network: Network, options: Options) -> Problem:
@@ -224,10 +227,14 @@ class Problem:
             network, options.device, options.kernel, options.precision, elsewhere, options.reproducible
         )
         merging = options.merging if options.merging is not None else backend.device != "reference"
-        merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
+        compiled = backend.compile_seconds()
+        with span("look for equal outputs", "plan"):
+            merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
+        compiled = backend.compile_seconds() - compiled
         limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
         weights = options.weight_memory or backend.weight_memory()
-        return cls(network, options, backend, kernels, merged, limit, weights, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return cls(network, options, backend, kernels, merged, limit, weights, seconds, compiled)
 
     @property
     def merging(self) -> bool:

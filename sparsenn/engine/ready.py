@@ -29,6 +29,7 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, St
 from sparsenn.engine.tally import Tally
 from sparsenn.engine.weights import Weights
 from sparsenn.formats import CSR, Array
+from sparsenn.spans import span, watchers
 
 __all__ = ["Pass", "Ready"]
 
@@ -100,15 +101,21 @@ class Ready:
         What is returned may lie in memory that the next run writes over.
         """
         rows = RowsLeft(features)
-        last = len(self.plan.steps) - 1
+        last, told = len(self.plan.steps) - 1, bool(watchers["step"])
         for number, step in enumerate(self.plan.steps):
             if self._is_over(rows, step):
                 return self._without_rows(rows, number, going)
-            rows = self._step(number, going).run(rows, going)
+            rows = self._run_told(number, rows, going) if told else self._step(number, going).run(rows, going)
             if number < last and rows.owner is not None:
                 rows = _tightened(rows)
             going.report(step.last)
         return rows
+
+    def _run_told(self, number: int, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Run a step as a span, once it is ready."""
+        ready, step = self._step(number, going), self.plan.steps[number]
+        with span(step.title, "step", **step.details, rows=rows.features.shape[0]):
+            return ready.run(rows, going)
 
     def _step(self, number: int, going: Pass) -> _ReadyStep:
         """Return a step, made ready when it is first asked for; where weights stream, that is so in every run."""
@@ -117,7 +124,7 @@ class Ready:
             return found
         plan = self.plan
         following = number + 1 if number + 1 < len(plan.steps) else 0 if going.following else None
-        with going.clock.part("prepare"):
+        with going.clock.part("prepare", f"ready {plan.steps[number].title}"):
             stack = self._weights.get(plan, number, following)
             made = _prepared(plan, plan.steps[number], stack, self._weights)
         if not plan.streams:
@@ -208,7 +215,8 @@ class _SparseStep:
         else:
             left = self._chain.run(rows.features, counting, multiplicity)
         if going.tally is not None:
-            self._backend.wait()
+            with span("wait for the device", "wait"):
+                self._backend.wait()
             seconds = going.clock.now() - start
             counts = self._chain.counts()
             going.tally.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
@@ -230,7 +238,8 @@ class _DenseStep:
         start, step = going.clock.now(), self._step
         values: Any = rows.features
         if isinstance(values, CSR):
-            values = self._plan.backend.as_dense(values)
+            with span("to dense rows", "convert"):
+                values = self._plan.backend.as_dense(values)
         if going.watch is None:
             outputs = self._kernel.launch(self._stack, values)
         else:
@@ -268,7 +277,8 @@ class _ImageStep:
         start, step, backend = going.clock.now(), self._step, self._plan.backend
         values: Any = rows.features
         if isinstance(values, CSR):
-            values = backend.as_dense(values)
+            with span("to dense rows", "convert"):
+                values = backend.as_dense(values)
         if going.watch is not None:
             going.watch.before(step.kernel, values, step.first, step.last)
         outputs = run_images(step.kernel, self._stack, 0, values)
@@ -299,7 +309,8 @@ def _count(
     """
     assert going.tally is not None
     features: Any = outputs.features
-    nonzeros = backend.count_nonzeros(features)
+    with span("count, which waits for the device", "wait"):
+        nonzeros = backend.count_nonzeros(features)
     multiplicity = _multiplicity(backend, outputs)
     weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
     rows = nonzeros.size

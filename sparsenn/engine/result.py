@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
 from sparsenn.printable import one_line
+from sparsenn.spans import span
 
 __all__ = ["BatchOutput", "LayerStatistics", "Result", "Seconds"]
 
@@ -33,8 +34,9 @@ class Seconds:
     prepare : waiting for the weights to be on the device and in the form the kernels read, and for buffers and graphs;
         what is done while layers are computed is not waited for. 0 where a session had all of it ready.
     transfer : checking and converting inputs, moving them to the device, and moving results back.
-    compile : making the project's CUDA kernels, or loading them where they were compiled before. On the CPU it is 0:
-        what numba takes is part of the work that calls a function first, as is what CuPy takes for its own kernels.
+    compile : making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while
+        data are read, what numba compiles, which it does once. What numba takes to load what it compiled before, and
+        CuPy for its own kernels, is part of the work that calls them first.
     compute : the layers, dropping and grouping of rows included, to the categories.
     """
 
@@ -44,6 +46,10 @@ class Seconds:
     transfer: float = 0.0
     compile: float = 0.0
     compute: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        """Add part to part."""
+        return Seconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def total(self) -> float:
@@ -114,8 +120,9 @@ class BatchOutput:
 
     def _on_host(self) -> RowsLeft:
         if self._fetch is not None:
-            owner = None if self._left.owner is None else np.asarray(self._fetch(self._left.owner))
-            self._left, self._fetch = RowsLeft(self._fetch(self._left.features), owner), None
+            with span("copy out", "transfer"):
+                owner = None if self._left.owner is None else np.asarray(self._fetch(self._left.owner))
+                self._left, self._fetch = RowsLeft(self._fetch(self._left.features), owner), None
         return self._left
 
     def __reduce__(self) -> tuple[Any, ...]:

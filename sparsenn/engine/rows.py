@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from sparsenn.engine.clock import ReadingClock
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
@@ -75,22 +75,22 @@ def run_rows(
     check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
     found: list[Result] = []
     outputs: list[Array] = []
-    step, start = _rows_at_a_time(width, batch_size), time.perf_counter()
+    step, clock = _rows_at_a_time(width, batch_size), ReadingClock()
     for first in range(0, count, step):
         last = min(first + step, count)
         inputs = rows(first, last)
-        prepared = time.perf_counter() - start
+        reading = clock.seconds()
         result = session.run(inputs)
-        found.append(replace(result, seconds=replace(result.seconds, read=prepared)))
+        found.append(replace(result, seconds=reading + result.seconds))
         outputs.append(result.dense)
         progress("rows", last, count)
-        start = time.perf_counter()
+        clock = ReadingClock()
     by_part = [result.statistics for result in found]
     return RowsResult(
         plan=replace(found[0].plan, inputs=count),
         outputs=np.concatenate(outputs),
         statistics=tuple(map(_added, zip(*by_part, strict=True), network.sizes[1:])),
-        seconds=Seconds(*(sum(getattr(result.seconds, part.name) for result in found) for part in fields(Seconds))),
+        seconds=sum((result.seconds for result in found), Seconds()),
         notes=tuple(dict.fromkeys(note for result in found for note in result.notes)),
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -29,6 +29,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
+from sparsenn.spans import span, watchers
 
 __all__ = ["Session"]
 
@@ -41,6 +42,8 @@ FORMS = ("dense", "csr")
 OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
 """Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
 
+_NOTHING = (0.0, 0.0)
+"""Seconds that were spent on nothing, and on compiling for it."""
 
 _QUIET = Pass(Unwatched())
 """What goes along with rows of which nothing is noted."""
@@ -93,7 +96,7 @@ class Session:
         self._shelf = Shelf(problem)
         self._images = any(layer.family is ImageLayer for layer in problem.network)
         self._lock = threading.RLock()
-        self._unspent = problem.seconds
+        self._unspent = problem.seconds, problem.compile_seconds
         self._used: Plan | None = None
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
@@ -169,7 +172,7 @@ class Session:
         """
         if form is not None and (not isinstance(form, str) or form not in FORMS):
             raise UsageError(f"outputs are dense or csr, not {form!r}")
-        with self._lock, np.errstate(all="ignore"):
+        with self._watched_turn("call") if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
                 if form is None and self.backend.reads_as_is(inputs):
@@ -180,14 +183,16 @@ class Session:
                             if rows.dtype == np.float16:
                                 rows = self._shelf.place(rows, ready.plan.keeps_half)
                             return self._spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
-                given = look(self.network, inputs, self.backend)
+                with span("look at inputs", "convert"):
+                    given = look(self.network, inputs, self.backend)
                 wanted = form or ("csr" if given.sparse else "dense")
                 outputs = self._outputs(given, Pass(Unwatched(), check=self._number_check(given)))
                 if wanted == "csr":
-                    outputs = self._as_csr(outputs, given.on_host)
+                    with span("outputs to CSR", "convert"):
+                        outputs = self._as_csr(outputs, given.on_host)
                 return like(given.source, outputs)
             finally:
-                self._unspent = 0.0
+                self._unspent = _NOTHING
                 self._end_turn()
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
@@ -209,7 +214,7 @@ class Session:
         """
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
-        with self._lock, np.errstate(all="ignore"):
+        with self._watched_turn("run") if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
                 return self._run(inputs, statistics, progress)
@@ -246,6 +251,17 @@ class Session:
         if self._closed:
             raise UsageError("the session is closed")
 
+    @contextmanager
+    def _watched_turn(self, name: str) -> Iterator[None]:
+        """Take a turn of this thread, as `with self._lock` does, in spans."""
+        with span(name, "run", network=str(self)):
+            with span("wait for the turn", "wait"):
+                self._lock.acquire()
+            try:
+                yield
+            finally:
+                self._lock.release()
+
     def _begin_turn(self) -> None:
         self._refuse_closed()
         self.backend.begin_turn()
@@ -256,9 +272,10 @@ class Session:
 
     def _run(self, inputs: Inputs, statistics: bool, progress: Progress) -> Result:
         clock = Clock(self.backend)
-        given = look(self.network, inputs, self.backend)
-        spent, self._unspent = self._unspent, 0.0
-        with clock.part("plan"):
+        with span("look at inputs", "convert"):
+            given = look(self.network, inputs, self.backend)
+        spent, self._unspent = self._unspent, _NOTHING
+        with clock.part("plan", "plan"):
             plan = self._shelf.plan_of(given)
             size = self._problem.batch_size(given.count)
         steps = StepsDone(progress, len(self.network), given.count, size)
@@ -269,7 +286,7 @@ class Session:
         for first, last in attempts:
             going.tally, going.following = Tally.of(self.network) if statistics else None, last < given.count
             going.report = partial(steps.report, first, last)
-            with attempts.trying():
+            with attempts.trying(), span("batch", "batch", first=first, rows=last - first):
                 batch, living = self._batch(given, first, last, attempts.size, going)
                 if tally is not None and going.tally is not None:
                     tally.join(going.tally)
@@ -287,7 +304,7 @@ class Session:
             edges=self.network.multiply_adds,
             categories=found,
             statistics=tally.statistics(self.network) if tally is not None else (),
-            seconds=clock.seconds(spent),
+            seconds=clock.seconds(*spent),
             batches=tuple(batches),
             notes=attempts.notes(),
         )
@@ -312,7 +329,7 @@ class Session:
         attempts = Attempts(given.count, size, self._shelf.make_room)
         for first, last in attempts:
             going.following = last < given.count
-            with attempts.trying():
+            with attempts.trying(), span("batch", "batch", first=first, rows=last - first):
                 left = self._through(given, first, last, attempts.size, going)
                 assert self._used is not None, "rows have gone through the layers"
                 rows = self._spread(left, self._used, last - first)
@@ -321,12 +338,13 @@ class Session:
                 else:
                     if target is None:
                         target = np.empty((given.count, network.outputs), rows.dtype)
-                    waiting.append(backend.fetch_later(rows, target[first:last]))
+                    with span("copy out", "transfer"):
+                        waiting.append(backend.fetch_later(rows, target[first:last]))
                 attempts.done()
             while len(waiting) > 2:
-                waiting.pop(0)()
+                _finish(waiting.pop(0))
         for finish in waiting:
-            finish()
+            _finish(finish)
         self._refuse_infinite(given, going.check)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
@@ -358,7 +376,7 @@ class Session:
 
     def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
         """Run some rows; return their outputs, and which of them end with a non-zero."""
-        with going.clock.part("transfer"):
+        with going.clock.part("transfer", "check"):
             check = self._shelf.queue_check(given, first, last, size)
         living, kept = self._taken_out(given, first, last, size, going, check)
         if check is not None and not check.passed():  # the rows are of another form than those before
@@ -371,18 +389,18 @@ class Session:
     ) -> tuple[Array, RowsLeft]:
         """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
         left = self._through(given, first, last, size, going, check)
-        with going.clock.part("transfer"):
+        with going.clock.part("transfer", "copy out"):
             return self.backend.take_out(left, last - first, self.options.compaction)
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
     ) -> RowsLeft:
         """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""
-        with going.clock.part("transfer"):
+        with going.clock.part("transfer", "copy in"):
             features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
         form = form_of_features(features)
         self._shelf.note(given, form)
-        with going.clock.part("prepare"):
+        with going.clock.part("prepare", "ready plan"):
             ready = self._shelf.ready_for(form, given.count, size)
         self._used = ready.plan
         if going.check is not None:
@@ -410,6 +428,12 @@ class Session:
         from sparsenn.formats import from_dense
 
         return from_dense(outputs, outputs.dtype.type)
+
+
+def _finish(copy: Callable[[], None]) -> None:
+    """Wait for the end of a copy."""
+    with span("wait for the copy", "wait"):
+        copy()
 
 
 def _session(network: Network, options: Options) -> Session:

@@ -17,6 +17,7 @@ from sparsenn.engine.ready import Ready
 from sparsenn.engine.weights import Weights
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
+from sparsenn.spans import span
 
 __all__ = ["Shelf", "form_of_features"]
 
@@ -122,7 +123,8 @@ class Shelf:
             rows = Rows(count, form)
             kernel = grouping_kernel(self._problem, rows)
             if form not in self._alive and kernel is not None:
-                with suppress(OutOfMemoryError, MemoryError):  # it stays unknown; rows then go in smaller batches
+                # where memory does not suffice, it stays unknown; rows then go in smaller batches
+                with suppress(OutOfMemoryError, MemoryError), span("look at the first rows", "plan"):
                     self._alive[form] = shares_computed(self._problem, kernel, features, rows, self.weights)
                 self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
         self._alive.setdefault(guess, self._alive.setdefault(form, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from sparsenn.backends import Kernel
 
@@ -35,6 +36,26 @@ class Step:
     def layers(self) -> range:
         """Numbers of the layers, counted from 0."""
         return range(self.first, self.last)
+
+    @property
+    def title(self) -> str:
+        """The kernel and its layers, counted from 1."""
+        several = self.last - self.first > 1
+        return f"{self.kernel.name}, layer{f's {self.first + 1} to' if several else ''} {self.last}"
+
+    @property
+    def details(self) -> dict[str, str | int | float | None]:
+        """What a span of the step tells."""
+        kernel = self.kernel
+        return {
+            "kernel": kernel.name,
+            "operation": kernel.operation,
+            "device": kernel.device,
+            "first_layer": self.first + 1,
+            "last_layer": self.last,
+            "estimate": None if self.seconds is None or not isfinite(self.seconds) else self.seconds,
+            "reason": self.reason,
+        }
 
     def part(self, first: int, last: int) -> Step:
         """Return the step of some of its layers; what they take is not known."""

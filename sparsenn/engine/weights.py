@@ -8,6 +8,7 @@ from typing import Any
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
 from sparsenn.layers import Linear, SparseLinear
+from sparsenn.spans import span
 
 __all__ = ["Weights"]
 
@@ -123,11 +124,12 @@ def _prepare(problem: Problem, step: Step) -> Any:
     """Bring the layers of a step into the form that its kernel reads, on the device."""
     backend, merged = problem.backend, problem.merged
     network, first, last = merged.network, step.first, step.last
-    if step.kernel.operation == OPERATION:
-        return backend.prepare(network.sparse_layers(first, last), merged.copies[first:last])
-    if step.kernel.operation == DENSE_OPERATION:
-        return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
-    return backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
+    with span(f"prepare {step.title}", "prepare"):
+        if step.kernel.operation == OPERATION:
+            return backend.prepare(network.sparse_layers(first, last), merged.copies[first:last])
+        if step.kernel.operation == DENSE_OPERATION:
+            return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
+        return backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
 
 
 def _dense(layer: Any) -> Linear:

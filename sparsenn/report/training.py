@@ -51,7 +51,6 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
     done = f"{count(result.epochs)} of {count(result.rows)} rows"
     if result.first_epoch:
         done += f", {count(result.first_epoch)} of them before this run"
-    speed = result.rows_per_second
     facts = [
         ("data", name),
         *(("note", note) for note in notes),
@@ -59,7 +58,7 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
         ("network", _widths(network)),
         ("computed by", _computed_by(result)),
         ("epochs", done),
-        ("time", duration(result.seconds) + ("" if speed is None else f"; {speed:,.0f} rows/s")),
+        ("time", _time(result)),
         (
             f"loss ({result.loss})" + ("" if result.target_scaling is None else ", targets scaled"),
             f"{result.losses[0]:.6g} → {result.losses[-1]:.6g}",
@@ -131,12 +130,19 @@ def loss_table(result: TrainingResult) -> Table:
     return table
 
 
+def _time(result: TrainingResult) -> str:
+    speed, compiled = result.rows_per_second, result.compile_seconds
+    rate = "" if speed is None else f"; {speed:,.0f} rows/s"
+    return duration(result.seconds) + rate + (f"; compile {duration(compiled)}" if compiled else "")
+
+
 def training_record(result: TrainingResult) -> dict[str, Any]:
     """Return a training as a dictionary of plain Python values, fit for JSON.
 
-    The keys are options, device, kernel, precision, classes, epochs, first_epoch, seconds, rows_per_second, losses (one
-    an epoch), validation (a list of epoch, rows, loss, value, accuracy), scaling (as text, or None), evaluation (on the
-    rows trained with, or None) and baseline (each with rows, loss, value, accuracy), in this order.
+    The keys are options, device, kernel, precision, classes, epochs, first_epoch, seconds, compile_seconds,
+    rows_per_second, losses (one an epoch), validation (a list of epoch, rows, loss, value, accuracy), scaling (as text,
+    or None), evaluation (on the rows trained with, or None) and baseline (each with rows, loss, value, accuracy), in
+    this order.
     """
     return {
         "options": dict(result.options),
@@ -147,6 +153,7 @@ def training_record(result: TrainingResult) -> dict[str, Any]:
         "epochs": result.epochs,
         "first_epoch": result.first_epoch,
         "seconds": result.seconds,
+        "compile_seconds": result.compile_seconds,
         "rows_per_second": result.rows_per_second,
         "losses": list(result.losses),
         "validation": [{"epoch": epoch} | asdict(evaluation) for epoch, evaluation in result.validation],

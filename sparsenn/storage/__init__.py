@@ -1,6 +1,6 @@
 """Storage: how files are written, where the user's cache is, and what small records are kept there."""
 
-from sparsenn.storage.atomic import adding_to, open_to_write, replacing
+from sparsenn.storage.atomic import adding_to, check_replaceable, open_to_write, replacing
 from sparsenn.storage.folder import cache_folder, make_cache_folder
 from sparsenn.storage.paths import check_path
 from sparsenn.storage.records import package_version, read_record, write_record
@@ -11,6 +11,7 @@ __all__ = [
     "adding_to",
     "cache_folder",
     "check_path",
+    "check_replaceable",
     "is_stream",
     "make_cache_folder",
     "open_to_write",

@@ -18,7 +18,7 @@ from sparsenn.storage.paths import check_path
 from sparsenn.storage.streams import is_stream, write_through
 from sparsenn.storage.temporary import move_out, temporary_file, temporary_folder
 
-__all__ = ["adding_to", "check_writable", "open_to_write", "replacing"]
+__all__ = ["adding_to", "check_replaceable", "check_writable", "open_to_write", "replacing"]
 
 _GZIP_LEVEL = 6
 """The gzip program's own."""
@@ -106,6 +106,22 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
                 with suppress(OSError):
                     staging.chmod(permissions)
                 staging.rename(target)
+
+
+class _NotWrittenError(Exception):
+    """Ends the block of a file that is not to be written."""
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that `replacing` could not write, before the work that it is for; leave it as it is.
+
+    Raises
+    ------
+    ResourceError
+        As `replacing` does.
+    """
+    with suppress(_NotWrittenError), replacing(path):
+        raise _NotWrittenError
 
 
 def check_writable(folder: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from sparsenn.backends.contract import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
+from sparsenn.engine import Clock
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling
 from sparsenn.formats.arrays import real_number, size
@@ -22,6 +23,7 @@ from sparsenn.io.model import Model
 from sparsenn.layers import Activation, Identity, Linear, activation_named
 from sparsenn.layers.activation import check_activation
 from sparsenn.network import Network
+from sparsenn.spans import span
 from sparsenn.storage import check_path
 from sparsenn.training.choice import Choice, choose
 from sparsenn.training.data import TrainingData
@@ -138,6 +140,7 @@ def train(
     held_out = _validation(validation, given, scaling)
     if checkpoint is not None and choice.backend.device == "reference":
         raise UsageError("the reference computes in float64, which a checkpoint does not hold; leave out --checkpoint")
+    clock = Clock(choice.backend)
     entry, trainer = choice.start(problem)
     state = _State(generator)
     options = _options(problem, given, held_out, seed, choice, entry)
@@ -147,7 +150,7 @@ def train(
         raise UsageError("there is nothing to resume from: name the checkpoint's file (--checkpoint)")
     if checkpoint is not None and Path(checkpoint).exists():
         _resume(state, trainer, checkpoint, resume, options, epochs)
-    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every, undone)
+    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every, undone, clock)
     run.until(epochs, validate_every, report)
     network = run.network()
     return TrainingResult(
@@ -167,6 +170,7 @@ def train(
         target_scaling=undone,
         evaluation=_on_rows_trained_with(network, rows, kind),
         baseline=_baseline(rows, held_out or rows, kind),
+        compile_seconds=clock.seconds().compile,
     )
 
 
@@ -213,6 +217,7 @@ class _Run:
     path: str | os.PathLike[str] | None
     interval: float
     undone: Scaling | None
+    clock: Clock
     seconds: float = 0.0
     saved: float = field(default=-math.inf)
 
@@ -246,10 +251,11 @@ class _Run:
             raise self._diverged(f"parameters are no longer finite after epoch {len(self.state.losses)}") from error
 
     def _epoch(self, number: int) -> float:
-        start = time.perf_counter()
+        start = self.clock.now()
         order = self.state.generator.permutation(self.data.rows)
-        loss = self.trainer.epoch(order)
-        seconds = time.perf_counter() - start
+        with span(f"epoch {number}", "train", rows=self.data.rows):
+            loss = self.trainer.epoch(order)
+        seconds = self.clock.now() - start
         if not math.isfinite(loss):
             raise self._diverged(f"the loss became {loss} in epoch {number}")
         self.state.losses.append(loss)
@@ -260,7 +266,8 @@ class _Run:
         if self.held_out is None:
             return None
         data = self.held_out
-        found = evaluate(self.network(), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
+        with span("evaluate", "train", rows=data.rows):
+            found = evaluate(self.network(), data.inputs, data.targets, self.problem.loss, "cpu", data.classes)
         if not math.isfinite(found.value):
             raise self._diverged(f"the validation loss became {found.value} in epoch {number}")
         self.state.validation.append((number, found))
@@ -278,7 +285,8 @@ class _Run:
         layers, velocities = self.layers(), self.trainer.velocities()
         if not all(np.isfinite(array).all() for pair in velocities for array in pair):
             raise self._diverged(f"velocities are no longer finite after epoch {len(losses)}")
-        write_checkpoint(self.path, Checkpoint(self.options, layers, velocities, generator, losses, records))
+        with span("checkpoint", "write"):
+            write_checkpoint(self.path, Checkpoint(self.options, layers, velocities, generator, losses, records))
         self.saved = time.monotonic()
 
     def _diverged(self, what: str) -> NumericError:

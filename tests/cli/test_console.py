@@ -7,6 +7,7 @@ import os
 import pty
 import sys
 
+import numba
 import pytest
 from rich.table import Table
 
@@ -31,13 +32,20 @@ def test_progress_asked_for_in_a_pipe_comes_as_lines(capsys: pytest.CaptureFixtu
     assert err == "infer: 1 of 1,200\ninfer: 1,200 of 1,200\nwrite: 1 of 1\n"
 
 
+def compile_twice() -> None:
+    """Have numba compile two functions."""
+    for function in (lambda: 1, lambda: 2):
+        numba.njit(function)()
+
+
 def on_terminal(monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> str:
-    """Report one task with stderr on a pseudo-terminal; returns what the terminal was sent."""
+    """Compile, and report one task, with stderr on a pseudo-terminal; returns what the terminal was sent."""
     leader, follower = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(leader, "rb", buffering=0) as shown, os.fdopen(follower, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         with reporting(wanted) as report:
+            compile_twice()
             for done in range(1, 4):
                 report("infer [x]", done, 3)
         stream.write("\nEND")
@@ -53,10 +61,23 @@ def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     text = on_terminal(monkeypatch, None)
     assert "infer [x]" in text
     assert "3 of 3" in text
+    assert text.count("compiling kernels, once …") == 1
 
 
 def test_no_progress_overrides_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "infer" not in on_terminal(monkeypatch, False)
+    text = on_terminal(monkeypatch, False)
+    assert "infer" not in text
+    assert "compiling" not in text
+
+
+@pytest.mark.parametrize(("wanted", "told"), [(None, ""), (True, "compiling kernels, once …\n")])
+def test_compiling_is_told_where_progress_is(
+    capsys: pytest.CaptureFixture[str], wanted: bool | None, told: str
+) -> None:
+    with reporting(wanted):
+        compile_twice()
+    compile_twice()
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_table_in_a_pipe_is_wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("infer m.h5 --inputs d.h5 --output d.h5", ["--output d.h5", "--inputs d.h5"]),
         ("infer p.h5 --json q.svg --plot q.svg", ["--json q.svg", "--plot q.svg"]),
         ("infer p.h5 --json q.h5 --output q.h5", ["--json q.h5", "--output q.h5"]),
+        ("infer p.h5 --json q.json --trace q.json", ["--json q.json", "--trace q.json"]),
         ("train d.h5 --output d.h5", ["--output d.h5", "DATA d.h5"]),
         ("train d.h5 --output x.h5 --checkpoint d.h5", ["--checkpoint d.h5", "DATA d.h5"]),
         ("train t.csv --validation d.h5 --output d.h5", ["--output d.h5", "--validation d.h5"]),

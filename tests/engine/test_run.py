@@ -1,9 +1,11 @@
 """What a run gives: every kernel and every switch against the float64 reference."""
 
 import itertools
+import sys
 import time
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,8 @@ from strategies import networks_with_inputs
 
 from sparsenn import backends
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import Session, infer
+from sparsenn.engine import Session, infer, merge_equal_outputs
+from sparsenn.engine.plan import Problem
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
@@ -211,6 +214,41 @@ def test_compiling_is_kept_apart_from_computing(rng):
     assert result.seconds.compile >= 0.5
     assert 0 < result.statistics[0].seconds <= result.seconds.compute
     assert result.seconds.compute + result.seconds.compile <= whole  # counted once, however long it took
+
+
+def test_what_numba_compiles_is_told_as_such_once(rng, monkeypatch):
+    network = Network((layer(rng.random((30, 30))),))
+    inputs = from_dense(rng.random((20, 30)))
+    infer(network, inputs, device="cpu", kernel="panel")  # compiles the engine's own functions
+
+    def fresh():
+        return numba.njit(lambda number: number + 1)
+
+    def compiling(kernel):
+        def launch(step):
+            while_computed(1)
+            return kernel.launch(step)
+
+        return replace(kernel, launch=launch)
+
+    def merged(network):
+        while_planned(1)
+        return merge_equal_outputs(network)
+
+    while_computed, while_planned = fresh(), fresh()
+    monkeypatch.setattr(sys.modules[Problem.__module__], "merge_equal_outputs", merged)
+    session = altered(network, change=compiling, device="cpu", kernel="panel")
+    problem = session.plan(inputs).problem
+    start = time.perf_counter()
+    first = session.run(inputs).seconds
+    whole = time.perf_counter() - start
+    second = session.run(inputs).seconds
+    assert 0.001 < problem.compile_seconds <= problem.seconds
+    assert first.compile > problem.compile_seconds + 0.001
+    assert first.plan >= problem.seconds - problem.compile_seconds
+    assert first.inference - problem.seconds <= whole
+    assert min(first.compute, second.compute) > 0
+    assert second.compile == 0
 
 
 def test_what_is_ready_is_not_planned_or_prepared_again(rng):

@@ -16,7 +16,7 @@ import pytest
 from children import interrupts_obeyed
 
 from sparsenn.errors import ResourceError
-from sparsenn.storage import adding_to, open_to_write, remove_stale, replacing
+from sparsenn.storage import adding_to, check_replaceable, open_to_write, remove_stale, replacing
 from sparsenn.storage.atomic import check_writable
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -32,6 +32,18 @@ def fail_within(context: Any, error: BaseException) -> None:
         file = temporary / "half" if temporary.is_dir() else temporary
         file.write_text("half")
         raise error
+
+
+def test_a_check_changes_nothing(tmp_path: Path) -> None:
+    check_replaceable(tmp_path / "new")
+    (tmp_path / "old").write_text("old")
+    check_replaceable(tmp_path / "old")
+    with pytest.raises(ResourceError, match="its folder does not exist"):
+        check_replaceable(tmp_path / "none" / "new")
+    with pytest.raises(ResourceError, match="it is a folder"):
+        check_replaceable(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
 
 
 def test_content_appears_when_the_block_ends(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sparsenn.backends.cuda.footprint import prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
+from sparsenn.backends.cuda.spans import note_use
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.transfer import Transfer
@@ -52,6 +53,7 @@ class CUDABackend:
     def __init__(self, index: int = 0) -> None:
         _check_process()
         check_device(index)
+        note_use()
         self.index = index
         self._copies: Transfer | None = None
         self._expanded: tuple[Array, Any] | None = None

@@ -15,6 +15,7 @@ from typing import Any
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.machine_code import machine_code
 from sparsenn.errors import DeviceError
+from sparsenn.spans import span
 
 __all__ = [
     "COMPILE_OPTIONS",
@@ -92,11 +93,12 @@ def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device
     start = time.perf_counter()
     text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
     try:
-        if architecture is None:
-            built = cp.RawModule(code=text, options=options)
-            built.compile()
-        else:
-            built = cp.RawModule(path=str(machine_code(cp, source_path, text, options, architecture)))
+        with span(f"compile {source_path}", "compile", compiler="nvrtc", **dict(defines)):
+            if architecture is None:
+                built = cp.RawModule(code=text, options=options)
+                built.compile()
+            else:
+                built = cp.RawModule(path=str(machine_code(cp, source_path, text, options, architecture)))
     except (cp.cuda.compiler.CompileException, cp.cuda.driver.CUDADriverError, RuntimeError, OSError) as error:
         shown = ", ".join(f"{name}={value}" for name, value in defines) or "no defines"
         raise DeviceError(

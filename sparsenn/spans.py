@@ -1,0 +1,102 @@
+"""Spans: named stretches of work, told to whoever watches. Where nobody does, they cost next to nothing.
+
+What runs a network marks its calls, batches, steps, copies and waits with `span`; `sparsenn.trace` watches all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+__all__ = ["CATEGORIES", "Span", "Watcher", "span", "unwatched", "watchers", "watching"]
+
+CATEGORIES = (
+    *("run", "batch", "step", "plan", "prepare", "transfer", "convert", "wait"),
+    *("compile", "read", "write", "train"),
+)
+"""Kinds of work."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of work in one thread, inside those that the thread has begun and not ended.
+
+    Parameters
+    ----------
+    name : what is done.
+    category : one of `CATEGORIES`.
+    details : plain values by name.
+    """
+
+    name: str
+    category: str
+    details: Mapping[str, Any]
+
+
+Watcher: TypeAlias = Callable[[Span], AbstractContextManager[object]]
+"""Told of a span before it begins; what it returns is entered as the span begins, and left as it ends."""
+
+_NOTHING = nullcontext()
+_lock = threading.Lock()
+_watching: list[tuple[Watcher, tuple[str, ...]]] = []
+_hidden = 0
+
+watchers: dict[str, tuple[Watcher, ...]] = dict.fromkeys(CATEGORIES, ())
+"""Who is told of each category: looked at first by work so short that `span` itself would tell on it."""
+
+
+def span(name: str, category: str, **details: Any) -> AbstractContextManager[object]:
+    """Return what is entered as a stretch of work begins, and left as it ends; parameters as those of `Span`."""
+    told = watchers[category]
+    if not told:
+        return _NOTHING
+    begun = Span(name, category, details)
+    return told[0](begun) if len(told) == 1 else _all_told(told, begun)
+
+
+@contextmanager
+def watching(watcher: Watcher, *categories: str) -> Iterator[None]:
+    """Have spans of some categories, all unless given, of all threads be told to `watcher` while the block runs."""
+    entry = watcher, categories or CATEGORIES
+    with _lock:
+        _watching.append(entry)
+        _renew()
+    try:
+        yield
+    finally:
+        with _lock:
+            _watching.remove(entry)
+            _renew()
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Have nobody be told of anything while the block runs, which measures how long something takes."""
+    _hide(1)
+    try:
+        yield
+    finally:
+        _hide(-1)
+
+
+def _hide(change: int) -> None:
+    global _hidden
+    with _lock:
+        _hidden += change
+        _renew()
+
+
+def _renew() -> None:
+    for category in CATEGORIES:
+        watchers[category] = () if _hidden else tuple(watcher for watcher, kinds in _watching if category in kinds)
+
+
+@contextmanager
+def _all_told(told: tuple[Watcher, ...], begun: Span) -> Iterator[None]:
+    with ExitStack() as stack:
+        for watcher in told:
+            stack.enter_context(watcher(begun))
+        yield
