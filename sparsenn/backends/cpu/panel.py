@@ -91,12 +91,68 @@ def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: i
 
 
 @compiled
+def _add_rows(starts: Array, numbers: Array, count: Any, weights: Array, sums: Array) -> None:
+    """Sum so many inputs, each times its row of weights; inputs ascending, by fused multiply-adds.
+
+    starts : of the rows of weights, one after the other.
+    """
+    size, entry, one = np.uintp(sums.size), np.uintp(0), np.uintp(1)
+    for place in range(size):
+        sums[place] = np.float32(0)
+    while entry < count & np.uintp(3):
+        row, x = starts[entry], numbers[entry]
+        for place in range(size):
+            sums[place] = sums[place] + weights[row + place] * x
+        entry += one
+    while entry < count:
+        r0, x0 = starts[entry], numbers[entry]
+        r1, x1 = starts[entry + one], numbers[entry + one]
+        r2, x2 = starts[entry + np.uintp(2)], numbers[entry + np.uintp(2)]
+        r3, x3 = starts[entry + np.uintp(3)], numbers[entry + np.uintp(3)]
+        for place in range(size):
+            z = sums[place] + weights[r0 + place] * x0
+            z = z + weights[r1 + place] * x1
+            z = z + weights[r2 + place] * x2
+            sums[place] = z + weights[r3 + place] * x3
+        entry += np.uintp(4)
+
+
+@compiled
+def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs: int, a: Array, stride: int,
+                   starts: Array, numbers: Array, sums: Array) -> int:  # fmt: skip
+    """Sum a panel's first layer row by row, from the inputs that are not zero; returns the multiply-adds."""
+    pointers, targets, multipliers, read, degrees, weights = by_rows
+    zero, edges, size, reads = np.float32(0), 0, np.uintp(sums.size), np.uintp(read.size)
+    dense = weights.size > 0
+    for lane in range(lanes):
+        row, count = features[base + lane], np.uintp(0)
+        for place in range(reads):
+            value = row[read[place]]
+            starts[count], numbers[count] = place * size if dense else read[place], value
+            here = value != zero
+            count += np.uintp(1) if here else np.uintp(0)
+            edges += degrees[place] if here else 0
+        if dense:
+            _add_rows(starts, numbers, count, weights, sums)
+        else:
+            for place in range(size):
+                sums[place] = zero
+            for entry in range(count):
+                column = starts[entry]
+                for edge in range(pointers[column], pointers[column + np.uintp(1)]):
+                    sums[np.uintp(targets[edge])] += numbers[entry] * multipliers[edge]
+        for output in range(np.uintp(outputs)):
+            a[output * np.uintp(stride) + np.uintp(lane)] = sums[output]
+    return edges
+
+
+@compiled
 def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, first: int, last: int,
-            by_rows: tuple[Array, Array, Array], scatter: bool, weights: Array, droppable_from: int, a: Array,
+            by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
             b: Array, stride: int, out: Array, kept: Array, counters: Array) -> int:  # fmt: skip
     """Run CSR rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
-    pointers, targets, multipliers = by_rows
+    pointers, targets, multipliers = by_rows[:3]
     iso = values.size == 1
     written = 0
     for base in range(start, stop, stride):
@@ -127,12 +183,13 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 
 @compiled
 def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int,
-              by_rows: tuple[Array, Array, Array], scatter: bool, weights: Array, droppable_from: int, a: Array,
+              by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
               b: Array, stride: int, out: Array, kept: Array, counters: Array) -> int:  # fmt: skip
     """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
-    pointers, targets, multipliers = by_rows
-    width = packed.widths[first]
+    width, outputs = packed.widths[first], packed.widths[first + 1]
+    starts, numbers = np.empty(width + 1, np.uintp), np.empty(width + 1, np.float32)
+    sums = np.empty((outputs + 15) // 16 * 16, np.float32)
     written = 0
     for base in range(start, stop, stride):
         lanes = min(stride, stop - base)
@@ -141,14 +198,9 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
         for lane in range(lanes):
             rows[lane] = base + lane
         if scatter:
-            _clear(a, packed.widths[first + 1], stride, wide)
-            for lane in range(lanes):
-                for column in range(width):
-                    value = features[base + lane, column]
-                    if value != np.float32(0):
-                        edges += pointers[column + 1] - pointers[column]
-                        for edge in range(pointers[column], pointers[column + 1]):
-                            a[np.intp(targets[edge]) * stride + lane] += value * multipliers[edge]
+            if wide > lanes:
+                _clear(a, outputs, stride, wide)
+            edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, stride, starts, numbers, sums)
             _finish_scatter(packed, first, a, stride, wide, counts)
         else:
             if wide > lanes:

@@ -20,11 +20,13 @@ __all__ = [
     "RELU",
     "SIGMOID",
     "TANH",
+    "ByRows",
     "LayersByRows",
     "Packed",
     "Stack",
     "Workspace",
     "activation_code",
+    "has_dense_rows",
     "pack",
 ]
 
@@ -60,6 +62,31 @@ class Packed(NamedTuple):
     copies: Array
     activations: Array
     clips: Array
+
+
+MOST_DENSE_OUTPUTS, DENSE_ROWS = 1024, 1 / 20
+"""Outputs of a layer, up to which, and the share of its weights that is stored, from which on whole rows of weights are
+added: vectors of zeros cost less than the addresses of what is none."""
+
+
+class ByRows(NamedTuple):
+    """A layer's weights by input.
+
+    offsets : (inputs + 1,) int64, where each input's entries begin.
+    targets : (entries,) uint16 or int32, the output of each.
+    values : (entries,) float32.
+    read : uint64, the inputs that have an entry.
+    degrees : int64, how many each of them has.
+    rows : float32, their weights with all zeros, outputs filled up to a multiple of 16, one row after the other; none
+        where `has_dense_rows` says no.
+    """
+
+    offsets: Array
+    targets: Array
+    values: Array
+    read: Array
+    degrees: Array
+    rows: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,25 +149,42 @@ class Stack:
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
-        self._by_rows: dict[int, tuple[Array, Array, Array]] = {}
+        self._by_rows: dict[int, ByRows] = {}
 
     @property
-    def no_rows(self) -> tuple[Array, Array, Array]:
+    def no_rows(self) -> ByRows:
         """Empty arrays of the types that `by_rows` returns."""
         offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
-        return read_only(offsets), read_only(indices), read_only(np.zeros(0, np.float32))
+        empty = np.zeros(0, np.float32)
+        return ByRows(*map(read_only, (offsets, indices, empty, np.zeros(0, np.uintp), offsets[:0], empty)))
 
     @cached_property
     def all_by_rows(self) -> LayersByRows:
         """All layers' weights by input, converted on first use."""
         return _pack_by_rows(self.layers, self.packed)
 
-    def by_rows(self, layer: int) -> tuple[Array, Array, Array]:
-        """Return one layer's weights as CSR arrays (indptr, indices, values), converted on first use."""
+    def by_rows(self, layer: int) -> ByRows:
+        """Return one layer's weights by input, converted on first use."""
         if layer not in self._by_rows:
-            rows = csc_to_csr(self.layers[layer].weights)
-            self._by_rows[layer] = rows.indptr, rows.indices, read_only(rows.expanded_values())
+            self._by_rows[layer] = _by_rows(self.layers[layer])
         return self._by_rows[layer]
+
+
+def has_dense_rows(layer: SparseLinear) -> bool:
+    """Whether an input is multiplied by all of its row, zeros included, when inputs are taken one by one."""
+    return layer.outputs <= MOST_DENSE_OUTPUTS and layer.edges >= DENSE_ROWS * layer.inputs * layer.outputs
+
+
+def _by_rows(layer: SparseLinear) -> ByRows:
+    rows = csc_to_csr(layer.weights)
+    degrees = np.diff(rows.indptr)
+    read = np.flatnonzero(degrees)
+    weights = np.zeros((0, 0), np.float32)
+    if has_dense_rows(layer):
+        weights = np.zeros((read.size, -(-layer.outputs // 16) * 16), np.float32)
+        weights[:, : layer.outputs] = rows.to_scipy()[read].toarray()
+    arrays = rows.indptr, rows.indices, rows.expanded_values(), read.astype(np.uintp), degrees[read], weights.ravel()
+    return ByRows(*map(read_only, arrays))
 
 
 def activation_code(activation: Activation) -> tuple[int, float]:
