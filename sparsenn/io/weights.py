@@ -15,10 +15,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
-from sparsenn.io.chain import Chain
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
+from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
 from sparsenn.layers.activation import check_activation
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -57,6 +57,8 @@ _WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(sorted(_ROLES, key=len, reverse=Tr
 _HABITS = {".weight": True, ".weight_orig": True, "/kernel": False, ".kernel": False, "coefs": False}
 _SPELLED = re.compile(r"^.*(?=[./])|[:_]?\d*$")
 """Whether matrices whose names end so have outputs first, and what comes before and after such ends."""
+
+_HINT = "say image=(channels, height, width)"
 
 _EPSILON = 1e-5
 """What PyTorch adds to a running variance unless told otherwise."""
@@ -132,7 +134,7 @@ def from_weights(
             raise UsageError("layers say which activations there are; leave out activation and output")
         else:
             steps = layers
-        return _chain(groups, steps, order, image, sparse_below).network()
+        return _applied(inputs(image, _HINT, sparse_below), groups, steps, order).network()
     except FileFormatError:
         raise
     except InputError as error:
@@ -229,48 +231,47 @@ def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
         raise InputError(f"such files keep no order, and the shapes allow several; say which comes first: {told}")
 
 
-def _chain(
-    groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None, image: Image | None, sparse_below: float
-) -> Chain:
-    """Return the chain of all steps."""
-    chain = Chain(image, "say image=(channels, height, width)", sparse_below)
+def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
+    """Return what all steps make of a signal."""
     turned = _turned(groups, [step for step in steps if isinstance(step, str)], order)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, str):
             if step not in groups:
                 raise UsageError(f"there is no layer {step!r} (known: {', '.join(groups)})")
-            _tell(chain, groups[step], turned)
             groups[step].used = True
-        elif isinstance(step, Pool2d):
-            chain.pool(f"step {number} ({step.name})", step)
-        elif isinstance(step, Flatten):
-            chain.flatten()
-        elif isinstance(step, Softmax):
-            chain.softmax(f"step {number} (softmax)")
-        else:
+            with named(step):
+                signal = _layer(signal, groups[step], turned)
+            continue
+        if not isinstance(step, ImageLayer):
             check_activation(step)
-            chain.activate(f"step {number} ({step.name})", step)
+        with named(f"step {number} ({step.name})"):
+            if isinstance(step, Pool2d):
+                signal = signal.pooled(step)
+            elif isinstance(step, Flatten):
+                signal = signal.flattened()
+            elif isinstance(step, Softmax):
+                signal = signal.softmax()
+            else:
+                signal = signal.activated(step)
     unused = [group.name for group in groups.values() if not group.used]
     if unused:
         raise InputError(
             f"the layers leave out {', '.join(unused)}; take all that are in the bag, or remove them from it"
         )
-    return chain
+    return signal
 
 
-def _tell(chain: Chain, group: _Group, turned: bool) -> None:
-    """Tell a chain of one layer's arrays."""
-    name, arrays = group.name, group.arrays
+def _layer(signal: Signal, group: _Group, turned: bool) -> Signal:
+    """Return what one layer's arrays make of a signal."""
+    arrays = group.arrays
     if "weight" not in arrays and "mean" not in arrays:
-        raise InputError(f"{name}: has no weights, but {', '.join(arrays)}")
+        raise InputError(f"has no weights, but {', '.join(arrays)}")
     if "mean" in arrays:
-        _normalise(chain, group)
-        return
+        return _normalised(signal, arrays)
     weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
     if len(weight.shape) == 4:
-        chain.convolve(name, weight, bias)
-    else:
-        chain.connect(name, weight.T if turned else weight, bias)
+        return signal.convolved(weight, bias)
+    return signal.connected(weight.T if turned else weight, bias)
 
 
 def _masked(group: _Group, role: str, mask: str) -> Any:
@@ -279,18 +280,17 @@ def _masked(group: _Group, role: str, mask: str) -> Any:
     if array is None or over is None:
         return array
     if over.shape != array.shape:
-        raise InputError(f"{group.name}: a mask of shape {over.shape} for a {role} of shape {array.shape}")
+        raise InputError(f"a mask of shape {over.shape} for a {role} of shape {array.shape}")
     return array.multiply(over) if issparse(array) else array * over
 
 
-def _normalise(chain: Chain, group: _Group) -> None:
-    """Tell a chain of a batch normalisation."""
-    name, arrays = group.name, group.arrays
+def _normalised(signal: Signal, arrays: Mapping[str, Any]) -> Signal:
+    """Return what a batch normalisation makes of a signal."""
     found = {role: array.astype(np.float64) for role, array in arrays.items()}
     if "variance" not in found or not (found["variance"] > -_EPSILON).all():
-        raise InputError(f"{name}: has no running variance above zero")
+        raise InputError("has no running variance above zero")
     factor = found.get("weight", 1.0) / np.sqrt(found["variance"] + _EPSILON)
-    chain.scale(name, factor, found.get("bias", 0.0) - found["mean"] * factor)
+    return signal.scaled(factor, found.get("bias", 0.0) - found["mean"] * factor)
 
 
 def _turned(groups: Mapping[str, _Group], names: Sequence[str], order: str | None) -> bool:
