@@ -127,7 +127,7 @@ def _convert_model(source: str, target: Path, sparse: bool) -> None:
         _refuse("HDF5, which keeps what is sparse so", {"sparse": sparse})
     model = read_model(source)
     if into_onnx:
-        to_onnx(model.network, target, sparse)
+        to_onnx(model, target, sparse)
     else:
         write_model(target, model)
     console().print(describe_model(target.name, model))
