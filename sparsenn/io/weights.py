@@ -19,7 +19,19 @@ from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
 from sparsenn.io.signal import Signal, inputs, named
-from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
+from sparsenn.layers import (
+    Activation,
+    AvgPool2d,
+    Flatten,
+    Identity,
+    ImageLayer,
+    MaxPool2d,
+    Pool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    Tanh,
+)
 from sparsenn.layers.activation import check_activation
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Network
@@ -60,6 +72,15 @@ _SPELLED = re.compile(r"^.*(?=[./])|[:_]?\d*$")
 
 _HINT = "say image=(channels, height, width)"
 
+_IMAGE = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})", re.ASCII)
+_POOL = re.compile(r"(max|avg)_pool([1-9]\d{0,8})(?:/([1-9]\d{0,8}))?", re.ASCII)
+_CLIPPED = re.compile(r"relu(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
+_WORDS: dict[str, Activation | ImageLayer] = {
+    **{step.name: step for step in (ReLU(), Sigmoid(), Tanh(), Identity())},
+    **{step.name: step for step in (Softmax(), Flatten())},
+}
+"""What words of a text of steps stand for."""
+
 _EPSILON = 1e-5
 """What PyTorch adds to a running variance unless told otherwise."""
 
@@ -76,7 +97,7 @@ class _Group:
 
 def from_weights(
     source: str | os.PathLike[str] | Mapping[str, Any],
-    layers: Sequence[Step] | None = None,
+    layers: Sequence[Step] | str | None = None,
     *,
     activation: Activation | None = None,
     output: Activation | Softmax | None = None,
@@ -95,6 +116,7 @@ def from_weights(
             ["conv1", MaxPool2d(2), "conv2", MaxPool2d(2), Flatten(), "fc1", ReLU(), "fc2"],
             image=(1, 28, 28),
         )
+        from_weights("lenet5.safetensors", "1x28x28,conv1,max_pool2,conv2,max_pool2,flatten,fc1,relu,fc2")
 
     Parameters
     ----------
@@ -105,6 +127,9 @@ def from_weights(
     layers : names of layers in the order in which they are applied, with activations and layers without weights between
         them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
         between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5).
+        Or all of it as one text, divided by commas: the image first, if there is one, as channels x height x width; and
+        relu, relu6 (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or
+        avg_pool3/2 (windows of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
     activation : after each layer but the last where `layers` is not given; `ReLU()` unless given.
     output : after the last layer where `layers` is not given; nothing unless given.
     order : how matrices lie, one of `ORDERS`; by default as makes one's outputs the next one's inputs.
@@ -132,6 +157,9 @@ def from_weights(
             steps = [*steps, *([] if output is None else [output])]
         elif activation is not None or output is not None:
             raise UsageError("layers say which activations there are; leave out activation and output")
+        elif isinstance(layers, str):
+            steps, told = _steps_of(layers, groups)
+            image = told if image is None else image
         else:
             steps = layers
         return _applied(inputs(image, _HINT, sparse_below), groups, steps, order).network()
@@ -143,12 +171,13 @@ def from_weights(
         raise FileFormatError(path, str(error)) from error
 
 
-def read_weights(path: str | os.PathLike[str]) -> Model:
-    """Read a file of weights as a model of fully connected layers, with ReLU between them.
+def read_weights(path: str | os.PathLike[str], steps: str | None = None) -> Model:
+    """Read a file of weights as a model, of fully connected layers with ReLU between them unless steps say otherwise.
 
-    Several outputs are taken for scores of classes. Errors are those of `from_weights`.
+    Several outputs are taken for scores of classes. Errors are those of `from_weights`, which calls the steps layers.
     """
-    return imported_model(from_weights(path), {"source": "weights alone, with ReLU between layers"})
+    applied = "with ReLU between layers" if steps is None else f"applied as {steps}"
+    return imported_model(from_weights(path, steps), {"source": f"weights alone, {applied}"})
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
@@ -223,12 +252,33 @@ def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
         if what is not None:
             raise InputError(
                 f"{group.name}: has {what}, and is no fully connected layer; say what is applied, and in which order: "
-                f"{told} with activations and pools between them"
+                f"{told} with activations and pools between them (on the command line --steps)"
             )
     sizes = Counter(size for group in groups.values() for size in _shape(group))
     certain = len(groups) == 1 or sorted(sizes.values()) == [1, 1, *[2] * (len(groups) - 1)]
     if not (ordered or certain or _numbered(groups)):
         raise InputError(f"such files keep no order, and the shapes allow several; say which comes first: {told}")
+
+
+def _steps_of(text: str, groups: Mapping[str, _Group]) -> tuple[list[Step], Image | None]:
+    """Return what a text says is applied, and the image that it begins with, if any."""
+    first, *others = words = [word.strip() for word in text.split(",")]
+    sizes = _IMAGE.fullmatch(first) if first not in groups else None
+    image = None if sizes is None else (int(sizes[1]), int(sizes[2]), int(sizes[3]))
+    return [word if word in groups else _step(word, groups) for word in (others if sizes else words)], image
+
+
+def _step(word: str, groups: Mapping[str, _Group]) -> Step:
+    """Return the activation, or the layer without weights, that a word stands for."""
+    if pool := _POOL.fullmatch(word):
+        kind = MaxPool2d if pool[1] == "max" else AvgPool2d
+        return kind(int(pool[2]), int(pool[3] or pool[2]))
+    if clipped := _CLIPPED.fullmatch(word):
+        return ReLU(float(clipped[1]))
+    if word in _WORDS:
+        return _WORDS[word]
+    known = f"{', '.join(_WORDS)}, relu6, max_pool2 or avg_pool3/2"
+    raise UsageError(f"the step {word!r} is no layer of the bag ({', '.join(groups)}), and not {known}")
 
 
 def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
