@@ -74,7 +74,7 @@ def info(
       sparsenn info model.h5
       sparsenn info model.h5 --plan --rows 1000 --device cpu
       sparsenn info model.h5 --plan --prune 0.05
-      sparsenn info lenet5.npz --steps 1x28x28,conv1,max_pool2,conv2,max_pool2,flatten,fc1,relu,fc2
+      sparsenn info bag.npz --steps 1x28x28,conv,max_pool2,flatten,fc
     """
     options.check_finite("--bias", bias)
     if not plan:
