@@ -56,6 +56,11 @@ class _Estimator:
         outputs = self._session(rows, form="dense")
         return host_array("outputs", outputs.get() if hasattr(outputs, "get") else outputs)
 
+    def _each(self, X: Inputs) -> Array:
+        """Return the network's outputs, of shape (rows, outputs), or (rows,) where there is one."""
+        outputs = self._outputs(X)
+        return outputs[:, 0] if self.network.outputs == 1 else outputs
+
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
@@ -138,8 +143,7 @@ class SparseClassifier(_Estimator):
 
     def decision_function(self, X: Inputs) -> Array:
         """Return the network's outputs, of shape (rows, classes), or (rows,) where there is one."""
-        outputs = self._outputs(X)
-        return outputs[:, 0] if self.network.outputs == 1 else outputs
+        return self._each(X)
 
     def predict(self, X: Inputs) -> Array:
         """Return the label of each row, of shape (rows,).
@@ -225,8 +229,7 @@ class SparseRegressor(_Estimator):
         SparseNNError
             As `sparsenn.Session`.
         """
-        outputs = self._outputs(X)
-        return outputs[:, 0] if self.network.outputs == 1 else outputs
+        return self._each(X)
 
     def score(self, X: Inputs, y: Any, sample_weight: Any = None) -> float:
         """Return the coefficient of determination, the mean of all outputs'; 1 is best, 0 that of a constant."""

@@ -26,6 +26,7 @@ def benchmark(
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Rows to call it with, as infer takes them; else random ones.")
     ] = None,
+    steps: options.Steps = None,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     against: Annotated[
@@ -62,7 +63,7 @@ def benchmark(
 
     if seconds <= 0:
         raise UsageError(f"--seconds {seconds:g}: take more than 0")
-    found = read_model(model)
+    found = read_model(model, steps)
     given = None if inputs is None else read_given_rows(found, inputs)
     names = [] if against == "none" else [name.strip() for name in against.split(",") if name.strip()]
     with tracing(trace):

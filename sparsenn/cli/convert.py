@@ -52,6 +52,7 @@ def convert(
     sparse: Annotated[
         bool, typer.Option("--sparse", help="Into ONNX: sparse initialisers, which few other programs read.")
     ] = False,
+    steps: options.Steps = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Convert a dataset between the official layout and HDF5, a model between HDF5 and ONNX, or one matrix.
@@ -79,14 +80,14 @@ def convert(
     choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     folder_only = {"archive": archive, "compress": compress}
     if matrix:
-        _refuse("one matrix", {**choice, **folder_only, "sparse": sparse})
+        _refuse("one matrix", {**choice, **folder_only, "sparse": sparse, "steps": steps})
         _convert_matrix(Path(source), target, shape)
         return
     if not Path(source).is_dir() and kind_of(source) is not None and is_model(source):
         _refuse("a model", {**choice, **folder_only, "shape": shape})
-        _convert_model(source, target, sparse)
+        _convert_model(source, target, sparse, steps)
         return
-    _refuse("a dataset", {"shape": shape, "sparse": sparse})
+    _refuse("a dataset", {"shape": shape, "sparse": sparse, "steps": steps})
     check_dataset_target("DST", target)
     if is_hdf5(target):
         _refuse("HDF5", folder_only)
@@ -116,7 +117,7 @@ def _convert_dataset(
     console().print(describe_dataset(dataset))
 
 
-def _convert_model(source: str, target: Path, sparse: bool) -> None:
+def _convert_model(source: str, target: Path, sparse: bool, steps: str | None) -> None:
     from sparsenn.io import read_model, write_model
     from sparsenn.io.onnx import to_onnx
     from sparsenn.report import describe_model
@@ -125,9 +126,9 @@ def _convert_model(source: str, target: Path, sparse: bool) -> None:
     into_onnx = target.name.lower().endswith((".onnx", ".onnx.gz"))
     if not into_onnx:
         _refuse("HDF5, which keeps what is sparse so", {"sparse": sparse})
-    model = read_model(source)
+    model = read_model(source, steps)
     if into_onnx:
-        to_onnx(model.network, target, sparse)
+        to_onnx(model, target, sparse)
     else:
         write_model(target, model)
     console().print(describe_model(target.name, model))

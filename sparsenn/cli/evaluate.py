@@ -33,6 +33,7 @@ class Rows:
     scaling : what is done to the inputs first; None for what the model says.
     scale_bytes : whether the bytes of IDX images are scaled to 0 to 1.
     prune : the share of the model's weights that is kept, those largest by magnitude; None for all.
+    steps : of weights alone, what is applied and in which order; None for what the file says.
     """
 
     inputs: Path
@@ -43,6 +44,7 @@ class Rows:
     scaling: Scaling | None = None
     scale_bytes: bool = True
     prune: float | None = None
+    steps: str | None = None
 
 
 def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTargets, progress: bool | None) -> None:
@@ -70,7 +72,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     clock = ReadingClock()
     with reporting(progress) as report:
         with span(f"read {path.name}", "read"):
-            model = _scaled(path, read_model(path), rows.scaling)
+            model = _scaled(path, read_model(path, rows.steps), rows.scaling)
         if rows.prune is not None:
             model = model.pruned(rows.prune)
         try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["infer"]
 
-_OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune")
+_OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
 """Parameters that only a model has a use for."""
 
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
@@ -51,6 +51,7 @@ def infer(
     scale: data_options.Factor = None,
     mean: data_options.Mean = None,
     std: data_options.Deviation = None,
+    steps: options.Steps = None,
     prune: options.Prune = None,
     device: options.Device = "auto",
     kernel: options.Kernel = "auto",
@@ -91,6 +92,7 @@ def infer(
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
       sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.13
       sparsenn infer model.h5 --inputs rows.npy --prune 0.05
+      sparsenn infer weights.npz --inputs rows.npy --steps fc1,tanh,fc2,softmax
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
     """
     options.check_finite("--bias", bias)
@@ -105,7 +107,7 @@ def infer(
     rows = None
     if model:
         unit_bytes = scale is None
-        rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune)
+        rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats)

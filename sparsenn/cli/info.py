@@ -61,6 +61,7 @@ def info(
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     json: PlanJson = None,
+    steps: options.Steps = None,
     prune: options.Prune = None,
     progress: options.ProgressFlag = None,
 ) -> None:
@@ -73,6 +74,7 @@ def info(
       sparsenn info model.h5
       sparsenn info model.h5 --plan --rows 1000 --device cpu
       sparsenn info model.h5 --plan --prune 0.05
+      sparsenn info bag.npz --steps 1x28x28,conv,max_pool2,flatten,fc
     """
     options.check_finite("--bias", bias)
     if not plan:
@@ -85,12 +87,12 @@ def info(
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
         check_target("--json", None if json == STDOUT else json)
         check_apart({"DATASET": dataset}, {"--json": json})
-        model = read_model(Path(dataset))
+        model = read_model(Path(dataset), steps)
         if prune is not None:
             model = model.pruned(prune)
         _tell(dataset, model, _planned(model, rows, device, precision) if plan else None, json)
         return
-    refuse_given_options(context, ("plan", "prune"), "goes with a model, which this is not")
+    refuse_given_options(context, ("plan", "prune", "steps"), "goes with a model, which this is not")
     with reporting(progress) as report:
         found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=limit_inputs, progress=report)
     screen = console()

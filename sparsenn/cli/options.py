@@ -37,6 +37,7 @@ __all__ = [
     "Sizes",
     "Source",
     "Stats",
+    "Steps",
     "Trace",
     "Verify",
     "WeightMemory",
@@ -185,6 +186,16 @@ Prune = Annotated[
         help="Of a model: keep that share of each layer's weights, those largest by magnitude, such as 0.05, and set "
         "all others to zero. To see what sparsity would give in speed; accuracy is not kept.",
         rich_help_panel=_SPEED,
+    ),
+]
+Steps = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CxHxW,STEP,...",
+        help="Of weights alone (.npz, .safetensors), where more than fully connected layers with ReLU between them are "
+        "meant: the shape of the images, if it takes images, and what is applied, in order: names of layers in the "
+        "file, relu, relu6, sigmoid, tanh, softmax, flatten, max_pool2, avg_pool3/2 (window/stride).",
+        rich_help_panel=_PROBLEM,
     ),
 ]
 Verify = Annotated[

@@ -1,4 +1,4 @@
-"""Keras's layers, told to a chain of layers by their configurations and weights.
+"""What Keras's layers make of a signal, by their configurations and weights.
 
 Images are held with the channels last by Keras, unless a layer says otherwise, and with the channels first here.
 """
@@ -6,16 +6,18 @@ Images are held with the channels last by Keras, unless a layer says otherwise, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.chain import Chain, Sides
+from sparsenn.io.affine import Sides
+from sparsenn.io.signal import Signal, named
 from sparsenn.layers import Activation, AvgPool2d, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
 
-__all__ = ["KerasChain", "Weights", "dimensions_of"]
+__all__ = ["Layer", "Weights", "dimensions_of"]
 
 Weights: TypeAlias = Callable[[Sequence[str]], list[Array]]
 """Gives a layer's arrays of these names, all of which it must have, and no others."""
@@ -29,56 +31,59 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-class KerasChain(Chain):
-    """A chain of Keras's layers.
+@dataclass(frozen=True)
+class Layer:
+    """A layer of Keras.
 
     Parameters
     ----------
-    shape, hint, sparse_below : as of `Chain`.
+    kind : the name of its class.
+    config : as Keras writes it.
+    weights : gives its arrays.
     channels_last : how Keras holds images.
     """
 
-    def __init__(self, shape: tuple[int, ...] | None, hint: str, sparse_below: float, channels_last: bool) -> None:
-        super().__init__(shape, hint, sparse_below)
-        self.channels_last = channels_last
+    kind: str
+    config: Mapping[str, Any]
+    weights: Weights
+    channels_last: bool
 
-    def tell(self, kind: str, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-        """Add a layer of Keras.
-
-        Parameters
-        ----------
-        kind : the name of its class.
-        name : what messages call it.
-        config : as Keras writes it.
-        weights : gives its arrays.
+    def __call__(self, signal: Signal) -> Signal:
+        """Return what it makes of a signal.
 
         Raises
         ------
         InputError
             No layer here does what it does, or its configuration is not sound.
         """
-        if kind not in _READERS:
-            raise InputError(f"{name}: no layer here does what it does; give a model without it")
+        if self.kind not in _READERS:
+            raise InputError("no layer here does what it does; give a model without it")
         try:
-            _READERS[kind](self, name, config, weights)
+            return _READERS[self.kind](signal, self)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{name}: has no sound configuration ({type(error).__name__}: {error})") from error
+            raise InputError(f"has no sound configuration ({type(error).__name__}: {error})") from error
 
-    def apply(self, name: str, activation: Any) -> None:
-        """Apply what a layer's configuration calls its activation: a name, or a layer of its own."""
+    def arrays(self, *names: str) -> list[Any]:
+        """Return its arrays of these names, and its bias, or None where it has none."""
+        return self.weights([*names, "bias"]) if self.config["use_bias"] else [*self.weights(names), None]
+
+    def activated(self, signal: Signal) -> Signal:
+        """Return what its activation makes of a signal: one of a name, or a layer of its own."""
+        activation = self.config["activation"]
         if isinstance(activation, dict):
             inner = activation.get("config")
             if isinstance(inner, dict):
-                self.tell(str(activation.get("class_name")), f"{name}, its activation", inner, _no_weights)
-                return
+                with named("its activation"):
+                    return replace(self, kind=str(activation.get("class_name")), config=inner, weights=_no_weights)(
+                        signal
+                    )
             activation = inner if isinstance(inner, str) else activation.get("class_name")
         if activation == "softmax":
-            self.softmax(name)
-        elif activation is not None and activation not in _ACTIVATIONS:
+            return signal.softmax()
+        if activation is not None and activation not in _ACTIVATIONS:
             known = ", ".join((*_ACTIVATIONS, "softmax"))
-            raise InputError(f"{name}: no layer here has the activation {activation!r}; known: {known}")
-        elif activation is not None:
-            self.activate(name, _ACTIVATIONS[activation])
+            raise InputError(f"no layer here has the activation {activation!r}; known: {known}")
+        return signal if activation is None else signal.activated(_ACTIVATIONS[activation])
 
 
 def dimensions_of(kind: str) -> int:
@@ -108,37 +113,29 @@ def _same(image: Sequence[int], spans: Sequence[int], stride: Sequence[int]) -> 
     return (above, totals[0] - above), (left, totals[1] - left)
 
 
-def _with_bias(config: Mapping[str, Any], weights: Weights, *names: str) -> list[Any]:
-    """Return a layer's arrays, and its bias, or None where it has none."""
-    return weights([*names, "bias"]) if config["use_bias"] else [*weights(names), None]
-
-
-def _dense(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    kernel, bias = _with_bias(config, weights, "kernel")
-    chain.connect(name, kernel, bias)
-    chain.apply(name, config["activation"])
+def _dense(signal: Signal, layer: Layer) -> Signal:
+    return layer.activated(signal.connected(*layer.arrays("kernel")))
 
 
 def _convolution(dimensions: int) -> Reader:
-    def read(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-        kernel, bias = _with_bias(config, weights, "kernel")
-        _slide(chain, name, config, kernel, bias, dimensions, int(config.get("groups", 1)))
-        chain.apply(name, config["activation"])
+    def read(signal: Signal, layer: Layer) -> Signal:
+        kernel, bias = layer.arrays("kernel")
+        return layer.activated(
+            _slid(signal, layer.config, kernel, bias, dimensions, int(layer.config.get("groups", 1)))
+        )
 
     return read
 
 
-def _depthwise(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    kernel, bias = _with_bias(config, weights, "kernel")
-    _slide(chain, name, config, _by_channel(kernel), bias, 2, kernel.shape[2])
-    chain.apply(name, config["activation"])
+def _depthwise(signal: Signal, layer: Layer) -> Signal:
+    kernel, bias = layer.arrays("kernel")
+    return layer.activated(_slid(signal, layer.config, _by_channel(kernel), bias, 2, kernel.shape[2]))
 
 
-def _separable(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    depthwise, pointwise, bias = _with_bias(config, weights, "depthwise_kernel", "pointwise_kernel")
-    _slide(chain, name, config, _by_channel(depthwise), None, 2, depthwise.shape[2])
-    chain.convolve(name, pointwise.transpose(3, 2, 0, 1), bias)
-    chain.apply(name, config["activation"])
+def _separable(signal: Signal, layer: Layer) -> Signal:
+    depthwise, pointwise, bias = layer.arrays("depthwise_kernel", "pointwise_kernel")
+    signal = _slid(signal, layer.config, _by_channel(depthwise), None, 2, depthwise.shape[2])
+    return layer.activated(signal.convolved(pointwise.transpose(3, 2, 0, 1), bias))
 
 
 def _by_channel(kernel: Array) -> Array:
@@ -147,16 +144,10 @@ def _by_channel(kernel: Array) -> Array:
     return kernel.reshape(height, width, 1, channels * each)
 
 
-def _slide(
-    chain: KerasChain,
-    name: str,
-    config: Mapping[str, Any],
-    kernel: Array,
-    bias: Array | None,
-    dimensions: int,
-    groups: int,
-) -> None:
-    """Add a convolution with a kernel of shape (height, width, channels / groups, filters), or without the height."""
+def _slid(
+    signal: Signal, config: Mapping[str, Any], kernel: Array, bias: Array | None, dimensions: int, groups: int
+) -> Signal:
+    """Return a convolution with a kernel (height, width, channels / groups, filters), or one without the height."""
     kernel = kernel[None] if dimensions == 1 else kernel
     if kernel.ndim != 4:
         raise ValueError(f"a kernel of shape {kernel.shape}")
@@ -166,124 +157,119 @@ def _slide(
     spans = [apart[axis] * (filters.shape[2 + axis] - 1) + 1 for axis in (0, 1)]
     padding: Sides = (0, 0), (0, 0)
     if config["padding"] == "same":
-        padding = _same(chain.image(name)[1:], spans, stride)
+        padding = _same(signal.images().pixels[1:], spans, stride)
     elif config["padding"] == "causal" and dimensions == 1:
         padding = (0, 0), (spans[1] - 1, 0)
     elif config["padding"] != "valid":
         raise ValueError(f"padding {config['padding']!r}")
-    chain.convolve(name, filters, bias, stride, padding, apart, groups)
+    return signal.convolved(filters, bias, stride, padding, apart, groups)
 
 
-def _batch_norm(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
+def _batch_norm(signal: Signal, layer: Layer) -> Signal:
+    config = layer.config
     names = [*(["gamma"] if config["scale"] else []), *(["beta"] if config["center"] else [])]
-    arrays = dict(zip((*names, "mean", "variance"), weights([*names, "moving_mean", "moving_variance"]), strict=True))
-    _check_axis(chain, name, config["axis"])
-    spread = arrays["variance"].astype(np.float64) + float(config["epsilon"])
+    names = [*names, "moving_mean", "moving_variance"]
+    arrays = dict(zip(names, layer.weights(names), strict=True))
+    _check_axis(signal, layer)
+    spread = arrays["moving_variance"].astype(np.float64) + float(config["epsilon"])
     if not (spread > 0).all():
-        raise InputError(f"{name}: a moving variance is not above zero")
+        raise InputError("a moving variance is not above zero")
     factor = arrays.get("gamma", 1.0) / np.sqrt(spread)
-    chain.scale(name, factor, arrays.get("beta", 0.0) - arrays["mean"] * factor)
+    return signal.scaled(factor, arrays.get("beta", 0.0) - arrays["moving_mean"] * factor)
 
 
-def _check_axis(chain: KerasChain, name: str, axis: Any) -> None:
+def _check_axis(signal: Signal, layer: Layer) -> None:
     """Refuse to scale along another axis than that of the channels, or of a row's numbers."""
+    axis = layer.config["axis"]
     (found,) = axis if isinstance(axis, list) else (axis,)
-    rank = 1 if chain.shape is None else len(chain.shape) - (len(chain.shape) == 3 and chain.shape[1] == 1)
-    lasts = {-1, rank, rank + 1} if chain.channels_last else {1}
+    rank = len(signal.shape) - (len(signal.shape) == 3 and signal.shape[1] == 1)
+    lasts = {-1, rank, rank + 1} if layer.channels_last else {1}
     if found not in (lasts if rank > 1 else {-1, 1}):
-        raise InputError(f"{name}: works along axis {axis}; that of the channels is known here")
+        raise InputError(f"works along axis {axis}; that of the channels is known here")
 
 
-def _normalization(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    if config.get("invert"):
-        raise InputError(f"{name}: inverts a normalisation, which no layer here does")
-    _check_axis(chain, name, config["axis"])
-    if config.get("mean") is None:
-        mean, variance, _ = weights(["mean", "variance", "count"])
+def _normalization(signal: Signal, layer: Layer) -> Signal:
+    if layer.config.get("invert"):
+        raise InputError("inverts a normalisation, which no layer here does")
+    _check_axis(signal, layer)
+    if layer.config.get("mean") is None:
+        mean, variance, _ = layer.weights(["mean", "variance", "count"])
     else:
-        mean, variance = (np.asarray(config[key], np.float64).reshape(-1) for key in ("mean", "variance"))
+        mean, variance = (np.asarray(layer.config[key], np.float64).reshape(-1) for key in ("mean", "variance"))
     factor = 1 / np.maximum(np.sqrt(variance.astype(np.float64).reshape(-1)), 1e-7)
-    chain.scale(name, factor, -mean.reshape(-1) * factor)
-
-
-def _rescaling(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    chain.scale(name, np.float64(config["scale"]), np.float64(config["offset"]))
+    return signal.scaled(factor, -mean.reshape(-1) * factor)
 
 
 def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
-    def read(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
+    def read(signal: Signal, layer: Layer) -> Signal:
+        config = layer.config
         window = _sizes(config["pool_size"], 1, dimensions)
         stride = window if config.get("strides") is None else _sizes(config["strides"], 1, dimensions)
-        image = chain.image(name)[1:]
+        image = signal.images().pixels[1:]
         sides = _same(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
         around = sides[0][0], sides[1][0]
         if any(map(any, sides)) and (kind is AvgPool2d or any(before != after for before, after in sides)):
             raise InputError(
-                f"{name}: pads images of {image[0]} × {image[1]} by {sides}; layers here pad both sides alike, "
+                f"pads images of {image[0]} × {image[1]} by {sides}; layers here pad both sides alike, "
                 "and means count what is padded"
             )
-        chain.pool(name, kind(window, stride, around))
+        return signal.pooled(kind(window, stride, around))
 
     return read
 
 
 def _pool_all(kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
-    def read(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-        _, height, width = chain.image(name)
-        chain.pool(name, kind((height, width)))
-        if not config.get("keepdims"):
-            chain.flatten()
+    def read(signal: Signal, layer: Layer) -> Signal:
+        signal = signal.pooled(kind(signal.images().pixels[1:]))
+        return signal if layer.config.get("keepdims") else signal.flattened()
 
     return read
 
 
-def _reshape(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    target = [int(size) for size in config["target_shape"]]
+def _reshape(signal: Signal, layer: Layer) -> Signal:
+    target = [int(size) for size in layer.config["target_shape"]]
     if len(target) == 1:
-        chain.flatten(chain.channels_last)
-        return
+        return signal.flattened(layer.channels_last)
     if len(target) not in (2, 3) or min(target) < 1:
-        raise InputError(f"{name}: makes {target}; rows and images of stated sizes are known here")
-    channels = target.pop(-1 if chain.channels_last else 0)
-    if chain.channels_last and channels > 1:
-        raise InputError(f"{name}: makes images of {channels} channels of rows; have the input be such images")
-    chain.become(name, (channels, *([1] * (2 - len(target))), *target))
+        raise InputError(f"makes {target}; rows and images of stated sizes are known here")
+    channels = target.pop(-1 if layer.channels_last else 0)
+    if layer.channels_last and channels > 1:
+        raise InputError(f"makes images of {channels} channels of rows; have the input be such images")
+    return signal.become((channels, *([1] * (2 - len(target))), *target))
 
 
-def _relu(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    slope, most, threshold = (config.get(key) for key in ("negative_slope", "max_value", "threshold"))
+def _relu(signal: Signal, layer: Layer) -> Signal:
+    slope, most, threshold = (layer.config.get(key) for key in ("negative_slope", "max_value", "threshold"))
     if threshold:
-        raise InputError(f"{name}: a threshold of {threshold}; layers here have it at 0")
-    if slope:
-        if most is not None:
-            raise InputError(f"{name}: a slope below zero and a largest value; layers here have one of them")
-        chain.leak(name, float(slope))
-    else:
-        chain.clip(name, 0.0, None if most is None else float(most))
+        raise InputError(f"a threshold of {threshold}; layers here have it at 0")
+    if slope and most is not None:
+        raise InputError("a slope below zero and a largest value; layers here have one of them")
+    return signal.leaked(float(slope)) if slope else signal.clipped(0.0, None if most is None else float(most))
 
 
-def _leaky(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    chain.leak(name, float(config["negative_slope"] if "negative_slope" in config else config["alpha"]))
+def _leaky(signal: Signal, layer: Layer) -> Signal:
+    return signal.leaked(float(layer.config["negative_slope" if "negative_slope" in layer.config else "alpha"]))
 
 
-def _parametric(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    (slopes,) = weights(["alpha"])
-    if slopes.size != slopes.shape[-1] or not chain.channels_last:
-        raise InputError(f"{name}: has slopes of shape {slopes.shape}; one a channel is known here (shared_axes)")
-    chain.leak(name, slopes.reshape(-1))
+def _parametric(signal: Signal, layer: Layer) -> Signal:
+    (slopes,) = layer.weights(["alpha"])
+    if slopes.size != slopes.shape[-1] or not layer.channels_last:
+        raise InputError(f"has slopes of shape {slopes.shape}; one a channel is known here (shared_axes)")
+    return signal.leaked(slopes.reshape(-1))
 
 
-def _softmax(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    if config.get("axis", -1) not in (-1, 1):
-        raise InputError(f"{name}: a softmax along axis {config['axis']}; that over a row's numbers is known here")
-    chain.softmax(name)
+def _softmax(signal: Signal, layer: Layer) -> Signal:
+    if layer.config.get("axis", -1) not in (-1, 1):
+        raise InputError(f"a softmax along axis {layer.config['axis']}; that over a row's numbers is known here")
+    return signal.softmax()
 
 
-def _does_nothing(chain: KerasChain, name: str, config: Mapping[str, Any], weights: Weights) -> None:
-    """Leave out what gives the same numbers when a model predicts."""
+def _does_nothing(signal: Signal, layer: Layer) -> Signal:
+    """Return it as it is: the layer gives the same numbers when a model predicts."""
+    return signal
 
 
-Reader: TypeAlias = Callable[[KerasChain, str, Mapping[str, Any], Weights], None]
+Reader: TypeAlias = Callable[[Signal, Layer], Signal]
 
 _READERS: dict[str, Reader] = {
     "Dense": _dense,
@@ -293,7 +279,7 @@ _READERS: dict[str, Reader] = {
     "SeparableConv2D": _separable,
     "BatchNormalization": _batch_norm,
     "Normalization": _normalization,
-    "Rescaling": _rescaling,
+    "Rescaling": lambda signal, layer: signal.scaled(float(layer.config["scale"]), float(layer.config["offset"])),
     "MaxPooling1D": _pool(1, MaxPool2d),
     "MaxPooling2D": _pool(2, MaxPool2d),
     "AveragePooling1D": _pool(1, AvgPool2d),
@@ -302,9 +288,9 @@ _READERS: dict[str, Reader] = {
     "GlobalMaxPooling2D": _pool_all(MaxPool2d),
     "GlobalAveragePooling1D": _pool_all(AvgPool2d),
     "GlobalAveragePooling2D": _pool_all(AvgPool2d),
-    "Flatten": lambda chain, name, config, weights: chain.flatten(chain.channels_last),
+    "Flatten": lambda signal, layer: signal.flattened(layer.channels_last),
     "Reshape": _reshape,
-    "Activation": lambda chain, name, config, weights: chain.apply(name, config["activation"]),
+    "Activation": lambda signal, layer: layer.activated(signal),
     "ReLU": _relu,
     "LeakyReLU": _leaky,
     "PReLU": _parametric,
@@ -315,4 +301,4 @@ _READERS: dict[str, Reader] = {
     ),
     **dict.fromkeys(("ActivityRegularization", "Identity"), _does_nothing),
 }
-"""What tells a chain of each kind of layer."""
+"""What each kind of layer makes of a signal."""

@@ -17,6 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any
 
 from sparsenn.errors import FileFormatError, InputError
@@ -25,8 +26,9 @@ from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.imported_model import imported_model
-from sparsenn.io.keras_layers import KerasChain, Weights, dimensions_of
+from sparsenn.io.keras_layers import Layer, dimensions_of
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
+from sparsenn.io.signal import inputs, named
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
@@ -224,28 +226,14 @@ def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Net
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
-    chain = KerasChain(
-        _input_shape(config, layers, channels_last), "have the model begin with an Input", sparse_below, channels_last
-    )
+    signal = inputs(_input_shape(config, layers, channels_last), "have the model begin with an Input", sparse_below)
     for name, layer, path in layers:
-        if layer["class_name"] == "InputLayer":
+        kind, own = layer["class_name"], layer["config"]
+        if kind == "InputLayer":
             continue
-        own = str(layer["config"].get("name"))
-        place = f"{name} ({layer['class_name']})"
-        chain.tell(layer["class_name"], place, layer["config"], _weights_of(store, path, own, place))
-    return chain.network()
-
-
-def _weights_of(store: _Numbered | _Named, path: str, name: str, place: str) -> Weights:
-    def weights(names: Sequence[str]) -> list[Array]:
-        try:
-            return store.weights(path, name, names)
-        except FileFormatError:
-            raise
-        except InputError as error:
-            raise InputError(f"{place}: {error}") from error
-
-    return weights
+        with named(f"{name} ({kind})"):
+            signal = Layer(kind, own, partial(store.weights, path, str(own.get("name"))), channels_last)(signal)
+    return signal.network()
 
 
 def _slides(layer: Mapping[str, Any]) -> bool:

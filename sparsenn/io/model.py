@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -52,7 +52,9 @@ __all__ = [
     "Model",
     "check_form",
     "created_as",
+    "description_of",
     "is_model",
+    "model_described",
     "read_dense_layers",
     "read_model",
     "write_dense_layers",
@@ -164,17 +166,15 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
             f"write_model takes a path and a Model, not a {type(path).__name__} and a {type(model).__name__}; a "
             "network becomes a model by sparsenn.Model(network, loss, classes)"
         )
+    plain = model.class_names is None and model.encoding is None and model.scaling is None
     description = {
-        "loss": model.loss,
-        "classes": model.classes,
+        **description_of(model),
         "provenance": model.provenance,
         "image": model.network.image,
         "resize": model.resize,
     }
-    plain = model.class_names is None and model.encoding is None and model.scaling is None
-    if not plain:
-        description["class_names"] = model.class_names
-        description["table"] = None if model.encoding is None else asdict(model.encoding)
+    if plain:
+        del description["class_names"], description["table"]
     with created_as(path, _MODEL, _PLAIN_VERSION if plain else _VERSION, description) as file:
         write_model_layers(file, model.network.layers)
         if model.scaling is not None:
@@ -205,27 +205,43 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         newest = source.attribute("version") == _VERSION
         scales = newest and source.has("scaling/factor")
         scaling = [source.vector(f"scaling/{part}", "<f8") for part in _SCALING] if scales else None
-    loss, classes, provenance = (description.get(key) for key in ("loss", "classes", "provenance"))
-    notes = list(provenance.values()) if isinstance(provenance, dict) else [None]
-    if loss not in LOSSES or not isinstance(classes, bool) or not all(isinstance(note, str) for note in notes):
-        raise FileFormatError(path, "description has no sound loss, classes and provenance")
+    provenance = description.get("provenance")
+    if not (isinstance(provenance, dict) and all(isinstance(note, str) for note in provenance.values())):
+        raise FileFormatError(path, "description has no sound provenance")
     image, resize = (None, None) if dense else (description.get("image"), description.get("resize"))
     if not (_is_image(image) and isinstance(resize, str | None)):
         raise FileFormatError(path, "description has no sound image and resize")
     try:
         network = Network(layers, None if image is None else _image(image))
-        return Model(
-            network,
-            str(loss),
-            classes,
-            dict(provenance or {}),
-            resize,
-            _class_names(description.get("class_names")) if newest else None,
-            _encoding(description.get("table")) if newest else None,
-            None if scaling is None else Scaling(*scaling),
-        )
+        model = model_described(network, description, provenance)
+        return replace(model, resize=resize, scaling=None if scaling is None else Scaling(*scaling))
     except SparseNNError as error:
         raise FileFormatError(path, str(error)) from error
+
+
+def description_of(model: Model) -> dict[str, Any]:
+    """Return what a model's file says of it besides the network, for JSON: loss, classes, class_names and table."""
+    return {
+        "loss": model.loss,
+        "classes": model.classes,
+        "class_names": model.class_names,
+        "table": None if model.encoding is None else asdict(model.encoding),
+    }
+
+
+def model_described(network: Network, description: Mapping[str, Any], provenance: dict[str, str]) -> Model:
+    """Return the model of a network and what `description_of` gave.
+
+    Raises
+    ------
+    InputError
+        The description is not sound, or does not fit the network.
+    """
+    loss, classes = description.get("loss"), description.get("classes")
+    if not (isinstance(loss, str) and loss in LOSSES and isinstance(classes, bool)):
+        raise InputError("description has no sound loss and classes")
+    names, encoding = _class_names(description.get("class_names")), _encoding(description.get("table"))
+    return Model(network, loss, classes, provenance, class_names=names, encoding=encoding)
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:

@@ -45,7 +45,7 @@ KINDS = (
 )
 """Every kind. Those that are pickled are refused, for they run code; the message says what to do."""
 
-_HDF5 = KINDS[0]
+_HDF5, _WEIGHTS = KINDS[0], KINDS[3]
 
 WRITTEN_SUFFIXES = tuple(suffix for kind in KINDS for suffix in kind.suffixes if kind.writer)
 """How names of models end that can be written."""
@@ -68,8 +68,12 @@ def is_model(path: str | os.PathLike[str]) -> bool:
     return found
 
 
-def read_model(path: str | os.PathLike[str]) -> Model:
+def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
     """Read a model from any kind of file in `KINDS`; a name that tells none is read as HDF5.
+
+    Parameters
+    ----------
+    steps : of weights alone, what is applied and in which order, as `from_weights` takes it as text.
 
     Raises
     ------
@@ -78,9 +82,12 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     InputError, ResourceError
         It is not there, cannot be read, is larger than memory, or holds what no layer here can do.
     UsageError
-        A library that reads it is not installed.
+        A library that reads it is not installed; or steps are given for a file that tells its own.
     """
-    found: Model = _function((kind_of(path) or _HDF5).reader)(path)
+    kind = kind_of(path) or _HDF5
+    if steps is not None and kind.reader != _WEIGHTS.reader:
+        raise UsageError(f"{path}: steps (--steps) are said of weights alone, {' and '.join(_WEIGHTS.suffixes)} files")
+    found: Model = _function(kind.reader)(path, *([] if steps is None else [steps]))
     return found
 
 

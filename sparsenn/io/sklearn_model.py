@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError, UsageError
-from sparsenn.io.chain import Chain
+from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
@@ -41,20 +41,20 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
         found = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
         raise UsageError(f"{found} is no fitted estimator of scikit-learn")
     steps = list(_steps("", estimator))
-    chain = Chain(None, "fit the estimator", sparse_below)
+    signal = inputs(None, "fit the estimator", sparse_below)
     for number, (name, step) in enumerate(steps, start=1):
         kind = type(step).__name__
-        place = f"{name} ({kind})" if name else kind
-        if kind in _SCALERS and number < len(steps):
-            _SCALERS[kind](chain, place, step)
-        elif kind in ("MLPClassifier", "MLPRegressor") and number == len(steps):
-            _perceptron(chain, place, step)
-        else:
-            raise InputError(
-                f"{place}: no layers do what it does; known are MLPClassifier, MLPRegressor and, before them in a "
-                f"Pipeline, {', '.join(_SCALERS)}"
-            )
-    return chain.network()
+        with named(f"{name} ({kind})" if name else kind):
+            if kind in _SCALERS and number < len(steps):
+                signal = _SCALERS[kind](signal, step)
+            elif kind in ("MLPClassifier", "MLPRegressor") and number == len(steps):
+                signal = _perceptron(signal, step)
+            else:
+                raise InputError(
+                    "no layers do what it does; known are MLPClassifier, MLPRegressor and, before them in a "
+                    f"Pipeline, {', '.join(_SCALERS)}"
+                )
+    return signal.network()
 
 
 def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
@@ -67,57 +67,52 @@ def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
             yield from _steps(f"{name}.{key}" if name else key, step)
 
 
-def _perceptron(chain: Chain, name: str, estimator: Any) -> None:
-    """Tell a chain of all layers of a perceptron."""
-    weights, biases = _fitted(name, estimator, "coefs_"), _fitted(name, estimator, "intercepts_")
+def _perceptron(signal: Signal, estimator: Any) -> Signal:
+    """Return what all layers of a perceptron make of a signal."""
+    weights, biases = _fitted(estimator, "coefs_"), _fitted(estimator, "intercepts_")
     if estimator.activation not in _ACTIVATIONS:
-        raise InputError(f"{name}: has the activation {estimator.activation!r}; known: {', '.join(_ACTIVATIONS)}")
+        raise InputError(f"has the activation {estimator.activation!r}; known: {', '.join(_ACTIVATIONS)}")
     for number, (matrix, bias) in enumerate(zip(weights, biases, strict=True), start=1):
-        layer = f"{name}, layer {number}"
-        chain.connect(layer, matrix, bias)
-        last = number == len(weights)
-        activation = estimator.out_activation_ if last else estimator.activation
-        if activation == "softmax":
-            chain.softmax(layer)
-        elif activation in _ACTIVATIONS:
-            chain.activate(layer, _ACTIVATIONS[activation])
-        else:
-            raise InputError(f"{layer}: gives {activation!r} of its sums; known: softmax, {', '.join(_ACTIVATIONS)}")
+        activation = estimator.out_activation_ if number == len(weights) else estimator.activation
+        with named(f"layer {number}"):
+            signal = signal.connected(matrix, bias)
+            if activation not in ("softmax", *_ACTIVATIONS):
+                raise InputError(f"gives {activation!r} of its sums; known: softmax, {', '.join(_ACTIVATIONS)}")
+            signal = signal.softmax() if activation == "softmax" else signal.activated(_ACTIVATIONS[activation])
+    return signal
 
 
-def _fitted(name: str, estimator: Any, attribute: str) -> Any:
+def _fitted(estimator: Any, attribute: str) -> Any:
     """Return what an estimator has learned."""
     if not hasattr(estimator, attribute):
-        raise InputError(f"{name}: is not fitted yet")
+        raise InputError("is not fitted yet")
     return getattr(estimator, attribute)
 
 
-def _standard(chain: Chain, name: str, scaler: Any) -> None:
-    scale = _fitted(name, scaler, "scale_") if scaler.with_std else np.ones(_fitted(name, scaler, "n_features_in_"))
-    chain.scale(name, 1 / scale, -scaler.mean_ / scale if scaler.with_mean else 0.0)
+def _standard(signal: Signal, scaler: Any) -> Signal:
+    scale = _fitted(scaler, "scale_") if scaler.with_std else np.ones(_fitted(scaler, "n_features_in_"))
+    return signal.scaled(1 / scale, -scaler.mean_ / scale if scaler.with_mean else 0.0)
 
 
-def _robust(chain: Chain, name: str, scaler: Any) -> None:
-    scale = _fitted(name, scaler, "scale_") if scaler.with_scaling else np.ones(_fitted(name, scaler, "n_features_in_"))
-    chain.scale(name, 1 / scale, -scaler.center_ / scale if scaler.with_centering else 0.0)
+def _robust(signal: Signal, scaler: Any) -> Signal:
+    scale = _fitted(scaler, "scale_") if scaler.with_scaling else np.ones(_fitted(scaler, "n_features_in_"))
+    return signal.scaled(1 / scale, -scaler.center_ / scale if scaler.with_centering else 0.0)
 
 
-def _minimum_maximum(chain: Chain, name: str, scaler: Any) -> None:
-    chain.scale(name, _fitted(name, scaler, "scale_"), scaler.min_)
-    if scaler.clip:
-        chain.clip(name, *map(float, scaler.feature_range))
+def _minimum_maximum(signal: Signal, scaler: Any) -> Signal:
+    signal = signal.scaled(_fitted(scaler, "scale_"), scaler.min_)
+    return signal.clipped(*map(float, scaler.feature_range)) if scaler.clip else signal
 
 
-def _largest(chain: Chain, name: str, scaler: Any) -> None:
-    chain.scale(name, 1 / _fitted(name, scaler, "scale_"), 0.0)
-    if getattr(scaler, "clip", False):
-        chain.clip(name, -1.0, 1.0)
+def _largest(signal: Signal, scaler: Any) -> Signal:
+    signal = signal.scaled(1 / _fitted(scaler, "scale_"), 0.0)
+    return signal.clipped(-1.0, 1.0) if getattr(scaler, "clip", False) else signal
 
 
-_SCALERS: dict[str, Callable[[Chain, str, Any], None]] = {
+_SCALERS: dict[str, Callable[[Signal, Any], Signal]] = {
     "StandardScaler": _standard,
     "MinMaxScaler": _minimum_maximum,
     "MaxAbsScaler": _largest,
     "RobustScaler": _robust,
 }
-"""What tells a chain of each kind of scaler."""
+"""What each kind of scaler makes of a signal."""

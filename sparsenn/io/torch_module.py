@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError
-from sparsenn.io.torch_operators import TorchChain
+from sparsenn.io import torch_operators as operators
+from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
@@ -56,28 +57,28 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     shape = None if example is None else tuple(getattr(example, "shape", ()))
     if shape is not None and len(shape) < 2:
         raise UsageError("the example is no batch of inputs; give a tensor whose first dimension counts them")
-    chain = TorchChain(None if shape is None else shape[1:], _HINT, sparse_below)
-    parts = list(_parts("", module))
+    signal = inputs(None if shape is None else shape[1:], _HINT, sparse_below)
+    parts = [
+        (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
+    ]
     with torch.no_grad(), _evaluated(module):
-        if all(_reader(part) is not None for _, part in parts):
+        unknown = next((name for name, _, reader in parts if reader is None), None)
+        if unknown is None:
             _apply_masks(module)
-            for name, part in parts:
-                reader = _reader(part)
+            for name, part, reader in parts:
                 assert reader is not None, "every part has one"
-                reader(chain, f"{name or 'the module'} ({_kind(part).__name__})", part)
+                with named(name):
+                    signal = reader(signal, part)
+        elif example is None:
+            raise InputError(f"{unknown}: has a forward of its own: {_HINT}")
         else:
-            unknown = next(
-                f"{name or 'the module'} ({type(part).__name__})" for name, part in parts if not _reader(part)
-            )
-            if example is None:
-                raise InputError(f"{unknown}: has a forward of its own: {_HINT}")
-            from sparsenn.io.torch_graph import tell_exported
+            from sparsenn.io.torch_graph import exported
 
             try:
-                tell_exported(chain, module, example)
+                signal = exported(signal, module, example)
             finally:
                 _apply_masks(module)  # which are no numbers while a graph is made
-        return chain.network()
+        return signal.network()
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
@@ -129,39 +130,41 @@ def _evaluated(module: Any) -> Iterator[None]:
             part.training = True
 
 
-Reader = Callable[[TorchChain, str, Any], None]
+Reader = Callable[[Signal, Any], Signal]
 
 
 def _reader(module: Any) -> Reader | None:
-    """Return what tells a chain of a module; None for modules with a forward of their own."""
+    """Return what a module makes of a signal; None for modules with a forward of their own."""
     kind = _kind(module)
     return _READERS.get(kind.__name__) if _is_of_torch(kind) and not _has_own_hooks(module) else None
 
 
-def _convolution(chain: TorchChain, name: str, part: Any) -> None:
+def _convolution(signal: Signal, part: Any) -> Signal:
     if part.padding_mode != "zeros" and part.padding not in (0, (0,), (0, 0), "valid"):
-        raise InputError(f"{name}: pads by {part.padding_mode!r}; layers here pad by zeros")
-    chain.convolution(name, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+        raise InputError(f"pads by {part.padding_mode!r}; layers here pad by zeros")
+    return operators.convolution(signal, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
 
 
-def _batch_norm(chain: TorchChain, name: str, part: Any) -> None:
-    chain.batch_norm(name, part.weight, part.bias, part.running_mean, part.running_var, part.eps)
+def _batch_norm(signal: Signal, part: Any) -> Signal:
+    return operators.batch_norm(signal, part.weight, part.bias, part.running_mean, part.running_var, part.eps)
 
 
 def _max_pool(dimensions: int) -> Reader:
-    def read(chain: TorchChain, name: str, part: Any) -> None:
+    def read(signal: Signal, part: Any) -> Signal:
         if part.return_indices:
-            raise InputError(f"{name}: gives indices, too; layers here give the largest numbers alone")
-        chain.max_pool(name, dimensions, part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode)
+            raise InputError("gives indices, too; layers here give the largest numbers alone")
+        return operators.max_pool(
+            signal, dimensions, part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
+        )
 
     return read
 
 
 def _average_pool(dimensions: int) -> Reader:
-    def read(chain: TorchChain, name: str, part: Any) -> None:
+    def read(signal: Signal, part: Any) -> Signal:
         divisor = getattr(part, "divisor_override", None)
-        chain.average_pool(
-            name,
+        return operators.average_pool(
+            signal,
             dimensions,
             part.kernel_size,
             part.stride,
@@ -175,21 +178,22 @@ def _average_pool(dimensions: int) -> Reader:
 
 
 def _adaptive_pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
-    return lambda chain, name, part: chain.adaptive_pool(name, dimensions, kind, part.output_size)
+    return lambda signal, part: operators.adaptive_pool(signal, dimensions, kind, part.output_size)
 
 
-def _unflatten(chain: TorchChain, name: str, part: Any) -> None:
+def _unflatten(signal: Signal, part: Any) -> Signal:
     if part.dim not in (1, -1) or len(part.unflattened_size) not in (2, 3):
-        raise InputError(f"{name}: makes {part.unflattened_size} of dimension {part.dim}; rows can become images here")
-    chain.become(name, tuple(part.unflattened_size))
+        raise InputError(f"makes {part.unflattened_size} of dimension {part.dim}; rows can become images here")
+    return signal.become(tuple(part.unflattened_size))
 
 
-def _does_nothing(chain: TorchChain, name: str, part: Any) -> None:
-    """Leave out what does nothing when a module is evaluated."""
+def _does_nothing(signal: Signal, part: Any) -> Signal:
+    """Return it as it is: the module does nothing when it is evaluated."""
+    return signal
 
 
 _READERS: dict[str, Reader] = {
-    "Linear": lambda chain, name, part: chain.linear(name, part.weight, part.bias),
+    "Linear": lambda signal, part: operators.linear(signal, part.weight, part.bias),
     "Conv1d": _convolution,
     "Conv2d": _convolution,
     "BatchNorm1d": _batch_norm,
@@ -200,19 +204,19 @@ _READERS: dict[str, Reader] = {
     "AvgPool2d": _average_pool(2),
     "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
     "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
-    "ReLU": lambda chain, name, part: chain.activate(name, ReLU()),
-    "ReLU6": lambda chain, name, part: chain.clip(name, 0.0, 6.0),
-    "Hardtanh": lambda chain, name, part: chain.clip(name, part.min_val, part.max_val),
-    "Hardsigmoid": lambda chain, name, part: chain.hard_sigmoid(name),
-    "LeakyReLU": lambda chain, name, part: chain.leak(name, part.negative_slope),
-    "PReLU": lambda chain, name, part: chain.parametric_relu(name, part.weight),
-    "Sigmoid": lambda chain, name, part: chain.activate(name, Sigmoid()),
-    "Tanh": lambda chain, name, part: chain.activate(name, Tanh()),
-    "Softmax": lambda chain, name, part: chain.softmax_over(name, part.dim),
-    "Flatten": lambda chain, name, part: chain.flatten_from(name, part.start_dim, part.end_dim),
+    "ReLU": lambda signal, part: signal.activated(ReLU()),
+    "ReLU6": lambda signal, part: signal.clipped(0.0, 6.0),
+    "Hardtanh": lambda signal, part: signal.clipped(part.min_val, part.max_val),
+    "Hardsigmoid": lambda signal, part: operators.hard_sigmoid(signal),
+    "LeakyReLU": lambda signal, part: signal.leaked(part.negative_slope),
+    "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
+    "Sigmoid": lambda signal, part: signal.activated(Sigmoid()),
+    "Tanh": lambda signal, part: signal.activated(Tanh()),
+    "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
+    "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
     "Unflatten": _unflatten,
     **dict.fromkeys(
         ("Identity", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout", "FeatureAlphaDropout"), _does_nothing
     ),
 }
-"""What tells a chain of each kind of module."""
+"""What each kind of module makes of a signal."""

@@ -15,11 +15,23 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
-from sparsenn.io.chain import Chain
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
-from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
+from sparsenn.io.signal import Signal, inputs, named
+from sparsenn.layers import (
+    Activation,
+    AvgPool2d,
+    Flatten,
+    Identity,
+    ImageLayer,
+    MaxPool2d,
+    Pool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    Tanh,
+)
 from sparsenn.layers.activation import check_activation
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Network
@@ -58,6 +70,17 @@ _HABITS = {".weight": True, ".weight_orig": True, "/kernel": False, ".kernel": F
 _SPELLED = re.compile(r"^.*(?=[./])|[:_]?\d*$")
 """Whether matrices whose names end so have outputs first, and what comes before and after such ends."""
 
+_HINT = "say image=(channels, height, width)"
+
+_IMAGE = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})", re.ASCII)
+_POOL = re.compile(r"(max|avg)_pool([1-9]\d{0,8})(?:/([1-9]\d{0,8}))?", re.ASCII)
+_CLIPPED = re.compile(r"relu(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
+_WORDS: dict[str, Activation | ImageLayer] = {
+    **{step.name: step for step in (ReLU(), Sigmoid(), Tanh(), Identity())},
+    **{step.name: step for step in (Softmax(), Flatten())},
+}
+"""What words of a text of steps stand for."""
+
 _EPSILON = 1e-5
 """What PyTorch adds to a running variance unless told otherwise."""
 
@@ -74,7 +97,7 @@ class _Group:
 
 def from_weights(
     source: str | os.PathLike[str] | Mapping[str, Any],
-    layers: Sequence[Step] | None = None,
+    layers: Sequence[Step] | str | None = None,
     *,
     activation: Activation | None = None,
     output: Activation | Softmax | None = None,
@@ -93,6 +116,7 @@ def from_weights(
             ["conv1", MaxPool2d(2), "conv2", MaxPool2d(2), Flatten(), "fc1", ReLU(), "fc2"],
             image=(1, 28, 28),
         )
+        from_weights("lenet5.safetensors", "1x28x28,conv1,max_pool2,conv2,max_pool2,flatten,fc1,relu,fc2")
 
     Parameters
     ----------
@@ -103,6 +127,9 @@ def from_weights(
     layers : names of layers in the order in which they are applied, with activations and layers without weights between
         them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
         between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5).
+        Or all of it as one text, divided by commas: the image first, if there is one, as channels x height x width; and
+        relu, relu6 (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or
+        avg_pool3/2 (windows of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
     activation : after each layer but the last where `layers` is not given; `ReLU()` unless given.
     output : after the last layer where `layers` is not given; nothing unless given.
     order : how matrices lie, one of `ORDERS`; by default as makes one's outputs the next one's inputs.
@@ -130,9 +157,12 @@ def from_weights(
             steps = [*steps, *([] if output is None else [output])]
         elif activation is not None or output is not None:
             raise UsageError("layers say which activations there are; leave out activation and output")
+        elif isinstance(layers, str):
+            steps, told = _steps_of(layers, groups)
+            image = told if image is None else image
         else:
             steps = layers
-        return _chain(groups, steps, order, image, sparse_below).network()
+        return _applied(inputs(image, _HINT, sparse_below), groups, steps, order).network()
     except FileFormatError:
         raise
     except InputError as error:
@@ -141,12 +171,13 @@ def from_weights(
         raise FileFormatError(path, str(error)) from error
 
 
-def read_weights(path: str | os.PathLike[str]) -> Model:
-    """Read a file of weights as a model of fully connected layers, with ReLU between them.
+def read_weights(path: str | os.PathLike[str], steps: str | None = None) -> Model:
+    """Read a file of weights as a model, of fully connected layers with ReLU between them unless steps say otherwise.
 
-    Several outputs are taken for scores of classes. Errors are those of `from_weights`.
+    Several outputs are taken for scores of classes. Errors are those of `from_weights`, which calls the steps layers.
     """
-    return imported_model(from_weights(path), {"source": "weights alone, with ReLU between layers"})
+    applied = "with ReLU between layers" if steps is None else f"applied as {steps}"
+    return imported_model(from_weights(path, steps), {"source": f"weights alone, {applied}"})
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
@@ -221,7 +252,7 @@ def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
         if what is not None:
             raise InputError(
                 f"{group.name}: has {what}, and is no fully connected layer; say what is applied, and in which order: "
-                f"{told} with activations and pools between them"
+                f"{told} with activations and pools between them (on the command line --steps)"
             )
     sizes = Counter(size for group in groups.values() for size in _shape(group))
     certain = len(groups) == 1 or sorted(sizes.values()) == [1, 1, *[2] * (len(groups) - 1)]
@@ -229,48 +260,68 @@ def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
         raise InputError(f"such files keep no order, and the shapes allow several; say which comes first: {told}")
 
 
-def _chain(
-    groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None, image: Image | None, sparse_below: float
-) -> Chain:
-    """Return the chain of all steps."""
-    chain = Chain(image, "say image=(channels, height, width)", sparse_below)
+def _steps_of(text: str, groups: Mapping[str, _Group]) -> tuple[list[Step], Image | None]:
+    """Return what a text says is applied, and the image that it begins with, if any."""
+    first, *others = words = [word.strip() for word in text.split(",")]
+    sizes = _IMAGE.fullmatch(first) if first not in groups else None
+    image = None if sizes is None else (int(sizes[1]), int(sizes[2]), int(sizes[3]))
+    return [word if word in groups else _step(word, groups) for word in (others if sizes else words)], image
+
+
+def _step(word: str, groups: Mapping[str, _Group]) -> Step:
+    """Return the activation, or the layer without weights, that a word stands for."""
+    if pool := _POOL.fullmatch(word):
+        kind = MaxPool2d if pool[1] == "max" else AvgPool2d
+        return kind(int(pool[2]), int(pool[3] or pool[2]))
+    if clipped := _CLIPPED.fullmatch(word):
+        return ReLU(float(clipped[1]))
+    if word in _WORDS:
+        return _WORDS[word]
+    known = f"{', '.join(_WORDS)}, relu6, max_pool2 or avg_pool3/2"
+    raise UsageError(f"the step {word!r} is no layer of the bag ({', '.join(groups)}), and not {known}")
+
+
+def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
+    """Return what all steps make of a signal."""
     turned = _turned(groups, [step for step in steps if isinstance(step, str)], order)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, str):
             if step not in groups:
                 raise UsageError(f"there is no layer {step!r} (known: {', '.join(groups)})")
-            _tell(chain, groups[step], turned)
             groups[step].used = True
-        elif isinstance(step, Pool2d):
-            chain.pool(f"step {number} ({step.name})", step)
-        elif isinstance(step, Flatten):
-            chain.flatten()
-        elif isinstance(step, Softmax):
-            chain.softmax(f"step {number} (softmax)")
-        else:
+            with named(step):
+                signal = _layer(signal, groups[step], turned)
+            continue
+        if not isinstance(step, ImageLayer):
             check_activation(step)
-            chain.activate(f"step {number} ({step.name})", step)
+        with named(f"step {number} ({step.name})"):
+            if isinstance(step, Pool2d):
+                signal = signal.pooled(step)
+            elif isinstance(step, Flatten):
+                signal = signal.flattened()
+            elif isinstance(step, Softmax):
+                signal = signal.softmax()
+            else:
+                signal = signal.activated(step)
     unused = [group.name for group in groups.values() if not group.used]
     if unused:
         raise InputError(
             f"the layers leave out {', '.join(unused)}; take all that are in the bag, or remove them from it"
         )
-    return chain
+    return signal
 
 
-def _tell(chain: Chain, group: _Group, turned: bool) -> None:
-    """Tell a chain of one layer's arrays."""
-    name, arrays = group.name, group.arrays
+def _layer(signal: Signal, group: _Group, turned: bool) -> Signal:
+    """Return what one layer's arrays make of a signal."""
+    arrays = group.arrays
     if "weight" not in arrays and "mean" not in arrays:
-        raise InputError(f"{name}: has no weights, but {', '.join(arrays)}")
+        raise InputError(f"has no weights, but {', '.join(arrays)}")
     if "mean" in arrays:
-        _normalise(chain, group)
-        return
+        return _normalised(signal, arrays)
     weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
     if len(weight.shape) == 4:
-        chain.convolve(name, weight, bias)
-    else:
-        chain.connect(name, weight.T if turned else weight, bias)
+        return signal.convolved(weight, bias)
+    return signal.connected(weight.T if turned else weight, bias)
 
 
 def _masked(group: _Group, role: str, mask: str) -> Any:
@@ -279,18 +330,17 @@ def _masked(group: _Group, role: str, mask: str) -> Any:
     if array is None or over is None:
         return array
     if over.shape != array.shape:
-        raise InputError(f"{group.name}: a mask of shape {over.shape} for a {role} of shape {array.shape}")
+        raise InputError(f"a mask of shape {over.shape} for a {role} of shape {array.shape}")
     return array.multiply(over) if issparse(array) else array * over
 
 
-def _normalise(chain: Chain, group: _Group) -> None:
-    """Tell a chain of a batch normalisation."""
-    name, arrays = group.name, group.arrays
+def _normalised(signal: Signal, arrays: Mapping[str, Any]) -> Signal:
+    """Return what a batch normalisation makes of a signal."""
     found = {role: array.astype(np.float64) for role, array in arrays.items()}
     if "variance" not in found or not (found["variance"] > -_EPSILON).all():
-        raise InputError(f"{name}: has no running variance above zero")
+        raise InputError("has no running variance above zero")
     factor = found.get("weight", 1.0) / np.sqrt(found["variance"] + _EPSILON)
-    chain.scale(name, factor, found.get("bias", 0.0) - found["mean"] * factor)
+    return signal.scaled(factor, found.get("bias", 0.0) - found["mean"] * factor)
 
 
 def _turned(groups: Mapping[str, _Group], names: Sequence[str], order: str | None) -> bool:

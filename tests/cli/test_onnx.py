@@ -103,3 +103,23 @@ def test_json_names_the_model(run: Run, model: Path) -> None:
     assert run("convert", model, network).exit_code == 0
     done = run("infer", network, "--inputs", rows, "--json", "-", "--device", "cpu")
     assert json.loads(done.stdout)["model"] == str(network)
+
+
+def test_scaling_and_class_names_come_along(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="writes ONNX files")
+    table, model, network = (tmp_path / name for name in ("flowers.csv", "model.h5", "network.onnx"))
+    rng = np.random.default_rng(3)
+    rows = [(200 + 10 * number % 7 + rng.normal(), number % 3) for number in range(60)]
+    table.write_text("length,kind\n" + "".join(f"{length},{'abc'[kind]}\n" for length, kind in rows))
+    done = run("train", table, "--target", "kind", "--hidden", 4, "--epochs", 2, "--output", model)
+    assert (done.exit_code, done.stderr) == (0, "")
+    done = run("convert", model, network)
+    assert (done.exit_code, done.stderr) == (0, "")
+    inputs, found = tmp_path / "inputs.csv", []
+    inputs.write_text("other,length\n" + "".join(f"x,{length}\n" for length, _ in rows))
+    for path in (model, network):
+        done = run("infer", path, "--inputs", inputs, "--output", tmp_path / "classes.csv", "--device", "cpu")
+        assert (done.exit_code, done.stderr) == (0, "")
+        found.append((tmp_path / "classes.csv").read_text())
+    assert found[0] == found[1]
+    assert set(found[0].split()) <= {"a", "b", "c"}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparsenn.errors import FileFormatError
 from sparsenn.formats import COO, CSC, coo_to_csc, coo_to_csr
 from sparsenn.io import Dataset
 from sparsenn.layers import Identity, ReLU, SparseLinear, Tanh
@@ -61,6 +62,18 @@ def regular(neurons: int, weight: float, shift: int = 1) -> CSC:
 @pytest.fixture(name="same_matrix", scope="session")
 def _same_matrix() -> Callable[[Any, Any], None]:
     return same_matrix
+
+
+def refused_at(read: Callable[[Path], Any], path: Path, line: int, message: str) -> None:
+    """Reading the file fails, and the message begins with its name and the line and matches a regular expression."""
+    with pytest.raises(FileFormatError, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.fixture(name="refused_at", scope="session")
+def _refused_at() -> Callable[..., None]:
+    return refused_at
 
 
 @pytest.fixture(name="same_dataset", scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 from sparsenn import Session
 from sparsenn.errors import FileFormatError, UsageError
-from sparsenn.formats.scaling import Scaling
+from sparsenn.formats import Column, TableEncoding
 from sparsenn.io import Model
 from sparsenn.io.model_files import KINDS, WRITTEN_SUFFIXES, ModelKind, is_model, kind_of, read_model, write_model
 from sparsenn.layers import Identity, Linear
@@ -100,6 +100,8 @@ def test_hdf5_is_a_model_by_its_content(tmp_path: Path) -> None:
 
 def test_what_onnx_would_lose_is_refused(tmp_path: Path) -> None:
     network = Network((Linear(WEIGHTS),))
-    with pytest.raises(UsageError, match="the model scales its inputs before the first layer, which an ONNX file"):
-        write_model(tmp_path / "model.onnx", Model(network, "mse", False, scaling=Scaling(0.5, 0.0, 1.0)))
+    texts = [f"colour {number}" for number in range(network.inputs)]
+    encoding = TableEncoding((Column("colour", tuple(texts)),), ("kind",), True)
+    with pytest.raises(UsageError, match="the texts in the column 'colour' before the first layer, which an ONNX file"):
+        write_model(tmp_path / "model.onnx", Model(network, "mse", False, encoding=encoding))
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,19 @@ from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
 from sparsenn.io import from_weights
 from sparsenn.io.weights import read_weights
-from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
 from sparsenn.network import Network
 
 RNG = np.random.default_rng(7)
@@ -80,6 +92,53 @@ def test_layers_with_what_stands_between_them() -> None:
     factor = bag["norm.weight"] / np.sqrt(bag["norm.running_var"] + 1e-5)
     np.testing.assert_allclose(network[0].weights, bag["conv.weight"] * factor[:, None, None, None], rtol=1e-6)  # type: ignore[union-attr]
     np.testing.assert_allclose(network[0].bias, 1 - bag["norm.running_mean"] * factor, rtol=1e-6)  # type: ignore[union-attr]
+
+
+CONVOLUTIONS = {
+    "conv.weight": RNG.normal(size=(3, 1, 3, 3)),
+    "relu.weight": RNG.normal(size=(2, 12)),
+    "relu.bias": np.ones(2),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "between"),
+    [
+        ("relu6,max_pool2", [ReLU(6.0), MaxPool2d(2)]),
+        (" relu0.5 , avg_pool2/2", [ReLU(0.5), AvgPool2d(2)]),
+        ("identity,max_pool3/1", [Identity(), MaxPool2d(3, 1)]),
+        ("tanh,max_pool1,avg_pool3/1", [Tanh(), MaxPool2d(1), AvgPool2d(3, 1)]),
+    ],
+)
+def test_layers_as_a_text(text: str, between: list[Any]) -> None:
+    expected = from_weights(CONVOLUTIONS, ["conv", *between, Flatten(), "relu", Softmax()], image=(1, 6, 6))
+    found = from_weights(CONVOLUTIONS, f"1x6x6,conv,{text},flatten,relu,softmax")
+    rows = np.float32(RNG.normal(size=(4, 36)))
+    np.testing.assert_array_equal(outputs(found, rows), outputs(expected, rows))
+    assert found.image == expected.image
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "1x6x6,conv,flatten,dense",
+            r"the step 'dense' is no layer of the bag \(conv, relu\), and not relu, sigmoid, .*",
+        ),
+        ("", "the step '' is no layer"),
+        ("conv,1x6x6,flatten,relu", "the step '1x6x6' is no layer"),
+        ("0x6x6,conv,flatten,relu", "the step '0x6x6' is no layer"),
+        ("1x6x6,conv,max_pool0,flatten,relu", "the step 'max_pool0' is no layer"),
+        ("1x6x6,conv,max_pool9,flatten,relu", "a window of 9 x 9"),
+        ("1x6x6,conv,relu0,max_pool2,flatten,relu", "a ReLU clip of 0"),
+        ("1x6x6,conv,flatten", "the layers leave out relu"),
+        ("conv,flatten,relu", r"conv: takes images, .*: say image="),
+    ],
+)
+def test_texts_that_are_no_layers(text: str, message: str) -> None:
+    with pytest.raises(SparseNNError, match=message) as raised:
+        from_weights(CONVOLUTIONS, text)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("square", [{"order": "outputs, inputs"}, {}])

@@ -5,8 +5,7 @@
 `tensors`      the arrays that a file holds: dense, sparse, and external data, which lie beside it
 `folding`      what is computed from constants alone
 `graph`        the walk through the nodes, from the input to the output
-`signal`       a tensor that depends on the input: the layers so far, and what waits to become one
-`pending`      what waits to become a layer, and takes in constants around it
+`call`         a node with the values that it takes
 `operators`    what each operator makes of a signal; those of images are in `image_operators`, those
                that only move numbers in `movements`
 `export`       a network as a graph

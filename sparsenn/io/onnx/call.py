@@ -12,14 +12,21 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.onnx.signal import Classes, Signal
 from sparsenn.io.onnx.tensors import Constant, dense
+from sparsenn.io.signal import Signal
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 
-__all__ = ["Call", "Value", "aligned", "floats", "weights_of"]
+__all__ = ["Call", "Classes", "Value", "aligned", "floats", "weights_of"]
 
 Value: TypeAlias = Any
 """A `Signal`, `Classes`, a constant, or None where an optional input is left out."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The number of the class of each row, or its label: the largest of a signal's numbers."""
+
+    scores: Signal
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ def weights_of(constant: Constant) -> Any:
     Raises
     ------
     InputError
-        It has not two axes, besides some of length 1, or holds no finite numbers.
+        It has not two axes, besides some of length 1, or holds no numbers.
     """
     if not issparse(constant):
         shape = constant.shape
@@ -163,8 +170,6 @@ def weights_of(constant: Constant) -> Any:
         raise InputError(f"its weights are {constant.dtype}; numbers are needed")
     if constant.dtype not in (np.float32, np.float64):
         constant = constant.astype(np.float32 if constant.dtype.itemsize <= 2 else np.float64)
-    if not np.isfinite(constant.data if issparse(constant) else constant).all():
-        raise InputError("its weights hold NaN or infinity")
     if not issparse(constant) and np.count_nonzero(constant) >= SPARSE_BELOW * constant.size:
         return constant
     return csc_array(constant)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import Array, Scaling
 from sparsenn.io.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
@@ -36,12 +36,13 @@ _OPSET, _IR = 17, 8
 _ROWS = "rows"
 
 
-def export_graph(network: Network, sparse: bool) -> Any:
+def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
     """Return a network as an `onnx.ModelProto`.
 
     Parameters
     ----------
     sparse : keep the weights of sparse layers as sparse initialisers.
+    scaling : what is done to inputs before the first layer, in float32; None for nothing.
 
     Raises
     ------
@@ -51,6 +52,8 @@ def export_graph(network: Network, sparse: bool) -> Any:
     onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     writer = _Writer(onnx, sparse, network.shapes)
+    if scaling is not None:
+        writer.scale(scaling)
     for number, layer in enumerate(network, start=1):
         writer.begin(number)
         writer.add(layer)
@@ -77,14 +80,24 @@ class _Writer:
 
     def __init__(self, onnx: Any, sparse: bool, shapes: tuple[tuple[int, ...], ...]) -> None:
         self._onnx, self._sparse, self._shapes = onnx, sparse, shapes
-        self._number = 0
+        self._number, self._place = 0, "inputs"
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
 
     def begin(self, number: int) -> None:
         """Name what follows after layer `number`."""
-        self._number = number
+        self._number, self._place = number, f"layer{number}"
+
+    def scale(self, scaling: Scaling) -> None:
+        """Add nodes that multiply, move and divide the inputs, where that changes them."""
+        shape = self._shapes[0]
+        for operator, name, nothing in (("Mul", "factor", 1), ("Sub", "mean", 0), ("Div", "deviation", 1)):
+            values: Array = getattr(scaling, name)
+            if (values != nothing).any():
+                by_channel = len(shape) > 1 and values.size == shape[0]
+                form = (1,) if values.size == 1 else (shape[0], 1, 1) if by_channel else shape
+                self._node(operator, self._tensor(name, values.reshape(form).astype(np.float32)))
 
     @singledispatchmethod
     def add(self, layer: Any) -> None:
@@ -151,20 +164,20 @@ class _Writer:
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         before = self.nodes[-1].output[0] if self.nodes else "input"
-        name = f"layer{self._number}/{operator}"
+        name = f"{self._place}/{operator}"
         self.nodes.append(self._onnx.helper.make_node(operator, [before, *inputs], [name], name=name, **attributes))
 
     def _bias(self, layer: Any) -> tuple[str, ...]:
         return () if layer.bias is None else (self._tensor("bias", layer.bias_vector()),)
 
     def _tensor(self, what: str, array: Array) -> str:
-        name = f"layer{self._number}/{what}"
+        name = f"{self._place}/{what}"
         self.tensors.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     def _sparse_tensor(self, what: str, layer: SparseLinear) -> str:
         """Add weights as a sparse initialiser, with linear positions that rise, as ONNX wants them."""
-        name = f"layer{self._number}/{what}"
+        name = f"{self._place}/{what}"
         matrix = layer.weights.to_scipy().tocoo()
         linear = matrix.row.astype(np.int64) * matrix.shape[1] + matrix.col
         order = np.argsort(linear)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
 from sparsenn.io.imported_model import imported_model
-from sparsenn.io.model import Model
+from sparsenn.io.model import Model, description_of, model_described
 from sparsenn.io.onnx.export import export_graph
 from sparsenn.io.onnx.graph import Imported, import_graph
 from sparsenn.io.onnx.library import onnx_library
@@ -24,6 +26,10 @@ __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 
 _MOST_BYTES = (1 << 31) - 1
 """What a protobuf may have; larger models keep their weights in files beside it."""
+
+
+_METADATA = "sparsenn"
+"""Where a file written here tells of the model what its nodes do not, as JSON."""
 
 
 def from_onnx(model: Any) -> Network:
@@ -54,26 +60,29 @@ def from_onnx(model: Any) -> Network:
     return _built(model, None).network
 
 
-def to_onnx(network: Network, path: str | os.PathLike[str], sparse: bool = False) -> None:
+def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool = False) -> None:
     """Write a network as an ONNX file, whole or not at all; its input and output have an open number of rows.
 
     Parameters
     ----------
-    network : of any layers of this package. One of images takes (rows, channels, height, width).
+    network : of any layers of this package, or a model of such a network. One of images takes (rows, channels, height,
+        width). A model's scaling of inputs becomes nodes, in float32; what it was trained for, its class names and its
+        columns become metadata, which `read_model` reads.
     path : .onnx or .onnx.gz.
     sparse : keep the weights of sparse layers as sparse initialisers, which few programs besides this one read.
 
     Raises
     ------
     UsageError
-        It is no network, a layer has an activation that ONNX does not know, the file would be too large for one
-        protobuf, or the package onnx is not installed.
+        It is no network or model, a layer has an activation that ONNX does not know, the model makes several inputs of
+        a column of texts or resizes images, the file would be too large for one protobuf, or the package onnx is not
+        installed.
     ResourceError
         The file cannot be written.
     """
-    if not isinstance(network, Network):
-        raise UsageError(f"to_onnx takes a network, not a {type(network).__name__}")
-    model = export_graph(network, sparse)
+    if not isinstance(network, Network | Model):
+        raise UsageError(f"to_onnx takes a network or a model, not a {type(network).__name__}")
+    model = _proto(network, sparse) if isinstance(network, Model) else export_graph(network, sparse)
     try:
         onnx_library().checker.check_model(model)
         content = model.SerializeToString()
@@ -85,7 +94,7 @@ def to_onnx(network: Network, path: str | os.PathLike[str], sparse: bool = False
 
 
 def read_onnx(path: str | os.PathLike[str]) -> Model:
-    """Read an ONNX file as a model; several outputs are taken for scores of classes.
+    """Read an ONNX file as a model; several outputs are taken for scores of classes unless the file tells.
 
     Errors are those of `from_onnx`.
     """
@@ -94,26 +103,44 @@ def read_onnx(path: str | os.PathLike[str]) -> Model:
     provenance = {"format": f"ONNX, {', '.join(versions)}"}
     if proto.producer_name:
         provenance["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
+    own = next((entry.value for entry in proto.metadata_props if entry.key == _METADATA), None)
+    if own is not None:
+        return _described(path, imported.network, own, provenance)
     if imported.labels:
         provenance["classes"] = ", ".join(imported.labels)
-    return imported_model(imported.network, provenance, imported.classes or None)
+    named = len(set(imported.labels)) == len(imported.labels) == imported.network.outputs
+    model = imported_model(imported.network, provenance, imported.classes or None)
+    return replace(model, class_names=imported.labels) if named and model.classes else model
 
 
 def write_onnx(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model's network as an ONNX file.
+    """Write a model as an ONNX file; errors are those of `to_onnx`."""
+    to_onnx(model, path)
 
-    Raises
-    ------
-    UsageError
-        As `to_onnx` does; or the model does more than its layers do.
-    """
-    for part, found in (("scales", model.scaling), ("encodes columns of", model.encoding), ("resizes", model.resize)):
-        if found is not None:
+
+def _proto(model: Model, sparse: bool) -> Any:
+    """Return a model as an `onnx.ModelProto`."""
+    columns = () if model.encoding is None else model.encoding.columns
+    texts = [column.name for column in columns if column.categories is not None]
+    encodes = f"makes several inputs of the texts in the column {texts[0]!r}" if texts else None
+    for does in (encodes, model.resize and "resizes images"):
+        if does:
             raise UsageError(
-                f"the model {part} its inputs before the first layer, which an ONNX file written here does not hold; "
+                f"the model {does} before the first layer, which an ONNX file written here does not hold; "
                 "sparsenn.to_onnx(model.network, path) writes the layers alone"
             )
-    to_onnx(model.network, path)
+    proto = export_graph(model.network, sparse, model.scaling)
+    proto.metadata_props.add(key=_METADATA, value=json.dumps(description_of(model), ensure_ascii=False))
+    return proto
+
+
+def _described(path: str | os.PathLike[str], network: Network, text: str, provenance: dict[str, str]) -> Model:
+    """Return the model of a network and the metadata that `to_onnx` writes."""
+    try:
+        description = json.loads(text)
+        return model_described(network, description if isinstance(description, dict) else {}, provenance)
+    except (ValueError, RecursionError, SparseNNError) as error:
+        raise FileFormatError(path, f"its metadata {_METADATA!r} are not sound: {error}") from error
 
 
 def _imported(path: str | os.PathLike[str]) -> tuple[Imported, Any]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import InputError, SparseNNError
-from sparsenn.io.onnx.call import Call, Value
+from sparsenn.errors import InputError
+from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import fold
 from sparsenn.io.onnx.library import onnx_library
 from sparsenn.io.onnx.operators import OPERATORS
-from sparsenn.io.onnx.signal import Classes, Signal
 from sparsenn.io.onnx.tensors import Tensors
+from sparsenn.io.signal import Signal, named
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 
@@ -119,11 +119,9 @@ class _Walk:
             if number - 1 not in self._needed:
                 continue
             place = f"node {number} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
-            try:
+            with named(place):
                 made = self._made(node, [_found(name, values) for name in node.input])
                 labels = labels or _labels(node, values)
-            except SparseNNError as error:
-                raise type(error)(f"{place}: {error}") from error
             for name, value in zip(node.output, made, strict=False):
                 if name in values:
                     raise InputError(f"{place}: {name!r} is given twice")
@@ -253,12 +251,9 @@ def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> 
             f"its outputs that depend on the input are {names}; one is needed (onnx.utils.extract_model leaves one)"
         )
     signal = next(iter(scores.values())) if scores else classes[0].scores
-    if signal.integers:
-        signal = replace(signal, integers=False)
     if not signal.width:
         raise InputError("its output has no numbers")
-    finished = signal.finished()
-    network = Network(finished.layers, finished.image)
+    network = signal.settled().network()
     return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels)
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
+from sparsenn.io.affine import Sides
 from sparsenn.io.onnx.call import Call, floats
-from sparsenn.io.onnx.pending import Convolution, Scaling
-from sparsenn.io.onnx.signal import Signal
-from sparsenn.layers import AvgPool2d, Identity, MaxPool2d
-from sparsenn.layers.images import ImageLayer, Pair
+from sparsenn.io.signal import Signal
+from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
+from sparsenn.layers.images import Pair
 
 __all__ = ["IMAGE_OPERATORS"]
 
@@ -23,29 +22,12 @@ def _conv(call: Call) -> Signal:
     signal = call.signal.images()
     weights = _filters(signal, call.given(1))
     stride, dilation = _pair(call, "strides", 1, 1), _pair(call, "dilations", 1, 1)
-    groups, window = int(call.attribute("group", 1)), (weights.shape[2], weights.shape[3])
+    window = weights.shape[2], weights.shape[3]
     if call.attribute("kernel_shape", None) is not None and _pair(call, "kernel_shape", 1, 1) != window:
         raise InputError(f"its kernel_shape is {call.attributes['kernel_shape']}, and its weights have {window}")
-    if groups < 1 or weights.shape[0] % groups or weights.shape[1] * groups != _image(signal)[0]:
-        raise InputError(
-            f"it takes {signal}, and its weights have the shape {weights.shape} in {groups} groups: channels differ"
-        )
     pads = _pads(call, signal, window, stride, dilation)
-    weights, padding = _evenly_padded(weights, pads, dilation)
-    bias = call.constant(2)
-    if bias is not None and bias.shape != weights.shape[:1]:
-        raise InputError(f"its bias has the shape {bias.shape}; {weights.shape[0]} filters take one number each")
-    made = Convolution(weights, 0.0 if bias is None else floats(bias), stride, padding, dilation, groups)
-    if isinstance(signal.pending, Scaling) and not signal.pending.idle:
-        scaled = made.after(signal.pending, _image(signal))
-        made = made if scaled is None else scaled
-        signal = signal.flushed() if scaled is None else signal
-        if signal.lies is None or len(signal.lies) != 3:
-            raise InputError("it takes images whose pixels are scaled one by one; a layer would be needed that does")
-    else:
-        signal = signal.flushed()
-    shape = made.layer(Identity()).output_shape((1, *_image(signal)))[1:]
-    return _with_image(replace(signal, pending=made), shape)
+    bias = None if call.constant(2) is None else floats(call.given(2))
+    return signal.convolved(weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
 
 
 def _filters(signal: Signal, weights: Array) -> Array:
@@ -57,28 +39,14 @@ def _filters(signal: Signal, weights: Array) -> Array:
     return form if form.dtype == np.float64 else form.astype(np.float32)
 
 
-def _evenly_padded(weights: Array, pads: tuple[Pair, Pair], dilation: Pair) -> tuple[Array, Pair]:
-    """Return filters with zeros around them and one padding for both sides, which do what two paddings do."""
-    more = []
-    for (before, after), apart in zip(pads, dilation, strict=True):
-        if (after - before) % apart:
-            raise InputError(
-                f"it pads {before} pixels before and {after} after; with a dilation of {apart} both must "
-                "be the same, or differ by a multiple of it"
-            )
-        more.append((max(after - before, 0) // apart, max(before - after, 0) // apart))
-    padding = max(pads[0]), max(pads[1])
-    return (np.pad(weights, ((0, 0), (0, 0), *more)) if any(map(any, more)) else weights), padding
-
-
-def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair) -> tuple[Pair, Pair]:
+def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair) -> Sides:
     """Return the pixels put before and after an image, down and across."""
     auto = call.attribute("auto_pad", b"NOTSET").decode("ascii", "replace")
     if auto == "VALID":
         return (0, 0), (0, 0)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pads = []
-        for size, span, step, apart in zip(_image(signal)[1:], window, stride, dilation, strict=True):
+        for size, span, step, apart in zip(signal.pixels[1:], window, stride, dilation, strict=True):
             total = max((-(-size // step) - 1) * step + apart * (span - 1) + 1 - size, 0)
             less, more = total // 2, total - total // 2
             pads.append((less, more) if auto == "SAME_UPPER" else (more, less))
@@ -102,7 +70,7 @@ def _pair(call: Call, name: str, default: int, least: int) -> Pair:
     return (sizes[0], sizes[1]) if len(sizes) == 2 else (1, sizes[0])
 
 
-def _pool(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
+def _pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
     """Return what an operator does that pools."""
 
     def pooled(call: Call) -> Signal:
@@ -114,7 +82,7 @@ def _pool(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
             raise InputError("it pools pixels that are apart; a pooling with a dilation would be needed")
         pads = _pads(call, signal, window, stride, (1, 1))
         padding = _same_windows(signal, window, stride, pads, bool(call.attribute("ceil_mode", 0)))
-        signal = _pooled(signal, layer(window, stride, padding))
+        signal = signal.pooled(layer(window, stride, padding))
         if layer is AvgPool2d and any(map(any, pads)) and not call.attribute("count_include_pad", 0):
             return signal.times(_shares(signal, call.signal, window, stride, padding))
         if layer is AvgPool2d and pads != ((padding[0],) * 2, (padding[1],) * 2):
@@ -126,10 +94,10 @@ def _pool(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
     return pooled
 
 
-def _same_windows(signal: Signal, window: Pair, stride: Pair, pads: tuple[Pair, Pair], ceil: bool) -> Pair:
+def _same_windows(signal: Signal, window: Pair, stride: Pair, pads: Sides, ceil: bool) -> Pair:
     """Return the paddings of both sides that give the same windows as those before and after an image."""
     padding = pads[0][0], pads[1][0]
-    for size, span, step, (before, after) in zip(_image(signal)[1:], window, stride, pads, strict=True):
+    for size, span, step, (before, after) in zip(signal.pixels[1:], window, stride, pads, strict=True):
         left = size + before + after - span
         count = left // step + 1
         if ceil and left % step and count * step < size + before:  # no window begins in the padding after the image
@@ -146,7 +114,7 @@ def _shares(signal: Signal, before: Signal, window: Pair, stride: Pair, padding:
     """Return by how much means with padding are smaller than those without, by pixel."""
     parts = []
     for size, count, span, step, added in zip(
-        _image(before.images())[1:], _image(signal)[1:], window, stride, padding, strict=True
+        before.images().pixels[1:], signal.pixels[1:], window, stride, padding, strict=True
     ):
         first = np.arange(count) * step - added
         parts.append(span / (np.minimum(first + span, size) - np.maximum(first, 0)))
@@ -154,17 +122,17 @@ def _shares(signal: Signal, before: Signal, window: Pair, stride: Pair, padding:
     return shares.reshape((1, *signal.shape[1:]) if len(signal.shape) == 3 else (1, -1))
 
 
-def _global_pool(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
+def _global_pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
     """Return what an operator does that pools whole images."""
 
     def pooled(call: Call) -> Signal:
         signal = call.signal.images()
-        return _pooled(signal, layer(_image(signal)[1:]))
+        return signal.pooled(layer(signal.pixels[1:]))
 
     return pooled
 
 
-def _reduced(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
+def _reduced(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
     """Return what an operator does that makes one number of all pixels of a channel."""
 
     def pooled(call: Call) -> Signal:
@@ -172,25 +140,10 @@ def _reduced(layer: Callable[..., ImageLayer]) -> Callable[[Call], Signal]:
         axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
         if axes != list(range(2, signal.rank)):
             raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
-        pooled = _pooled(signal, layer((_image(signal)[1], _image(signal)[2])))
+        pooled = signal.pooled(layer((signal.pixels[1], signal.pixels[2])))
         return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
 
     return pooled
-
-
-def _pooled(signal: Signal, layer: ImageLayer) -> Signal:
-    signal = signal.flushed().images()
-    return _with_image(signal.then(layer), layer.output_shape((1, *_image(signal)))[1:])
-
-
-def _with_image(signal: Signal, image: tuple[int, ...]) -> Signal:
-    """Return a signal whose rows are now images of this shape, with one axis less where they had no height."""
-    return replace(signal, shape=image if len(signal.shape) == 3 else (image[0], image[2]), lies=image)
-
-
-def _image(signal: Signal) -> tuple[Any, ...]:
-    assert signal.lies is not None
-    return signal.lies
 
 
 IMAGE_OPERATORS: dict[str, Callable[[Call], Signal]] = {

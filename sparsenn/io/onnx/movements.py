@@ -9,9 +9,9 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.onnx.call import Call, Value
+from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import ROWS
-from sparsenn.io.onnx.signal import Classes, Signal
+from sparsenn.io.signal import Signal
 
 __all__ = ["MOVEMENTS", "transposed"]
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 from math import inf, prod
 
 import numpy as np
-from scipy.sparse import csc_array, eye_array
+from scipy.sparse import csc_array, hstack
 
 from sparsenn.errors import InputError
-from sparsenn.io.onnx.call import Call, Value, aligned, floats, weights_of
+from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.onnx.call import Call, Classes, Value, aligned, floats, weights_of
 from sparsenn.io.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.onnx.movements import MOVEMENTS, transposed
-from sparsenn.io.onnx.signal import Classes, Signal
 from sparsenn.io.onnx.tensors import Constant
-from sparsenn.layers import Activation, ReLU, Sigmoid, Softmax, Tanh
+from sparsenn.io.signal import Signal
+from sparsenn.layers import Activation, ReLU, Sigmoid, Tanh
 
 __all__ = ["OPERATORS"]
 
@@ -79,7 +80,7 @@ def _turned(value: Value) -> Value:
 def _add(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(one, Signal) and isinstance(other, Signal):
-        return _check_floats(one).summed(_check_floats(other))
+        return _summed(_check_floats(one), _check_floats(other))
     return _plus(one, other) if isinstance(one, Signal) else _plus(other, one)
 
 
@@ -87,7 +88,7 @@ def _sub(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(other, Signal):
         negative = _check_floats(other).times(-1.0)
-        return _check_floats(one).summed(negative) if isinstance(one, Signal) else _plus(negative, one)
+        return _summed(_check_floats(one), negative) if isinstance(one, Signal) else _plus(negative, one)
     return _plus(one, -floats(other))
 
 
@@ -136,8 +137,7 @@ def _batch_normalization(call: Call) -> Signal:
     if not scale.shape == shift.shape == mean.shape == variance.shape:
         raise InputError(f"it has {scale.size}, {shift.size}, {mean.size} and {variance.size} numbers for channels")
     factor = scale / np.sqrt(variance + float(call.attribute("epsilon", 1e-5)))
-    form = (-1, *[1] * (len(signal.shape) - 1))
-    return signal.times(floats(factor).reshape(form)).plus(floats(shift - mean * factor).reshape(form))
+    return signal.scaled(factor, shift - mean * factor)
 
 
 def _activated(activation: Activation) -> Callable[[Call], Signal]:
@@ -179,18 +179,9 @@ def _between(signal: Signal, least: float, most: float) -> Signal:
     """Return a signal's numbers brought between bounds, by a ReLU that may be clipped and turned."""
     if np.isnan(least) or np.isnan(most) or least >= most:
         raise InputError(f"its bounds are {least} and {most}; the first must be smaller")
-    low, high = least > -_FLOAT32_MOST, most < _FLOAT32_MOST
-    if low:
-        clip = ReLU(most - least) if high else ReLU()
-        if least == 0.0:
-            return signal.flushed(clip)
-        _check_near(least)
-        return signal.plus(-least).flushed(clip).plus(least)
-    if not high:
-        return signal
-    _check_near(most)
-    turned = signal.times(-1.0).plus(most).flushed(ReLU())
-    return turned.times(-1.0).plus(most)
+    bounds = (None if least <= -_FLOAT32_MOST else least), (None if most >= _FLOAT32_MOST else most)
+    _check_near(next((bound for bound in bounds if bound is not None), 0.0))
+    return signal.clipped(*bounds)
 
 
 def _check_near(bound: float) -> None:
@@ -209,11 +200,7 @@ def _softmax(call: Call) -> Signal:
     signal = call.signal
     axis = int(call.attribute("axis", 1 if call.version < 13 else -1))
     _check_whole(signal, axis, together=call.version < 13)
-    flushed = signal.flushed()
-    if not flushed.layers:
-        ones = csc_array(eye_array(signal.width, dtype=np.float32))
-        flushed = signal.product(ones, signal.shape).flushed()
-    return flushed.then(Softmax())
+    return replace(signal.flattened().softmax(), shape=signal.shape)
 
 
 def _argmax(call: Call) -> Classes:
@@ -245,7 +232,40 @@ def _concat(call: Call) -> Signal:
         return first
     if any(signal.axis != first.axis or len(signal.shape) != 1 for signal in signals) or axis == first.axis:
         raise InputError(f"it takes {first} and others, and puts them beside each other; rows of features are needed")
-    return _check_floats(first).beside([_check_floats(signal) for signal in signals[1:]])
+    products = _products([_check_floats(signal) for signal in signals])
+    weights = hstack([csc_array(part.weights) for part in products], format="csc")
+    bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
+    return _joined(first, Product(weights, bias))
+
+
+def _summed(one: Signal, other: Signal) -> Signal:
+    """Return the sum of what is affine in the outputs of the same layers, as one product."""
+    first, second = _products([one, other])
+    if first.weights.shape != second.weights.shape:
+        raise InputError("it adds tensors of two widths")
+    return _joined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
+
+
+def _products(signals: list[Signal]) -> list[Product]:
+    """Return what is pending in each as products of the same rows; refuse those of several layers, and images."""
+    products = []
+    for signal in signals:
+        if signal.layers is not signals[0].layers:
+            raise InputError(
+                "it joins what several layers give; a network here is a chain, so residual sums and "
+                "concatenations would need layers that keep what others gave"
+            )
+        if signal.order is not None or len(signal.lies or (0,)) > 1 or isinstance(signal.pending, Convolution):
+            raise InputError("it joins images, or axes in several orders; rows of features are needed")
+        pending = signal.pending
+        products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
+    return products
+
+
+def _joined(signal: Signal, product: Product) -> Signal:
+    """Return a product in the place of what was pending."""
+    width = product.weights.shape[1]
+    return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)
 
 
 def _labels(call: Call) -> Classes:

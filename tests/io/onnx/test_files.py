@@ -108,7 +108,7 @@ def test_an_own_activation_has_no_name(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="layer 1 has the activation"):
         to_onnx(Network((Linear(normal(2, 2), None, Own()),)), tmp_path / "own.onnx")
-    with pytest.raises(UsageError, match="takes a network, not a int"):
+    with pytest.raises(UsageError, match="takes a network or a model, not a int"):
         to_onnx(5, tmp_path / "own.onnx")  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]
 

@@ -1,4 +1,4 @@
-"""What waits to become a layer: an affine map, which takes in what is multiplied or added before it is one."""
+"""Affine maps that wait to become layers: they take in what is multiplied or added before and after them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import fully_connected
 from sparsenn.network import Layer
 
-__all__ = ["Convolution", "Pending", "Product", "Scaling", "by_channel"]
+__all__ = ["Affine", "Convolution", "Product", "Scaling", "Sides", "by_channel", "centred"]
 
 Factor: TypeAlias = Any
 """One float64 number, or an array of them, one for each number of a row."""
+
+Sides: TypeAlias = tuple[Pair, Pair]
+"""Pixels put around an image: above and below, left and right."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,17 @@ class Scaling:
     def plus(self, addend: Factor) -> Scaling:
         """Return this, then a sum with numbers."""
         return Scaling(self.scale, self.shift + addend)
+
+    def moved(self, order: Array) -> Scaling:
+        """Return it for rows whose numbers come in another order: those at the places `order` of these."""
+        return Scaling(*(each if np.ndim(each) == 0 else each[order] for each in (self.scale, self.shift)))
+
+    def pooled(self, image: tuple[int, ...], pooled: tuple[int, ...]) -> Scaling | None:
+        """Return it for images of another size; None where pixels of a channel differ."""
+        scale, shift = by_channel(self.scale, image), by_channel(self.shift, image)
+        if scale is None or shift is None:
+            return None
+        return Scaling(np.repeat(scale, prod(pooled[1:])), np.repeat(shift, prod(pooled[1:])))
 
     def as_product(self, width: int) -> Product:
         """Return it as a product with a diagonal matrix."""
@@ -87,9 +101,18 @@ class Product:
         """Return this, then a sum with numbers."""
         return replace(self, bias=self.bias + addend)
 
-    def layer(self, activation: Activation) -> Layer:
+    def doubled(self, slopes: Factor) -> tuple[Product, Product]:
+        """Return this with each output twice, once negated, and what makes rises and `slopes` · falls of the two."""
+        width = self.weights.shape[1]
+        bias = np.broadcast_to(np.asarray(self.bias, np.float64), (width,))
+        twice = Product(self.weights[:, np.repeat(np.arange(width), 2)], np.repeat(bias, 2))
+        pairs = np.stack([np.ones(width), np.broadcast_to(-slopes, (width,))], axis=1).ravel()
+        taken = csc_array((pairs, np.arange(2 * width), np.arange(0, 2 * width + 1, 2)))
+        return twice.times(np.tile([1.0, -1.0], width)), Product(taken)
+
+    def layer(self, activation: Activation, sparse_below: float) -> Layer:
         """Return the layer."""
-        return fully_connected(self.weights, _bias(self.bias), activation)
+        return fully_connected(self.weights, _bias(self.bias), activation, sparse_below=sparse_below)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +137,8 @@ class Convolution:
 
     def after(self, scaling: Scaling, image: tuple[int, ...]) -> Convolution | None:
         """Return a scaling and then this as one; None where they are not one convolution: at a padding, or by pixel."""
+        if scaling.idle:
+            return self
         scale, shift = by_channel(scaling.scale, image), by_channel(scaling.shift, image)
         if scale is None or shift is None or (np.any(shift) and any(self.padding)):
             return None
@@ -123,12 +148,20 @@ class Convolution:
         bias = self.bias + np.einsum("fchw,fc->f", self.weights.astype(np.float64), shift[taken])
         return replace(self, weights=self.weights * scale[taken][:, :, None, None], bias=bias)
 
-    def layer(self, activation: Activation) -> Layer:
-        """Return the layer."""
+    def doubled(self, slopes: Factor) -> tuple[Convolution, Convolution]:
+        """Return this with each filter twice, once negated, and what makes rises and `slopes` · falls of the two."""
+        width = self.weights.shape[0]
+        bias = np.broadcast_to(np.asarray(self.bias, np.float64), (width,))
+        twice = replace(self, weights=np.repeat(self.weights, 2, axis=0), bias=np.repeat(bias, 2))
+        pairs = np.stack([np.ones(width), np.broadcast_to(-slopes, (width,))], axis=1)
+        return twice.times(np.tile([1.0, -1.0], width)), Convolution(pairs[:, :, None, None], groups=width)
+
+    def layer(self, activation: Activation, sparse_below: float = 0.0) -> Layer:
+        """Return the layer; a convolution is never sparse."""
         return Conv2d(self.weights, _bias(self.bias), activation, self.stride, self.padding, self.dilation, self.groups)
 
 
-Pending: TypeAlias = Scaling | Product | Convolution
+Affine: TypeAlias = Scaling | Product | Convolution
 
 
 def by_channel(factor: Factor, image: tuple[int, ...]) -> Array | None:
@@ -137,6 +170,28 @@ def by_channel(factor: Factor, image: tuple[int, ...]) -> Array | None:
         return np.full(image[0], factor, np.float64)
     pixels: Array = np.reshape(factor, (image[0], prod(image[1:])))
     return pixels[:, 0] if bool((pixels == pixels[:, :1]).all()) else None
+
+
+def centred(weights: Array, dilation: Pair, padding: Sides) -> tuple[Array, Pair, Pair]:
+    """Return filters, dilation and padding that do the same with as many pixels on both sides.
+
+    Filters grow by zeros on the side that had fewer pixels: there they then begin, or end, as much earlier, or later.
+    """
+    around = max(padding[0]), max(padding[1])
+    for axis, sides in enumerate(padding):
+        if sides[0] == sides[1]:
+            continue
+        apart, size = dilation[axis], weights.shape[2 + axis]
+        shape = list(weights.shape)
+        shape[2 + axis] = apart * (size - 1) + 1 + abs(sides[0] - sides[1])
+        grown = np.zeros(shape, weights.dtype)
+        first = around[axis] - sides[0]
+        place = [slice(None)] * 4
+        place[2 + axis] = slice(first, first + apart * (size - 1) + 1, apart)
+        grown[tuple(place)] = weights
+        weights = grown
+        dilation = (1, dilation[1]) if axis == 0 else (dilation[0], 1)
+    return weights, dilation, around
 
 
 def _bias(bias: Factor) -> Array | None:

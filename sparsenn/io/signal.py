@@ -1,0 +1,423 @@
+"""What goes through another program's model: the layers that give it, and how its numbers lie in their rows.
+
+Other programs' scalings, biases and activations are layers of their own; here they join the layer before or after
+them, where that computes the same to rounding, and become a layer otherwise. Every importer makes networks this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array, issparse
+
+from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
+from sparsenn.formats import Array
+from sparsenn.io.affine import Affine, Convolution, Product, Scaling, Sides, by_channel, centred
+from sparsenn.layers import (
+    Activation,
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    Pool2d,
+    ReLU,
+    Softmax,
+    SparseLinear,
+)
+from sparsenn.layers.images import Pair
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
+from sparsenn.network import Image, Layer, Network
+
+__all__ = ["Signal", "inputs", "named"]
+
+_UNTOLD = (0,)
+"""The shape of rows of which nothing has told yet how many numbers they have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """A tensor that depends on the network's input. What is done to it gives another one.
+
+    Methods raise `ShapeError` where what they are given does not fit, and `InputError` where it cannot be computed.
+
+    Parameters
+    ----------
+    shape : of one row of the tensor: without the axis of rows.
+    axis : where the axis of rows is in the tensor; None where the whole tensor is one row.
+    rows : how many rows the model fixes; None where it leaves that open.
+    layers : those before it.
+    pending : what is done after them, and becomes a layer later.
+    lies : the shape of a row as layers have it, what is pending included: (channels, height, width) or (width,); None
+        where there is no layer yet that says so.
+    image : the image that the network takes; None where it takes rows of features, or where no layer yet says so.
+    order : for each number of the tensor's row, first axis slowest, its place in a row as the layers have it; None
+        where that is the same.
+    integers : whether it holds integers, which only a cast makes numbers to compute with.
+    sparse_below : as of `fully_connected`.
+    hint : what messages say of the shape that is needed.
+    """
+
+    shape: tuple[int, ...]
+    axis: int | None = 0
+    rows: int | None = None
+    layers: tuple[Layer, ...] = ()
+    pending: Affine = field(default_factory=Scaling)
+    lies: tuple[int, ...] | None = None
+    image: Image | None = None
+    order: Array | None = None
+    integers: bool = False
+    sparse_below: float = SPARSE_BELOW
+    hint: str = "one of (rows, channels, width) or with a height, too, is needed"
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row; 0 where nothing has told yet."""
+        return prod(self.shape)
+
+    @property
+    def rank(self) -> int:
+        """Axes of the tensor."""
+        return len(self.shape) + (self.axis is not None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending that changes it."""
+        return isinstance(self.pending, Scaling) and self.pending.idle
+
+    def full(self, rows: Any) -> tuple[Any, ...]:
+        """Return the tensor's shape, with `rows` for the number of rows."""
+        return self.shape if self.axis is None else (*self.shape[: self.axis], rows, *self.shape[self.axis :])
+
+    # ---- Affine maps ------------------------------------------------------------------------------------------------
+
+    def times(self, numbers: float | Array) -> Signal:
+        """Return the product with numbers, of a shape that is broadcast to the row's."""
+        signal, factor = self._ready_for(numbers)
+        return self if np.all(factor == 1) else replace(signal, pending=signal.pending.times(factor))
+
+    def plus(self, numbers: float | Array) -> Signal:
+        """Return the sum with numbers, of a shape that is broadcast to the row's."""
+        signal, addend = self._ready_for(numbers)
+        return replace(signal, pending=signal.pending.plus(addend)) if np.any(addend) else self
+
+    def scaled(self, factor: Any, shift: Any) -> Signal:
+        """Return the product with a factor plus a shift: one for all, or one for each channel or number of a row."""
+        given = next((np.size(each) for each in (factor, shift) if np.ndim(each) == 1), None)
+        signal = self if given is None else self._told(given)
+        return signal.times(signal._by_channel("factor", factor)).plus(signal._by_channel("shift", shift))
+
+    def product(self, weights: Any, shape: tuple[int, ...]) -> Signal:
+        """Return the product of a row with weights, as a tensor whose rows have `shape`.
+
+        Parameters
+        ----------
+        weights : a matrix of shape (inputs, outputs), dense or one of SciPy's; its inputs are in the tensor's order.
+        """
+        _check_finite(weights)
+        if self.order is not None:
+            weights = (weights.tocsr() if issparse(weights) else weights)[np.argsort(self.order)]
+        before = self if isinstance(self.pending, Scaling) else self.flushed()
+        assert isinstance(before.pending, Scaling), "layers leave no other"
+        made = Product(weights).after(before.pending)
+        return replace(before.flat(), shape=shape, pending=made, lies=(weights.shape[1],), order=None)
+
+    def connected(self, weights: Any, bias: Any = None) -> Signal:
+        """Return what a fully connected layer makes of rows of features.
+
+        Parameters
+        ----------
+        weights : (inputs, outputs), an array or a SciPy sparse matrix.
+        bias : None or (outputs,).
+        """
+        if len(weights.shape) != 2 or 0 in weights.shape:
+            raise ShapeError(f"the weights have shape {tuple(weights.shape)}; (inputs, outputs) are needed")
+        inputs, outputs = weights.shape
+        signal = self._told(inputs)
+        if signal.shape != (inputs,):
+            flat = f"; a flattening between them makes {self.width}" if len(self.shape) > 1 else ""
+            raise ShapeError(f"takes rows of {inputs}, but is given {' × '.join(map(str, self.shape))}{flat}")
+        made = signal.product(csc_array(weights) if issparse(weights) else weights, (outputs,))
+        return made if bias is None else made.plus(made._by_channel("bias", bias))
+
+    def convolved(
+        self,
+        filters: Array,
+        bias: Any = None,
+        stride: Pair = (1, 1),
+        padding: Sides = ((0, 0), (0, 0)),
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> Signal:
+        """Return what a convolution makes of images; its filters are (filters, channels / groups, height, width)."""
+        if filters.ndim != 4 or 0 in filters.shape:
+            raise ShapeError(f"the weights have shape {filters.shape}; a convolution's have four dimensions")
+        _check_finite(filters)
+        signal = self.images()
+        channels = signal.pixels[0]
+        if groups < 1 or filters.shape[1] * groups != channels or filters.shape[0] % groups:
+            raise ShapeError(f"filters of shape {filters.shape} in {groups} groups do not fit {channels} channels")
+        filters, dilation, around = centred(filters, dilation, padding)
+        made = Convolution(filters, 0.0, stride, around, dilation, groups)
+        scaled = made.after(signal.pending, signal.pixels) if isinstance(signal.pending, Scaling) else None
+        if scaled is None:
+            signal = signal.flushed()
+        if signal.lies is None or len(signal.lies) != 3:
+            raise InputError("it takes images whose pixels are scaled one by one; a layer would be needed that does")
+        made = made if scaled is None else scaled
+        image = made.layer(Identity()).output_shape((1, *signal.pixels))[1:]
+        signal = replace(signal, pending=made)._as_image(image)
+        return signal if bias is None else signal.plus(signal._by_channel("bias", bias))
+
+    # ---- What is not affine -----------------------------------------------------------------------------------------
+
+    def activated(self, activation: Activation) -> Signal:
+        """Return what one of this package's activations makes of it, none of which ever falls."""
+        return self if activation == Identity() else self.flushed(activation)
+
+    def clipped(self, least: float | None, most: float | None) -> Signal:
+        """Return it with numbers below `least` taken for that, and those above `most` for that; None is no bound."""
+        if least is None:
+            return self if most is None else self.times(-1.0).plus(most).flushed(ReLU()).times(-1.0).plus(most)
+        if most is not None and not least < most:
+            raise InputError(f"numbers cannot be kept between {least:g} and {most:g}")
+        return self.plus(-least).flushed(ReLU(None if most is None else most - least)).plus(least)
+
+    def leaked(self, slope: Any) -> Signal:
+        """Return it with what is below zero multiplied, by one number or one for each channel: by two layers."""
+        signal = self if np.ndim(slope) == 0 else self._told(np.size(slope))
+        signal, slopes = signal._ready_for(signal._by_channel("slope", slope))
+        by_number = slopes.ndim and len(signal.lies or ()) == 3 and isinstance(signal.pending, Scaling)
+        if by_number and by_channel(slopes, signal.pixels) is None:
+            signal = signal.flat()
+        signal = signal._affine()
+        if isinstance(signal.pending, Convolution) and slopes.size > signal.pixels[0]:
+            slopes = by_channel(slopes, signal.pixels)
+        assert not isinstance(signal.pending, Scaling), "it is affine"
+        twice, taken = signal.pending.doubled(slopes)
+        return replace(signal.then(twice.layer(ReLU(), self.sparse_below)), pending=taken)
+
+    def pooled(self, layer: Pool2d) -> Signal:
+        """Return what a layer that pools makes of images. Scalings come after it where that is the same."""
+        signal = self.images()
+        image = layer.output_shape((1, *signal.pixels))[1:]
+        later = None
+        if isinstance(signal.pending, Scaling):
+            later = signal.pending.pooled(signal.pixels, image)
+            means = isinstance(layer, AvgPool2d) and not any(layer.steps[2])
+            if not (signal.idle or means or (isinstance(layer, MaxPool2d) and np.all(signal.pending.scale > 0))):
+                later = None
+        signal = (signal.flushed() if later is None else signal).images().then(layer)
+        return replace(signal, pending=Scaling() if later is None else later)._as_image(image)
+
+    def flattened(self, channels_last: bool = False) -> Signal:
+        """Return rows of images, which another program may hold with the channels last."""
+        if len(self.shape) == 1:
+            return self
+        if not channels_last:
+            return replace(self, shape=(self.width,))
+        order = np.arange(self.width).reshape(self.shape[0], -1).T.ravel()
+        if self.lies is None and isinstance(self.pending, Scaling):  # rows as they are given
+            return replace(self, shape=(self.width,), pending=self.pending.moved(order))
+        moved = None if (order == np.arange(order.size)).all() else order
+        return replace(self, shape=(self.width,), order=moved)
+
+    def softmax(self) -> Signal:
+        """Return shares of one of a row's numbers."""
+        if len(self.shape) > 1:
+            raise ShapeError(f"takes the softmax of images of shape {self.shape}; only that of rows is known here")
+        return self.settled().then(Softmax())
+
+    def become(self, shape: tuple[int, ...]) -> Signal:
+        """Return rows taken for images of a shape, before any layer."""
+        if self.lies is not None or self.width not in (0, prod(shape)):
+            raise ShapeError(f"makes {shape} of {self.shape} between layers; only inputs can be taken for images")
+        return replace(self, shape=shape)
+
+    # ---- Layers -----------------------------------------------------------------------------------------------------
+
+    def flat(self) -> Signal:
+        """Return it with rows of features, not images, after its layers; at most a scaling may be pending."""
+        if self.lies is None or len(self.lies) == 1:
+            return replace(self, lies=(self.width,))
+        return replace(self, layers=(*self.layers, Flatten()), lies=(self.width,))
+
+    def flushed(self, activation: Activation | None = None) -> Signal:
+        """Return it with what was pending, and an activation, in its layers."""
+        function = Identity() if activation is None else activation
+        if self.idle:
+            layers = self.layers if function == Identity() else _activated(self.layers, function)
+            if layers is not None:
+                return replace(self, layers=layers)
+        signal = self._affine()
+        assert not isinstance(signal.pending, Scaling), "it is affine"
+        return signal.then(signal.pending.layer(function, self.sparse_below))
+
+    def then(self, layer: Layer) -> Signal:
+        """Return it with a layer in the place of what was pending."""
+        return replace(self, layers=(*self.layers, layer), pending=Scaling())
+
+    def settled(self) -> Signal:
+        """Return it with nothing pending and at least one layer, which may be one that changes nothing."""
+        signal = self.flushed()
+        return signal if signal.layers else signal._affine().flushed()
+
+    @property
+    def pixels(self) -> Image:
+        """Channels, height and width of images as layers have them."""
+        assert self.lies is not None
+        channels, height, width = self.lies
+        return channels, height, width
+
+    def images(self) -> Signal:
+        """Return it as images, whose rows are channels, height and width for its layers, too; 1-D ones have height 1.
+
+        Raises
+        ------
+        InputError
+            It is none: its axes are others, or in another order, or it was made of rows of features.
+        """
+        signal = self
+        if self.shape == _UNTOLD:
+            raise ShapeError(f"takes images, and nothing says of which shape: {self.hint}")
+        if signal.axis is None and len(signal.shape) in (3, 4) and signal.shape[0] == 1:
+            signal = replace(signal, shape=signal.shape[1:], axis=0)
+        if signal.axis != 0 or len(signal.shape) not in (2, 3):
+            raise ShapeError(f"takes images, but is given {signal}: {self.hint}")
+        if signal.order is not None:
+            raise InputError(
+                "it takes images whose channels are not the first axis of the rows that the network takes; export with "
+                "channels first (tf2onnx: --inputs-as-nchw)"
+            )
+        image = signal.shape if len(signal.shape) == 3 else (signal.shape[0], 1, signal.shape[1])
+        if signal.lies not in (None, image):
+            raise InputError("it takes images made of rows of features; that needs a layer that unflattens")
+        network_image = (image[0], image[1], image[2]) if signal.lies is None else signal.image
+        return replace(signal, lies=image, image=network_image)
+
+    def network(self) -> Network:
+        """Return the network of all layers, which gives rows in the tensor's order."""
+        if not self.layers and self.idle and self.order is None:
+            raise InputError("the model holds no layer that computes anything")
+        signal = self.settled()
+        if signal.order is not None:
+            signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
+        if len(signal.shape) == 1:
+            signal = signal.flat()
+        return Network(signal.layers, signal.image)
+
+    def _affine(self) -> Signal:
+        """Return it with a product or a convolution pending, made of a scaling if need be."""
+        signal = self
+        if not isinstance(signal.pending, Scaling):
+            return signal
+        if not signal.width:
+            raise ShapeError(f"nothing says how many numbers a row has: {self.hint}")
+        if signal.lies is None and signal.axis == 0 and len(signal.shape) == 3 and signal.order is None:
+            signal = signal.images()
+        assert isinstance(signal.pending, Scaling), "it is the same"
+        if signal.lies is not None and len(signal.lies) == 3:
+            convolution = signal.pending.as_convolution(signal.lies)
+            if convolution is not None:
+                return replace(signal, pending=convolution)
+        return replace(signal.flat(), pending=signal.pending.as_product(self.width))
+
+    def _told(self, width: int) -> Signal:
+        """Return it with rows of so many numbers, if nothing told before."""
+        return replace(self, shape=(width,)) if self.shape == _UNTOLD else self
+
+    def _by_channel(self, what: str, given: Any) -> Any:
+        """Return one number, or those for each channel in a shape that is broadcast to the row's."""
+        numbers = np.asarray(given, np.float64)
+        if numbers.ndim == 0:
+            return numbers
+        if numbers.shape != self.shape[:1]:
+            raise ShapeError(f"the {what} has shape {numbers.shape}; {self.shape[0]} numbers are needed")
+        return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
+
+    def _ready_for(self, given: float | Array) -> tuple[Signal, Any]:
+        """Return it ready to be scaled by numbers, and these as what is pending takes them."""
+        numbers = np.asarray(given, np.float64)
+        if not np.isfinite(numbers).all():
+            raise InputError("it computes with a constant that holds NaN or infinity")
+        if numbers.size == 1:
+            return self, np.float64(numbers.reshape(-1)[0])
+        flat = np.broadcast_to(numbers, self.shape).reshape(-1)
+        if self.order is not None:
+            placed = np.empty_like(flat)
+            placed[self.order] = flat
+            flat = placed
+        if not isinstance(self.pending, Convolution) or self.lies is None:
+            return self, flat
+        channels = by_channel(flat, self.lies)
+        return (self.flushed(), flat) if channels is None else (self, channels)
+
+    def _as_image(self, image: tuple[int, ...]) -> Signal:
+        """Return it with rows that are now images of this shape, with one axis less where they had no height."""
+        return replace(self, shape=image if len(self.shape) == 3 else (image[0], image[2]), lies=image)
+
+    def __str__(self) -> str:
+        return f"a tensor of shape ({', '.join(map(str, self.full('rows')))})"
+
+
+def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARSE_BELOW) -> Signal:
+    """Return what a network takes.
+
+    Parameters
+    ----------
+    shape : of one input: (channels, height, width) of an image, (channels, length) of a sequence, which counts as an
+        image of one line, or (numbers,) of a row; None where the first layer tells it.
+    hint : how a caller says the shape, for messages.
+    sparse_below : as of `fully_connected`.
+
+    Raises
+    ------
+    ShapeError
+        It is another shape.
+    """
+    if shape is not None and (not 1 <= len(shape) <= 3 or min(shape) < 1):
+        raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")
+    whole = _UNTOLD if shape is None else (shape[0], 1, shape[1]) if len(shape) == 2 else tuple(shape)
+    return Signal(whole, sparse_below=sparse_below, hint=hint)
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Have errors begin with the part of a model that they are about; it is no usage that the model is what it is."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except SparseNNError as error:
+        kind = InputError if isinstance(error, UsageError) else type(error)
+        raise kind(f"{place}: {error}") from error
+
+
+def _activated(layers: tuple[Layer, ...], activation: Activation) -> tuple[Layer, ...] | None:
+    """Return layers with an activation in the last that has none, before poolings that may as well come after it.
+
+    The largest number of a window stays so under activations that do not fall. None where there is no such layer.
+    """
+    last = len(layers) - 1
+    while last >= 0 and isinstance(layers[last], MaxPool2d | Flatten):
+        last -= 1
+    layer = layers[last] if last >= 0 else None
+    if not isinstance(layer, Conv2d | Linear | SparseLinear) or layer.activation != Identity():
+        return None
+    return (*layers[:last], replace(layer, activation=activation), *layers[last + 1 :])
+
+
+def _check_finite(weights: Any) -> None:
+    if not np.isfinite(weights.data if issparse(weights) else weights).all():
+        raise InputError("the weights hold NaN or infinity")
+
+
+def _permutation(order: Array) -> Any:
+    """Return the matrix that puts the layers' numbers into a tensor's order."""
+    return csc_array((np.ones(order.size, np.float32), (order, np.arange(order.size))))
