@@ -27,6 +27,7 @@ from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.keras_layers import KerasChain, Weights, dimensions_of
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
+from sparsenn.io.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
@@ -233,7 +234,7 @@ def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Net
         own = str(layer["config"].get("name"))
         place = f"{name} ({layer['class_name']})"
         chain.tell(layer["class_name"], place, layer["config"], _weights_of(store, path, own, place))
-    return chain.network()
+    return check_rounding(chain.network())
 
 
 def _weights_of(store: _Numbered | _Named, path: str, name: str, place: str) -> Weights:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io.chain import Chain
+from sparsenn.io.rounding import check_rounding
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
@@ -54,7 +55,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
                 f"{place}: no layers do what it does; known are MLPClassifier, MLPRegressor and, before them in a "
                 f"Pipeline, {', '.join(_SCALERS)}"
             )
-    return chain.network()
+    return check_rounding(chain.network())
 
 
 def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:

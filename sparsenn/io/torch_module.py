@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError
+from sparsenn.io.rounding import check_rounding
 from sparsenn.io.torch_operators import TorchChain
 from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -77,7 +78,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
                 tell_exported(chain, module, example)
             finally:
                 _apply_masks(module)  # which are no numbers while a graph is made
-        return chain.network()
+        return check_rounding(chain.network())
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:

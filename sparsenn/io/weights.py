@@ -19,6 +19,7 @@ from sparsenn.io.chain import Chain
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
+from sparsenn.io.rounding import check_rounding
 from sparsenn.layers import Activation, Flatten, ImageLayer, Pool2d, ReLU, Softmax
 from sparsenn.layers.activation import check_activation
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -132,7 +133,7 @@ def from_weights(
             raise UsageError("layers say which activations there are; leave out activation and output")
         else:
             steps = layers
-        return _chain(groups, steps, order, image, sparse_below).network()
+        return check_rounding(_chain(groups, steps, order, image, sparse_below).network())
     except FileFormatError:
         raise
     except InputError as error:
