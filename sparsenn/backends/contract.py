@@ -62,13 +62,15 @@ class Backend(Protocol):
 
     Attributes
     ----------
-    device : `reference`, `cpu` or `cuda`.
+    device : `reference`, `cpu`, `cuda`, or `cuda_float64`: what its kernels are registered for.
+    doubles : whether rows, hidden values and sums are float64, whatever kernel runs; merging is then off by default.
     in_host_memory : whether it computes where rows from the host are.
     prepares_ahead : whether it pays to prepare weights in another thread while a launch computes. `prepare` may then
         be called there, by one thread at a time.
     """
 
     device: str
+    doubles: bool
     in_host_memory: bool
     prepares_ahead: bool
 

@@ -138,7 +138,7 @@ class Kernel:
     ----------
     operation : what is computed, for example `spmspm`.
     name : the kernel's idea in a word or two.
-    device : `reference`, `cpu` or `cuda`.
+    device : `reference`, `cpu`, `cuda`, or `cuda_float64`.
     summary : one line for tables.
     launch : computes; what it takes and gives, the records of each operation say.
     needs : what must hold for it, in words; empty if nothing.

@@ -9,15 +9,19 @@ from typing import cast
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
+from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
+from sparsenn.backends.cuda.double import DoubleCUDABackend
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.errors import DeviceError, UsageError, unknown_name
 
-__all__ = ["backend_elsewhere", "backend_for"]
+__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for"]
 
 
 def backend_for(device: str) -> Backend:
     """Return the backend for `auto`, `cpu`, `reference`, `cuda` (the first GPU) or `cuda:i`.
+
+    `cuda_float64` and `cuda_float64:i` are GPUs, too, for precision float64.
 
     `auto` is the first GPU if CuPy and a GPU are there, else the CPU.
 
@@ -34,8 +38,8 @@ def backend_for(device: str) -> Backend:
         return CPUBackend()
     if device == "reference":
         return ReferenceBackend()
-    if found := re.fullmatch(r"cuda(?::([0-9]{1,4}))?", device):
-        return CUDABackend(int(found[1] or 0))
+    if found := re.fullmatch(rf"(cuda|{DOUBLE_DEVICE})(?::([0-9]{{1,4}}))?", device):
+        return (CUDABackend if found[1] == "cuda" else DoubleCUDABackend)(int(found[2] or 0))
     raise unknown_name("device", device, ("auto", "cpu", "cuda", "reference"))
 
 

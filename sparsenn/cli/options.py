@@ -134,8 +134,9 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="float32|tf32|fp16|float64",
-        help="What dense layers and convolutions are multiplied in; float64, on the CPU only and slower, holds for all "
-        "layers, their sums and hidden values, too: for weights of very different magnitudes.",
+        help="What dense layers and convolutions are multiplied in; float64, which is slower, holds for all layers, "
+        "their sums and hidden values, too: for weights of very different magnitudes. auto is the CPU then; GPUs take "
+        "no convolutions and poolings in it.",
         rich_help_panel=_SPEED,
     ),
 ]

@@ -252,7 +252,7 @@ class _Chooser:
 
     def _may_be_dense(self, first: int, last: int) -> bool:
         """Whether sparse layers among these may be multiplied as dense ones."""
-        if not self.kernels.converts or self.backend.device == "reference":
+        if not self.kernels.converts or self.backend.doubles:
             return False
         layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
         places = [layer.inputs * layer.outputs for layer in layers]

@@ -93,7 +93,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
         They are none of these.
     MatrixError
         They do not have two dimensions, or are not of real numbers; or, on the host, some are masked, or finite and
-        beyond float32, unless the reference computes, which takes float64.
+        beyond float32, unless the backend computes in float64.
     ShapeError
         They are not as wide as the network's first layer.
     """
@@ -110,7 +110,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
-    if on_host and isinstance(rows, np.ndarray) and backend.device != "reference":
+    if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
     return Given(rows, on_host, inputs)
 

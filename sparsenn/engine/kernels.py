@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sparsenn.backends import (
+    DOUBLE_DEVICE,
     Backend,
     ConvolutionKernel,
     DenseKernel,
@@ -28,7 +29,7 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
 from sparsenn.engine.tuning_table import with_tuned_numbers
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, Flatten, ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -44,11 +45,15 @@ __all__ = [
 ]
 
 DOUBLE_PRECISION = "float64"
-"""What all layers are computed in, hidden values and sums, too; on the host, by the reference's products."""
+"""What all layers are computed in, hidden values and sums, too: on the host by the reference's products, on a GPU by
+those of cuSPARSE and cuBLAS."""
 
 PRECISIONS = ("float32", "tf32", "fp16", DOUBLE_PRECISION)
 """What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
 first only."""
+
+ON_GPU = (Flatten, Softmax)
+"""Layers of images that GPUs compute in float64."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 
@@ -133,7 +138,7 @@ def choose_kernels(
         The device is not there.
     """
     if precision == DOUBLE_PRECISION:
-        device, precision = _device_of_doubles(device, machine), PRECISIONS[0]
+        return _choose_doubles(network, device, kernel, machine, reproducible)
     if precision != PRECISIONS[0]:
         _check_precision(precision, network, kernel)
     there = _operations(network)
@@ -146,7 +151,7 @@ def choose_kernels(
     others = [
         found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision, reproducible)
     ]
-    converts = there[0] == OPERATION and kernel == "auto" and backend.device != "reference" and not reproducible
+    converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
     if precision != PRECISIONS[0] and there == [OPERATION] and not converts:
         raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
@@ -155,12 +160,29 @@ def choose_kernels(
     return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every), converts)
 
 
-def _device_of_doubles(device: str, machine: Machine | None) -> str:
-    """Return the device that computes in float64, for one that is asked for."""
-    if machine is not None or device not in ("auto", "cpu", "reference"):
+def _choose_doubles(
+    network: Network, device: str, kernel: str, machine: Machine | None, reproducible: bool
+) -> tuple[Backend, Kernels]:
+    """Return what computes in float64: on the CPU unless a GPU is asked for."""
+    on_gpu = device == "cuda" or device.startswith("cuda:")
+    if machine is not None or not (on_gpu or device in ("auto", "cpu", "reference")):
         asked = "a machine that is not here" if machine is not None else device
-        raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}, which the CPU alone does; take device cpu")
-    return "reference"
+        raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}; take device cpu or cuda")
+    if not on_gpu:
+        return choose_kernels(network, "reference", kernel, PRECISIONS[0], None, reproducible)
+    lacking = [layer.name for layer in network if isinstance(layer, ImageLayer) and not isinstance(layer, ON_GPU)]
+    if lacking:
+        raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; take device cpu")
+    there = _operations(network)
+    if not there and kernel != "auto":
+        raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
+    backend = backend_for(device.replace("cuda", DOUBLE_DEVICE, 1))
+    found = [
+        entry
+        for number, operation in enumerate(there)
+        for entry in _named(operation, backend.device, "auto" if number else kernel, DOUBLE_PRECISION, reproducible)
+    ]
+    return backend, Kernels(_of(SparseKernel, found), _of(DenseKernel, found), converts=False)
 
 
 def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Kernel]:

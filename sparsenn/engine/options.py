@@ -33,8 +33,9 @@ class Options:
     precision : `float32`, `tf32` or `fp16`: the least in which dense layers, convolutions, and sparse layers that are
         multiplied as dense ones may be multiplied; sparse kernels multiply in float32. `auto` takes a kernel of float32
         for layers that none of the precision can run, and where it should be faster. Sums are float32 in any case.
-        `float64` is for all layers, hidden values and sums; weights stay float32, and the CPU computes as the device
-        `reference` does, more slowly. `Plan.precisions` says what became of it layer by layer.
+        `float64` is for all layers, hidden values and sums; weights stay float32. The CPU, which `auto` then is, does
+        as the device `reference` does, more slowly; GPUs use cuSPARSE and cuBLAS, and refuse convolutions and poolings.
+        `Plan.precisions` says what became of it layer by layer.
     batch_size : inputs taken through the network together; by default as many as the memory limit allows.
     memory_limit : bytes for the rows in flight, or a text such as "2G" or "512 MiB"; by default half of the memory that
         is free.

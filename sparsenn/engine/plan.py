@@ -226,7 +226,7 @@ class Problem:
         backend, kernels = choose_kernels(
             network, options.device, options.kernel, options.precision, elsewhere, options.reproducible
         )
-        merging = options.merging if options.merging is not None else backend.device != "reference"
+        merging = options.merging if options.merging is not None else not backend.doubles
         compiled = backend.compile_seconds()
         with span("look for equal outputs", "plan"):
             merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
@@ -239,7 +239,7 @@ class Problem:
     @property
     def merging(self) -> bool:
         """Whether equal outputs are merged."""
-        return self.options.merging if self.options.merging is not None else self.backend.device != "reference"
+        return self.options.merging if self.options.merging is not None else not self.backend.doubles
 
     @property
     def droppable_from(self) -> int:
@@ -251,8 +251,9 @@ class Problem:
     def _row_bytes(self) -> int:
         """What a row takes in flight: its floats before and after a step, once more while parts are joined."""
         network = self.merged.network
-        sparse = network[0].family is SparseLinear  # its rows stay sparse
-        return 3 * 4 * (max(network.sizes[1:]) if sparse else network.widest) + 64
+        wide = self.backend.doubles and not self.backend.in_host_memory
+        sparse = network[0].family is SparseLinear and not wide  # its rows stay sparse
+        return 3 * (8 if wide else 4) * (max(network.sizes[1:]) if sparse else network.widest) + 64
 
     def batch_size(self, inputs: int) -> int:
         """Return how many of so many inputs are taken through the network together.

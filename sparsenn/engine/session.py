@@ -154,7 +154,7 @@ class Session:
         Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy, lists
         and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for its own.
         Their type is float32; float16 where the rows are that and the kernels take them, as those of precision `fp16`
-        on a GPU do; float64 on the device `reference`.
+        on a GPU do; float64 on the device `reference`, and in precision `float64`.
 
         Raises
         ------

@@ -28,6 +28,7 @@ from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.keras_layers import Layer, dimensions_of
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
+from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import inputs, named
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
@@ -233,7 +234,7 @@ def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Net
             continue
         with named(f"{name} ({kind})"):
             signal = Layer(kind, own, partial(store.weights, path, str(own.get("name"))), channels_last)(signal)
-    return signal.network()
+    return check_rounding(signal.network())
 
 
 def _slides(layer: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError, UsageError
+from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -54,7 +55,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
                     "no layers do what it does; known are MLPClassifier, MLPRegressor and, before them in a "
                     f"Pipeline, {', '.join(_SCALERS)}"
                 )
-    return signal.network()
+    return check_rounding(signal.network())
 
 
 def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io import torch_operators as operators
+from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -78,7 +79,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
                 signal = exported(signal, module, example)
             finally:
                 _apply_masks(module)  # which are no numbers while a graph is made
-        return signal.network()
+        return check_rounding(signal.network())
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
+from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import (
     Activation,
@@ -162,7 +163,7 @@ def from_weights(
             image = told if image is None else image
         else:
             steps = layers
-        return _applied(inputs(image, _HINT, sparse_below), groups, steps, order).network()
+        return check_rounding(_applied(inputs(image, _HINT, sparse_below), groups, steps, order).network())
     except FileFormatError:
         raise
     except InputError as error:

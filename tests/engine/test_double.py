@@ -1,16 +1,26 @@
-"""Precision float64: of all layers, hidden values and sums, on the CPU; refused elsewhere."""
+"""Precision float64: of all layers, hidden values and sums, on the CPU and on a GPU."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csc_array
+import scipy.sparse
+from device_emulation import Library
+from scipy.sparse import csc_array, csr_array
 
+from sparsenn.backends import selection
+from sparsenn.backends.cuda import device as cuda_device
+from sparsenn.backends.cuda.double import DoubleCUDABackend
+from sparsenn.backends.machine import H200
 from sparsenn.engine import Session
-from sparsenn.errors import UsageError
-from sparsenn.layers import Conv2d, Flatten, Identity, Linear, ReLU, SparseLinear
+from sparsenn.errors import MatrixError, UsageError
+from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
 from sparsenn.network import Network
 
 WIDE = np.array([[1e10, 3], [-1e10, 2], [1, 5e-3]], np.float32)
@@ -44,8 +54,60 @@ def network(kind: str) -> Network:
     return Network((*layers, SparseLinear.from_scipy(csc_array(NARROW), None, Identity())))
 
 
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU whose libraries are NumPy and SciPy."""
+    runtime = SimpleNamespace(CUDARuntimeError=ZeroDivisionError, deviceSynchronize=lambda: None)
+    memory = SimpleNamespace(OutOfMemoryError=ZeroDivisionError)
+    library = Library(SimpleNamespace(Device=lambda number: nullcontext(), runtime=runtime, memory=memory))
+    monkeypatch.setitem(sys.modules, "cupy", library)
+    monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse", scipy.sparse)
+    monkeypatch.setattr(cuda_device, "_imported", library)
+    monkeypatch.setattr(selection, "DoubleCUDABackend", Emulated)
+
+
+class Emulated(DoubleCUDABackend):
+    """What is asked of the device itself, of a GPU that is not here."""
+
+    machine = H200
+    description = "an emulated GPU"
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+
+    def free_memory(self) -> int:
+        return 1 << 30
+
+    def begin_turn(self) -> None:
+        pass
+
+    def end_turn(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+    def device_rows(self, inputs: Any) -> None:
+        return None
+
+    def fetch_later(self, matrix: Any, target: np.ndarray) -> Any:
+        assert matrix.dtype == np.float64
+        return lambda: np.copyto(target, matrix)
+
+
+DEVICES = ["auto", "cpu", "reference", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    """Where to compute."""
+    if request.param == "emulated":
+        request.getfixturevalue("emulated")
+        return "cuda"
+    return str(request.param)
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed"])
-@pytest.mark.parametrize("device", ["auto", "cpu", "reference"])
 def test_digits_that_float32_loses(kind: str, device: str) -> None:
     session = Session(network(kind), device=device, precision="float64")
     outputs = session(ROWS)
@@ -65,10 +127,83 @@ def test_images() -> None:
     np.testing.assert_allclose(found(ROWS), np.float64(ROWS[:, 2:]), rtol=1e-5)
 
 
+ACTIVATIONS = (ReLU(), ReLU(1.5), Sigmoid(), Tanh(), Identity())
+
+
+def layers(rng: np.random.Generator) -> tuple[Any, ...]:
+    """Sparse and dense layers of all activations, some empty columns among them, and shares of one in the end."""
+    found: list[Any] = []
+    for number, activation in enumerate(ACTIVATIONS):
+        weights = rng.standard_normal((20 + number, 21 + number)) * (rng.random((20 + number, 21 + number)) < 0.2)
+        bias = rng.standard_normal(21 + number)
+        found.append(SparseLinear.from_scipy(csc_array(weights), bias, activation))
+    found += [Linear(rng.standard_normal((25, 25)), rng.standard_normal(25), activation) for activation in ACTIVATIONS]
+    return (*found, SparseLinear.from_scipy(csc_array((25, 25)), 0.5, ReLU()), Flatten(), Softmax())
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("count", [0, 1, 37])
+def test_all_activations(device: str, form: str, count: int, rng: np.random.Generator) -> None:
+    network = Network(layers(rng))
+    rows = rng.standard_normal((count, 20)) * (rng.random((count, 20)) < 0.5)
+    given = rows if form == "dense" else csr_array(rows)
+    want = Session(network, device="reference")(rows)
+    for options in ({}, {"batch_size": 5}, {"weight_memory": 3000}, {"merging": True}):
+        session = Session(network, device=device, precision="float64", **options)
+        found = session(given, form="dense")
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+        result = session.run(given)
+        np.testing.assert_allclose(result.outputs.to_scipy().toarray(), want, rtol=1e-12)
+        assert result.categories.size == count
+        assert all(layer.rows == count for layer in result.statistics if layer.rows is not None) or device != "cuda"
+    back = Session(network, device=device, precision="float64")(given, form="csr")
+    np.testing.assert_allclose((back.to_scipy() if hasattr(back, "to_scipy") else back).toarray(), want, rtol=1e-12)
+
+
+def test_rows_of_zeros_and_equal_rows(device: str) -> None:
+    rows = np.zeros((6, 3))
+    rows[1] = rows[4] = [0.25, 0.5, 1]
+    result = Session(network("sparse"), device=device, precision="float64").run(rows)
+    np.testing.assert_allclose(result.outputs.to_scipy().toarray(), exact(rows), rtol=1e-12)
+    assert list(result.categories) == [1, 4]
+
+
+def test_rows_that_break_their_format(device: str) -> None:
+    session = Session(network("sparse"), device=device, precision="float64")
+    broken = csr_array((np.array([1.0, np.nan]), np.array([0, 1]), np.array([0, 1, 2])), shape=(2, 3))
+    with pytest.raises(MatrixError):
+        session(broken)
+    unsorted = csr_array((np.array([1.0, 2.0]), np.array([2, 0]), np.array([0, 2])), shape=(1, 3))
+    np.testing.assert_allclose(session(unsorted, form="dense"), exact(unsorted.toarray()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("layer", [Conv2d(np.ones((1, 1, 1, 3))), MaxPool2d(1)])
+def test_images_stay_on_the_cpu(layer: Any) -> None:
+    with pytest.raises(UsageError, match=f"GPUs do not compute {layer.name} in float64; take device cpu"):
+        Session(Network((layer, Flatten()), image=(1, 1, 3)), device="cuda", precision="float64")
+
+
+@pytest.mark.gpu
+def test_rows_on_the_gpu(rng: np.random.Generator) -> None:
+    cupy = pytest.importorskip("cupy")
+    sparse = pytest.importorskip("cupyx.scipy.sparse")
+    network = Network(layers(rng))
+    rows = rng.standard_normal((9, 20)) * (rng.random((9, 20)) < 0.5)
+    want = Session(network, device="reference")(rows)
+    session = Session(network, device="cuda", precision="float64")
+    found = session(cupy.asarray(rows))
+    assert isinstance(found, cupy.ndarray)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found.get(), want, rtol=1e-12)
+    found = session(sparse.csr_matrix(cupy.asarray(rows)))
+    assert sparse.issparse(found)
+    np.testing.assert_allclose(found.toarray().get(), want, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ({"device": "cuda"}, "cuda does not compute in float64, which the CPU alone does; take device cpu"),
+        ({"device": "abacus"}, "abacus does not compute in float64; take device cpu or cuda"),
         ({"machine": "h200"}, "a machine that is not here does not compute in float64"),
         ({"device": "cpu", "kernel": "panel"}, "panel"),
     ],

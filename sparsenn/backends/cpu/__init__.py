@@ -31,6 +31,7 @@ class CPUBackend(HostMemory):
     """
 
     device = "cpu"
+    doubles = False
     prepares_ahead = False  # preparing takes the cores that compute
 
     def __init__(self) -> None:

@@ -47,6 +47,7 @@ class CUDABackend:
     """
 
     device = "cuda"
+    doubles = False
     in_host_memory = False
     prepares_ahead = True
 

@@ -25,6 +25,7 @@ class AbsentCUDABackend:
     """
 
     device = "cuda"
+    doubles = False
     in_host_memory = False
     prepares_ahead = True
 

@@ -27,6 +27,7 @@ class ReferenceBackend(HostMemory):
     """Computes in float64 on the host, by NumPy and SciPy."""
 
     device = "reference"
+    doubles = True
     description = "reference (float64, SciPy)"
     prepares_ahead = False
     machine = Machine(name="float64 reference", device="reference", multiprocessors=1)

@@ -18,6 +18,7 @@ from sparsenn.io.onnx.export import export_graph
 from sparsenn.io.onnx.graph import Imported, import_graph
 from sparsenn.io.onnx.library import onnx_library
 from sparsenn.io.onnx.tensors import Tensors
+from sparsenn.io.rounding import check_rounding
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
 from sparsenn.storage import open_to_write, replacing
@@ -167,6 +168,8 @@ def _built(proto: Any, folder: Path | None) -> Imported:
         raise InputError("is no ONNX model, or has no nodes")
     try:
         with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
-            return import_graph(proto, Tensors(folder))
+            imported = import_graph(proto, Tensors(folder))
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
+    check_rounding(imported.network)
+    return imported

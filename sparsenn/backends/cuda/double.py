@@ -1,0 +1,390 @@
+"""Float64 on a GPU: products by cuSPARSE and cuBLAS through CuPy, all rows dense, nothing dropped or grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import (
+    DenseKernel,
+    Features,
+    ImageStack,
+    LayerCounts,
+    NumberCheck,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    SparseRows,
+    StepInput,
+    StepOutput,
+)
+from sparsenn.backends.cuda import CUDABackend
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.host import checked_rows
+from sparsenn.backends.registry import register
+from sparsenn.backends.steps import prepared_as_they_are
+from sparsenn.errors import UsageError
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import Flatten, Identity, ImageLayer, Linear, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
+from sparsenn.network import Layer
+
+__all__ = ["DEVICE", "DoubleCUDABackend"]
+
+DEVICE = "cuda_float64"
+"""What the kernels of this backend are registered for."""
+
+_SPARSE = "cupyx.scipy.sparse"
+_MOST_INDEX = np.iinfo(np.int32).max
+
+
+class DoubleCUDABackend(CUDABackend):
+    """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
+
+    Layers are sparse or dense, with the activations of this package, besides `Flatten` and `Softmax`.
+
+    Parameters and errors are those of `CUDABackend`.
+    """
+
+    device = DEVICE
+    doubles = True
+    prepares_ahead = False
+
+    @property
+    def description(self) -> str:
+        """The device in words."""
+        return f"{super().description}, in float64"
+
+    def prepared_bytes(self, layer: Layer) -> int:
+        """Return the device memory that a layer takes."""
+        if isinstance(layer, SparseLinear):
+            return 12 * layer.weights.nnz + 12 * layer.outputs
+        return 2 * layer.weight_bytes + (8 * layer.outputs if isinstance(layer, Linear) else 0)
+
+    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
+        """Copy layers to the device, transposed, because cuSPARSE multiplies with the sparse matrix on the left."""
+        with self._here("sparse weights", 0, 0):
+            return tuple(
+                _on_device(layer, _transposed(layer), each) for layer, each in zip(layers, copies, strict=True)
+            )
+
+    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
+        """Copy dense layers to the device."""
+        with self._here("dense weights", 0, 0):
+            return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
+
+    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
+        """Return the layers, which have no weights."""
+        return prepared_as_they_are(layers, shapes)
+
+    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+        """Run a `Flatten` or a `Softmax`.
+
+        Raises
+        ------
+        UsageError
+            The layer is another one.
+        """
+        if isinstance(layer, Flatten):
+            return features
+        if not isinstance(layer, Softmax):
+            raise UsageError(_without(layer))
+        if not features.size:
+            return features
+        cp = cupy()
+        with self._here("the outputs of softmax", *features.shape):
+            powers = cp.exp(features - features.max(axis=1, keepdims=True))
+            shares: Array = powers / powers.sum(axis=1, keepdims=True)
+            return shares
+
+    def reads_as_is(self, inputs: Any) -> bool:
+        """Return False: rows become float64."""
+        return False
+
+    def queue_check(self, rows: CSR | SparseRows | Array) -> None:
+        """Return None: a check ends before it returns."""
+
+    def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
+        """Bring rows to the device, as a matrix; sparse ones are checked on the host."""
+        cp, (count, width) = cupy(), rows.shape
+        with self._here("the inputs", count, width):
+            if not isinstance(rows, CSR | SparseRows):
+                matrix: Array = cp.ascontiguousarray(cp.asarray(rows), dtype=np.float64)
+                return matrix
+            if not isinstance(rows.indptr, np.ndarray):
+                rows = self.fetch_rows(SparseRows((count, width), rows.indptr, rows.indices, rows.values))
+            checked = checked_rows(rows) if isinstance(rows, SparseRows) else rows.validate()
+            owners = np.repeat(np.arange(count), np.diff(checked.indptr))
+            values = checked.expanded_values().astype(np.float64)
+            dense = cp.zeros((count, width), np.float64)
+            dense[cp.asarray(owners), cp.asarray(checked.indices.astype(np.int64))] = cp.asarray(values)
+            placed: Array = dense
+            return placed
+
+    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+        """Give each output its column; each input has its own row."""
+        features: Any = left.features
+        width = features.shape[1] if expansion is None else expansion.size
+        with self._here("the outputs", rows, width):
+            outputs: Array = (
+                features[:rows].copy() if expansion is None else features[:rows][:, cupy().asarray(expansion)]
+            )
+            return outputs
+
+    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+        """Look which rows have a number that is not zero, and copy all."""
+        cp, features = cupy(), left.features
+        with self._here("keeping rows", *features.shape):
+            living = np.flatnonzero(cp.asnumpy((features != 0).any(axis=1)))  # type: ignore[union-attr]
+            return living, RowsLeft(features.copy())  # type: ignore[union-attr]
+
+    def as_csr(self, matrix: Array) -> Any:
+        """Return a matrix as CuPy's CSR matrix."""
+        with self._here("sparse outputs", *matrix.shape):
+            return import_module(_SPARSE).csr_matrix(matrix)
+
+    def joined(self, parts: Sequence[Array], width: int) -> Array:
+        """Return matrices one below the other."""
+        cp = cupy()
+        with self._here("the outputs", sum(part.shape[0] for part in parts), width):
+            whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float64)
+            return whole
+
+    def take_rows(self, features: Features, selected: Array) -> Features:
+        """Return the given rows."""
+        with self._here("taking rows", selected.size, features.shape[1]):
+            taken: Array = features[cupy().asarray(selected)]  # type: ignore[index]
+            return taken
+
+    def equal_rows(self, features: Features) -> tuple[Array, Array]:
+        """Say that all rows differ: equal ones are computed as often as they come."""
+        each = np.arange(features.shape[0])
+        return each, each
+
+    def as_dense(self, features: Features) -> Array:
+        """Return the features, which are dense."""
+        assert not isinstance(features, CSR)
+        return features
+
+    def count_nonzeros(self, features: Array) -> Array:
+        """Count the non-zeros of each row; returns a host array."""
+        cp = cupy()
+        with self._here("counting", *features.shape):
+            counts: Array = cp.asnumpy((features != 0).sum(axis=1)).astype(np.int64)
+            return counts
+
+    def number_check(self) -> NumberCheck:
+        """Begin to look at numbers."""
+        return _NumberCheck(self)
+
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers on the device."""
+        cp, numbers = cupy(), features
+        assert not isinstance(numbers, CSR)
+        if not numbers.size:
+            return 0.0, True
+        with self._here("looking at numbers", *numbers.shape):
+            finite = cp.isfinite(numbers)
+            return float(cp.where(finite, cp.abs(numbers), 0.0).max()), bool(finite.all())
+
+    def _here(self, what: str, rows: int, width: int) -> AbstractContextManager[None]:
+        """Have the device be the current one, and tell of what does not fit on it."""
+        return _Here(self.index, within_memory(what, rows, 8 * width))
+
+
+class _Here(AbstractContextManager[None]):
+    """A device that is the current one, and what tells of memory that does not suffice."""
+
+    def __init__(self, index: int, within: AbstractContextManager[None]) -> None:
+        self._device, self._within = cupy().cuda.Device(index), within
+
+    def __enter__(self) -> None:
+        self._device.__enter__()
+        self._within.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        try:
+            return self._within.__exit__(*error)
+        finally:
+            self._device.__exit__(*error)
+
+
+class _NumberCheck:
+    """Looks at numbers at once; see `NumberCheck`."""
+
+    def __init__(self, backend: DoubleCUDABackend) -> None:
+        self._backend, self._found = backend, (0.0, True)
+
+    def look(self, features: Features) -> None:
+        """Look at numbers."""
+        largest, finite = self._backend.largest_number(features)
+        self._found = max(self._found[0], largest), self._found[1] and finite
+
+    def result(self) -> tuple[float, bool]:
+        """Return the size of the largest finite number seen, and whether all were finite."""
+        return self._found
+
+
+# ---- Layers -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer on the device.
+
+    Parameters
+    ----------
+    weights : float64; (inputs, outputs), or sparse and transposed.
+    bias : (outputs,) float64.
+    activation : one of this package's.
+    sparse : whether the weights are.
+    edges : weights that are multiplied with each row.
+    copies : (outputs,) int64 on the host, how many neurons each output stands for; None for one.
+    """
+
+    weights: Any
+    bias: Any
+    activation: Any
+    sparse: bool
+    edges: int
+    copies: Array | None
+
+    def __call__(self, features: Any) -> Any:
+        """Return act(Y·W + b) for (rows, inputs), a row-major matrix of float64."""
+        cp = cupy()
+        if not features.shape[0] or not self.edges:
+            sums = cp.zeros((features.shape[0], self.bias.size), np.float64)
+        elif self.sparse:
+            sums = cp.ascontiguousarray((self.weights @ features.T).T)
+        else:
+            sums = cp.matmul(features, self.weights)
+        sums += self.bias
+        return _activated(self.activation, sums)
+
+
+def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None = None) -> _Layer:
+    """Return a layer on the current device.
+
+    Raises
+    ------
+    UsageError
+        Its activation is none of this package's.
+    """
+    if type(layer.activation) not in (ReLU, Sigmoid, Tanh, Identity):
+        raise UsageError(f"float64 on a GPU does not know the activation {layer.activation}")
+    bias, sparse = cupy().asarray(layer.bias_vector().astype(np.float64)), isinstance(layer, SparseLinear)
+    edges = layer.weights.nnz if isinstance(layer, SparseLinear) else layer.weights.size
+    return _Layer(weights, bias, layer.activation, sparse, edges, copies)
+
+
+def _transposed(layer: SparseLinear) -> Any:
+    """Return a layer's weights on the current device as CuPy's CSR matrix of shape (outputs, inputs).
+
+    Raises
+    ------
+    UsageError
+        There are more than CuPy's matrices hold.
+    """
+    if layer.weights.nnz > _MOST_INDEX:
+        raise UsageError(f"a layer of {layer.weights.nnz:,} weights is too large for float64 on a GPU; take device cpu")
+    cp = cupy()
+    found = layer.weights.to_scipy().T.tocsr()
+    found.sort_indices()
+    parts = (found.data.astype(np.float64), found.indices.astype(np.int32), found.indptr.astype(np.int32))
+    return import_module(_SPARSE).csr_matrix(tuple(cp.asarray(part) for part in parts), shape=found.shape)
+
+
+def _activated(activation: Any, sums: Any) -> Any:
+    """Apply an activation to sums, which may be written over."""
+    cp = cupy()
+    if isinstance(activation, ReLU):
+        rectified = cp.maximum(sums, 0.0)
+        return rectified if activation.clip is None else cp.minimum(rectified, activation.clip)
+    if isinstance(activation, Sigmoid):
+        decay = cp.exp(-cp.abs(sums))
+        return cp.where(sums >= 0, 1.0, decay) / (1.0 + decay)
+    return cp.tanh(sums) if isinstance(activation, Tanh) else sums
+
+
+class _Chain:
+    """Sparse layers one after the other; a `SparseChain`."""
+
+    nbytes = 0
+
+    def __init__(self, layers: Sequence[_Layer]) -> None:
+        self._layers = layers
+        self._counts: tuple[LayerCounts, ...] = ()
+
+    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
+        """Take rows through all layers; each row is one input's."""
+        values: Any = features
+        counts = []
+        for layer in self._layers:
+            with within_memory("the outputs of a layer", values.shape[0], 24 * layer.bias.size):
+                values = layer(values)
+                counts += [_counted(layer, values)] if counting else []
+        self._counts = tuple(counts)
+        return RowsLeft(values)
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer."""
+        return self._counts
+
+
+def _counted(layer: _Layer, values: Any) -> LayerCounts:
+    cp, there, rows = cupy(), values != 0, int(values.shape[0])
+    by_output = cp.asnumpy(there.sum(axis=0)).astype(np.int64)
+    nonzeros = int(by_output.sum() if layer.copies is None else by_output @ layer.copies)
+    return LayerCounts(SPARSE.name, rows, int(there.any(axis=1).sum()), nonzeros, rows * layer.edges)
+
+
+def _prepare(stack: Sequence[_Layer], problem: SparseProblem) -> _Chain:
+    return _Chain(stack)
+
+
+def _launch_sparse(step: StepInput) -> StepOutput:
+    chain = _Chain(step.stack[step.first : step.last])
+    left = chain.run(step.features, True)
+    return StepOutput(left.features, np.arange(left.features.shape[0]), chain.counts())
+
+
+def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
+    for layer in stack:
+        with within_memory("the outputs of a layer", features.shape[0], 24 * layer.bias.size):
+            features = layer(features)
+    return features
+
+
+def _without(layer: ImageLayer) -> str:
+    return f"GPUs do not compute {layer.name} in float64; take device cpu"
+
+
+SPARSE = register(
+    SparseKernel(
+        name="cusparse",
+        device=DEVICE,
+        summary="cuSPARSE's products in float64, one layer at a time",
+        launch=_launch_sparse,
+        needs=("a GPU",),
+        auto=True,
+        fuses=True,
+        prepare=_prepare,
+        precision="float64",
+    )
+)
+DENSE = register(
+    DenseKernel(
+        name="cublas",
+        device=DEVICE,
+        summary="cuBLAS's products in float64, one layer at a time",
+        launch=_launch_dense,
+        needs=("a GPU",),
+        auto=True,
+        precision="float64",
+    )
+)
