@@ -21,8 +21,8 @@ from sparsenn.workers import chunks, map_threads, thread_count
 
 __all__ = ["ChainStack", "chain_of", "run_chain"]
 
-CACHE_BYTES = 1 << 20
-"""What a panel's pixels may take, before and after a layer: about a core's second-level cache."""
+CACHE_BYTES = 8 << 20
+"""What a panel's pixels may take before a layer: about a core's share of the last-level cache."""
 
 WORTH_A_THREAD = 2_000_000
 """Multiply-adds that are worth another thread: what waking one costs, some tens of microseconds, is small beside."""
@@ -95,7 +95,7 @@ def _run_shared(program: Program, features: Array, row: int, threads: int, outpu
     """Take one image through all layers; threads share the blocks of filters."""
     packed = program.packed
     panel, after, sums, _ = _rooms(program, 1)
-    copy_in(packed, features, row, 1, panel, sums)
+    copy_in(packed, features, row, 1, sums, panel)
     for number, (layer, work) in enumerate(zip(packed.layers, program.work, strict=True)):
         if number + 1 < len(program.work):
             begin_layer(packed, number + 1, 1, after)

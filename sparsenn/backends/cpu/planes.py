@@ -61,7 +61,7 @@ SUM, LARGEST, MEAN = range(3)
 """Columns of `Packed.layers`."""
 
 TOGETHER = 4
-"""Filters of a block, and taps that are added at a time; lists of taps are filled up with weights of zero."""
+"""Filters of a block."""
 
 SHARED = 0.5
 """Filters become a block where that many of a block's weights, as a share, are not zero: a multiply-add of four
@@ -76,8 +76,8 @@ class Packed(NamedTuple):
         place of the first bias; the first and last block; and the pixels of all planes.
     blocks : (blocks, 5) int64: the first filter, how many filters, the first and last tap, the first weight.
     shifts : (taps,) int64: where, counted in pixels, output (0, 0) of a block meets each tap.
-    weights : float32: of each block, for each four taps and each filter, the four weights.
-    biases : (all filters,) float32, one layer's after the other's.
+    weights : float32: of each block, for each tap, its filters' weights.
+    biases : (all filters,) float32, what outputs begin with, one layer's after the other's.
     clips : (L,) float32, infinity where there is none.
     """
 
@@ -227,22 +227,17 @@ class _Blocks:
                 taps += self._add(block.first, base + shifts[block.taps], block.weights)
             self.biases.append(layer.bias_vector() + np.float32(0))
         else:
+            no_weights = np.ones((1, 0), np.float32)
             for number in range(record[CHANNELS]):
-                taps += self._add(
-                    number, number * channel + shifts, np.ones((1, shifts.size), np.float32), record[KIND] == MEAN
-                )
-            self.biases.append(np.zeros(record[CHANNELS], np.float32))
+                taps += self._add(number, number * channel + shifts, no_weights)
+            self.biases.append(np.full(record[CHANNELS], -np.inf if record[KIND] == LARGEST else 0, np.float32))
         self.filters += record[FILTERS]
         return taps
 
-    def _add(self, first: int, shifts: Array, weights: Array, as_they_are: bool = False) -> int:
-        missing = 0 if as_they_are else -shifts.size % TOGETHER
-        filled = np.pad(shifts, (0, missing), mode="edge") if missing else shifts
-        self.records.append((first, len(weights), self._taps, self._taps + filled.size, self._weights))
-        self.shifts.append(filled)
-        if not as_they_are:
-            grouped = np.pad(weights, ((0, 0), (0, missing))).reshape(len(weights), -1, TOGETHER).swapaxes(0, 1)
-            self.weights.append(grouped.reshape(-1))
-            self._weights += grouped.size
-        self._taps += filled.size
-        return int(len(weights) * filled.size)
+    def _add(self, first: int, shifts: Array, weights: Array) -> int:
+        self.records.append((first, len(weights), self._taps, self._taps + shifts.size, self._weights))
+        self.shifts.append(shifts)
+        self.weights.append(weights.T.reshape(-1))
+        self._taps += shifts.size
+        self._weights += weights.size
+        return int(len(weights) * shifts.size)
