@@ -37,11 +37,11 @@ __all__ = [
     "KIND",
     "LARGEST",
     "LAST_BLOCK",
-    "LINES",
     "MEAN",
     "OUTPUT_HEIGHT",
     "OUTPUT_WIDTH",
     "PIXELS",
+    "PLANE",
     "SUM",
     "TOGETHER",
     "WIDTH",
@@ -55,7 +55,7 @@ SUM, LARGEST, MEAN = range(3)
 """What is made of the pixels that a window meets."""
 
 (
-    KIND, CHANNELS, HEIGHT, WIDTH, LINES, COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, FILTERS, OUTPUT_HEIGHT, OUTPUT_WIDTH,
+    KIND, CHANNELS, HEIGHT, WIDTH, PLANE, COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, FILTERS, OUTPUT_HEIGHT, OUTPUT_WIDTH,
     ACTIVATION, FIRST_BIAS, FIRST_BLOCK, LAST_BLOCK, PIXELS,
 ) = range(18)  # fmt: skip
 """Columns of `Packed.layers`."""
@@ -71,7 +71,7 @@ filters takes about half the time of one alone."""
 class Packed(NamedTuple):
     """L layers in arrays that compiled functions take as one argument.
 
-    layers : (L, 18) int64: the kind; channels, height and width of an image; lines and columns of a plane; stride down
+    layers : (L, 18) int64: the kind; channels, height and width of an image; pixels and columns of a plane; stride down
         and across; padding above and beside; the outputs' channels, height and width; the activation's code; the
         place of the first bias; the first and last block; and the pixels of all planes.
     blocks : (blocks, 5) int64: the first filter, how many filters, the first and last tap, the first weight.
@@ -162,7 +162,14 @@ def program_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) 
         code, clip = activation_code(layer.activation) if isinstance(layer, Conv2d) else (IDENTITY, np.inf)
         work.append(blocks.add(layer, record) * prod(after[1:]))
         records.append(
-            [*record, code, first_bias, first, len(blocks.records), prod(record[i] for i in (1, 4, 5, 6, 7))]
+            [
+                *record,
+                code,
+                first_bias,
+                first,
+                len(blocks.records),
+                prod(record[i] for i in (CHANNELS, PLANE, DOWN, ACROSS)),
+            ]
         )
         clips.append(clip)
     packed = Packed(
@@ -190,7 +197,8 @@ def _planes(layer: Any, before: Sequence[int], after: Sequence[int]) -> list[int
     kind = SUM if isinstance(layer, Conv2d) else LARGEST if isinstance(layer, MaxPool2d) else MEAN
     assert kind != MEAN or isinstance(layer, AvgPool2d)
     lines, columns = -(-(before[1] + 2 * above) // down), -(-(before[2] + 2 * beside) // across)
-    return [kind, *before, lines, columns, down, across, above, beside, *after]
+    plane = lines * columns | 1  # odd, so that a cache holds the same place of several planes in different sets
+    return [kind, *before, plane, columns, down, across, above, beside, *after]
 
 
 def _shifts(layer: Any, record: Sequence[int]) -> Array:
@@ -201,7 +209,7 @@ def _shifts(layer: Any, record: Sequence[int]) -> Array:
     line, remainder_down = np.divmod(row * apart[0], record[DOWN])
     place, remainder_across = np.divmod(column * apart[1], record[ACROSS])
     plane = (channel * record[DOWN] + remainder_down) * record[ACROSS] + remainder_across
-    shifts: Array = ((plane * record[LINES] + line) * record[COLUMNS] + place).reshape(-1).astype(np.int64)
+    shifts: Array = (plane * record[PLANE] + line * record[COLUMNS] + place).reshape(-1).astype(np.int64)
     return shifts
 
 
@@ -217,7 +225,7 @@ class _Blocks:
 
     def add(self, layer: Any, record: Sequence[int]) -> int:
         """Add those of a layer; return the multiply-adds, or comparisons, of a pixel of all its outputs."""
-        shifts, channel = _shifts(layer, record), prod(record[LINES : ACROSS + 1])
+        shifts, channel = _shifts(layer, record), prod(record[i] for i in (PLANE, DOWN, ACROSS))
         taps = 0
         if isinstance(layer, Conv2d):
             weights, per_group = layer.weights.reshape(layer.filters, -1), layer.filters // layer.groups

@@ -25,11 +25,11 @@ from sparsenn.backends.cpu.planes import (
     KIND,
     LARGEST,
     LAST_BLOCK,
-    LINES,
     MEAN,
     OUTPUT_HEIGHT,
     OUTPUT_WIDTH,
     PIXELS,
+    PLANE,
     TOGETHER,
     WIDTH,
 )
@@ -54,31 +54,42 @@ ENOUGH = 128
 
 
 @compiled
-def _put(sums: Array, at: int, images: int, layers: Array, number: int, channel: int, row: int, column: int, wide: int,
-         panel: Array) -> None:  # fmt: skip
-    """Copy pixels of a row of a channel to where layer `number` reads them."""
-    down, across, columns = layers[number, DOWN], layers[number, ACROSS], layers[number, COLUMNS]
+def _put(sums: Array, at: int, apart: int, images: int, layers: Array, number: int, channel: int, row: int, lines: int,
+         column: int, wide: int, panel: Array) -> None:  # fmt: skip
+    """Copy pixels of some rows of a channel, which lie `apart`, to where layer `number` reads them."""
+    down, across, columns, size = (
+        layers[number, DOWN], layers[number, ACROSS], layers[number, COLUMNS], layers[number, PLANE]
+    )  # fmt: skip
     line, remainder = divmod(row + layers[number, ABOVE], down)
-    size = layers[number, LINES] * columns
-    base = (channel * down + remainder) * across * size + line * columns
-    for begin in range(min(across, wide)):
-        place, remainder = divmod(column + begin + layers[number, BESIDE], across)
-        to, source = np.uintp((base + remainder * size + place) * images), np.uintp(at + begin * images)
-        if across == 1:
-            for lane in range(np.uintp(wide * images)):
-                panel[to + lane] = sums[source + lane]
-        elif images == 1:
-            for step in range(np.uintp((wide - begin + across - 1) // across)):
-                panel[to + step] = sums[source + step * np.uintp(across)]
-        else:
-            for _ in range((wide - begin + across - 1) // across):
-                if images == PANEL:
-                    for lane in range(np.uintp(PANEL)):
-                        panel[to + lane] = sums[source + lane]
-                else:
-                    for lane in range(np.uintp(images)):
-                        panel[to + lane] = sums[source + lane]
-                to, source = to + np.uintp(images), source + np.uintp(across * images)
+    first_place, first_across = divmod(column + layers[number, BESIDE], across)
+    for _ in range(lines):
+        base = (channel * down + remainder) * across * size + line * columns
+        place, across_remainder = first_place, first_across
+        for begin in range(min(across, wide)):
+            to = np.uintp((base + across_remainder * size + place) * images)
+            source = np.uintp(at + begin * images)
+            if across == 1:
+                for lane in range(np.uintp(wide * images)):
+                    panel[to + lane] = sums[source + lane]
+            elif images == 1:
+                for step in range(np.uintp((wide - begin + across - 1) // across)):
+                    panel[to + step] = sums[source + step * np.uintp(across)]
+            else:
+                for _ in range((wide - begin + across - 1) // across):
+                    if images == PANEL:
+                        for lane in range(np.uintp(PANEL)):
+                            panel[to + lane] = sums[source + lane]
+                    else:
+                        for lane in range(np.uintp(images)):
+                            panel[to + lane] = sums[source + lane]
+                    to, source = to + np.uintp(images), source + np.uintp(across * images)
+            across_remainder += 1
+            if across_remainder == across:
+                place, across_remainder = place + 1, 0
+        at += apart
+        remainder += 1
+        if remainder == down:
+            line, remainder = line + 1, 0
 
 
 @compiled
@@ -107,12 +118,16 @@ def copy_in(packed: Any, inputs: Array, first: int, images: int, line: Array, pa
                     source = np.uintp(begin + column)
                     for step in range(np.uintp(wide)):
                         line[step * np.uintp(images) + image] = inputs[first + image, source + step]
-                _put(line, 0, images, layers, 0, channel, row, column, wide, panel)
+                _put(line, 0, 0, images, layers, 0, channel, row, 1, column, wide, panel)
 
 
 @compiled
 def _copy_out(sums: Array, at: int, images: int, place: int, wide: int, first: int, outputs: Array) -> None:
     """Copy pixels to the images' outputs."""
+    if images == 1:
+        for step in range(np.uintp(wide)):
+            outputs[first, np.uintp(place) + step] = sums[np.uintp(at) + step]
+        return
     for image in range(images):
         source, to = np.uintp(at + image), np.uintp(place)
         for step in range(np.uintp(wide)):
@@ -205,13 +220,13 @@ def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel
                     channel = blocks[index, 0] + k
                     if activation != IDENTITY:
                         _activate(activation, clip, sums, k * ROOM, lanes)
-                    for line in range(lines):
-                        at = k * ROOM + line * columns * images
-                        if is_last:
-                            place = (channel * height + row + line) * width + column
-                            _copy_out(sums, at, images, place, wide, first, outputs)
-                        else:
-                            _put(sums, at, images, layers, number + 1, channel, row + line, column, wide, after)
+                    if is_last:
+                        for line in range(lines):
+                            at, place = k * ROOM + line * columns * images, (channel * height + row + line) * width
+                            _copy_out(sums, at, images, place + column, wide, first, outputs)
+                    else:
+                        _put(sums, k * ROOM, columns * images, images, layers, number + 1, channel, row, lines, column,
+                             wide, after)  # fmt: skip
 
 
 @compiled
