@@ -231,12 +231,16 @@ class ConvolutionKernel(Kernel):
         width), and returns images of the outputs.
     why_not : is given the layer, and an image's (channels, height, width).
     seconds : of one image; takes the same.
+    fuses : kinds of layers of images that it takes along with convolutions: those next to them are one step with them.
+    run_stack : runs a whole stack of convolutions and such layers on rows of images, where the kernel fuses layers.
     """
 
     operation: str = "conv2d"
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
+    fuses: tuple[type[ImageLayer], ...] = ()
+    run_stack: Callable[[ImageStack, Array], Array] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

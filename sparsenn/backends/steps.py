@@ -1,11 +1,11 @@
-"""Running layers of images on any backend, one a launch, on rows that hold an image each."""
+"""Running layers of images on any backend, on rows that hold an image each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from sparsenn.backends.contract import Backend, ImageStack, Kernel
+from sparsenn.backends.contract import Backend, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d, ImageLayer
 
@@ -36,24 +36,24 @@ def prepared_as_they_are(layers: Sequence[ImageLayer], shapes: Sequence[tuple[in
     return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
 
 
-def run_images(kernel: Kernel, stack: ImageStack, number: int, features: Array) -> Array:
-    """Run one layer of a stack.
+def run_images(kernel: Kernel, stack: ImageStack, features: Array) -> Array:
+    """Run the layer of a stack; or all of them, where the kernel fuses layers.
 
     Parameters
     ----------
-    kernel : a kernel of `conv2d` for a convolution, else what `image_kernel` returned.
-    number : the layer's, counted from 0 within the stack.
+    kernel : a kernel of `conv2d` for convolutions and what it fuses with them, else what `image_kernel` returned.
     features : a row-major matrix on the device, a row an input.
 
     Returns
     -------
     The same of the outputs.
     """
-    layer, shape = stack.layers[number], stack.shapes[number]
+    if isinstance(kernel, ConvolutionKernel) and kernel.run_stack is not None:
+        return kernel.run_stack(stack, features)
+    (layer,), rows = stack.layers, features.shape[0]
     if not isinstance(layer, Conv2d):
-        outputs: Array = kernel.launch(layer, shape, features)
+        outputs: Array = kernel.launch(layer, stack.shapes[0], features)
         return outputs
-    rows = features.shape[0]
-    images = kernel.launch(stack.prepared[number], features.reshape(rows, *shape))
-    flat: Array = images.reshape(rows, prod(stack.shapes[number + 1]))
+    images = kernel.launch(stack.prepared[0], features.reshape(rows, *stack.shapes[0]))
+    flat: Array = images.reshape(rows, prod(stack.shapes[1]))
     return flat

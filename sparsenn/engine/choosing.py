@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, Kernel, SparseKernel, image_kernel
+from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.engine.kernels import Kernels, able_dense, able_sparse, choose_convolution
 from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
@@ -113,7 +113,7 @@ def choose_steps(
     steps: list[Step] = []
     for connected, numbers in groupby(range(len(network)), lambda number: isinstance(network[number], FullyConnected)):
         chain = list(numbers)
-        steps += chooser.connected(chain[0], chain[-1] + 1) if connected else map(chooser.image, chain)
+        steps += chooser.connected(chain[0], chain[-1] + 1) if connected else chooser.images(chain)
     return tuple(steps)
 
 
@@ -133,7 +133,28 @@ class _Chooser:
         self.network, self.backend, self.kernels, self.rows = network, backend, kernels, rows
         self.dense_bytes, self.alive, self.saves = dense_bytes, alive, saves
 
-    def image(self, number: int) -> Step:
+    def images(self, numbers: Sequence[int]) -> list[Step]:
+        """Return the steps of layers of images: one each, but where a kernel fuses neighbours."""
+        steps: list[Step] = []
+        for step in map(self._image, numbers):
+            joined = self._fused(steps[-1], step) if steps else None
+            steps = [*steps, step] if joined is None else [*steps[:-1], joined]
+        return steps
+
+    def _fused(self, first: Step, second: Step) -> Step | None:
+        """Return two steps of layers of images as one, if a kernel that fuses layers takes them."""
+        kernels = [step.kernel for step in (first, second) if isinstance(step.kernel, ConvolutionKernel)]
+        if not kernels or any(kernel is not kernels[0] for kernel in kernels) or kernels[0].run_stack is None:
+            return None
+        layers = self.network.layers[first.first : second.last]
+        if not all(isinstance(layer, (Conv2d, *kernels[0].fuses)) for layer in layers):
+            return None
+        known = [step.seconds for step in (first, second) if step.kernel is kernels[0]]
+        seconds = None if None in known else sum(filter(None, known))
+        reason = first.reason or second.reason
+        return Step(first.first, second.last, kernels[0], reason, seconds)
+
+    def _image(self, number: int) -> Step:
         """Return the step of a layer of images."""
         layer = self.network[number]
         assert isinstance(layer, ImageLayer)

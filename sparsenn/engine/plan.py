@@ -13,7 +13,7 @@ from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import Rows, choose_steps
 from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.engine.inputs import check_network
-from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels
+from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels, operation_of
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import DENSE_OPERATION, Step
@@ -127,8 +127,8 @@ class Plan:
         """
         double = self.options.precision == DOUBLE_PRECISION
         return tuple(
-            None if kernel.operation == IMAGE_OPERATION else DOUBLE_PRECISION if double else kernel.precision
-            for kernel in self.kernels
+            None if operation_of(layer) == IMAGE_OPERATION else DOUBLE_PRECISION if double else kernel.precision
+            for layer, kernel in zip(self.network, self.kernels, strict=True)
         )
 
     @property

@@ -265,7 +265,7 @@ class _DenseStep:
 
 
 class _ImageStep:
-    """A layer of images."""
+    """A layer of images, or some that one kernel takes."""
 
     def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
         self._plan, self._step, self._stack = plan, step, stack
@@ -273,7 +273,7 @@ class _ImageStep:
     nbytes = 0
 
     def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
-        """Take rows through the layer."""
+        """Take rows through the layers."""
         start, step, backend = going.clock.now(), self._step, self._plan.backend
         values: Any = rows.features
         if isinstance(values, CSR):
@@ -281,13 +281,14 @@ class _ImageStep:
                 values = backend.as_dense(values)
         if going.watch is not None:
             going.watch.before(step.kernel, values, step.first, step.last)
-        outputs = run_images(step.kernel, self._stack, 0, values)
+        outputs = run_images(step.kernel, self._stack, values)
         if going.watch is not None:
             going.watch.after(step.kernel, outputs, step.first, step.last)
         if going.tally is not None:
             network = self._plan.network
-            edges = network[step.first].multiply_adds((int(outputs.shape[0]), *network.shapes[step.first]))
-            _count(backend, going, step, [edges], RowsLeft(outputs, rows.owner), start)
+            count = int(outputs.shape[0])
+            edges = [network[number].multiply_adds((count, *network.shapes[number])) for number in step.layers]
+            _count(backend, going, step, edges, RowsLeft(outputs, rows.owner), start)
         return RowsLeft(outputs, rows.owner)
 
 

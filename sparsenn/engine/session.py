@@ -179,6 +179,8 @@ class Session:
                     rows: Any = inputs
                     ready = self._shelf.settled.get((rows.shape, rows.dtype))
                     if ready is not None:
+                        if self._images and self.backend.in_host_memory and not self.backend.largest_number(rows)[1]:
+                            check_inputs(rows)
                         with suppress(OutOfMemoryError, MemoryError):  # what follows takes fewer rows at a time
                             if rows.dtype == np.float16:
                                 rows = self._shelf.place(rows, ready.plan.keeps_half)
@@ -357,7 +359,9 @@ class Session:
         """Remember what runs such rows, where nothing but the steps is to be done with them."""
         plan = self._used
         as_it_is = given.source is given.rows and self.backend.reads_as_is(given.source)
-        if plan is None or not as_it_is or (given.on_host and (self._images or self._watches(plan))):
+        if plan is None or not as_it_is:
+            return
+        if given.on_host and (self._watches(plan) or (self._images and not self.backend.in_host_memory)):
             return
         self._shelf.settle((given.source.shape, given.source.dtype), plan)
 

@@ -11,7 +11,7 @@ from sparsenn.engine.choosing import Rows
 from sparsenn.engine.merging import Merged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
-from sparsenn.layers import ImageLayer, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.network import Network
 
 __all__ = ["describe", "shown_seconds"]
@@ -108,8 +108,11 @@ def _kernels(plan: _Plan) -> list[str]:
 
 def _named(plan: _Plan, step: Step) -> str:
     """Say what a step's layers are."""
-    sparse = isinstance(plan.network[step.first], SparseLinear)
-    return "Sparse layers" if sparse else _NAMES[step.kernel.operation]
+    layers = plan.network.layers[step.first : step.last]
+    if isinstance(layers[0], SparseLinear):
+        return "Sparse layers"
+    fused = step.kernel.operation == CONV_OPERATION and any(not isinstance(layer, Conv2d) for layer in layers)
+    return "Convolutions and pooling" if fused else _NAMES[step.kernel.operation]
 
 
 def _joined(steps: Sequence[Step]) -> list[tuple[int, int]]:

@@ -41,7 +41,7 @@ def run(entry, layer, images):
         pytest.skip(reason)
     stack = backend.prepare_images([layer], [shape, layer.output_shape((1, *shape))[1:]])
     rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(shape))))
-    outputs = backend.fetch(run_images(entry, stack, 0, rows))
+    outputs = backend.fetch(run_images(entry, stack, rows))
     return outputs.reshape(layer.output_shape(images.shape))
 
 
@@ -150,9 +150,9 @@ def test_images_stay_as_they_were(entry, rng):
     images = rng.normal(size=(2, 256)).astype(np.float32)
     stack = backend.prepare_images([layer], [(4, 8, 8), (4, 8, 8)])
     rows = backend.as_dense(backend.place(images.copy()))
-    first = np.array(backend.fetch(run_images(entry, stack, 0, rows)))
+    first = np.array(backend.fetch(run_images(entry, stack, rows)))
     assert np.array_equal(backend.fetch(rows), images)
-    assert np.array_equal(backend.fetch(run_images(entry, stack, 0, rows)), first)
+    assert np.array_equal(backend.fetch(run_images(entry, stack, rows)), first)
 
 
 @st.composite
@@ -270,12 +270,12 @@ def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
     images = rng.integers(0, 3, (6, *SHAPES[0])).astype(np.float32)
     images[[1, 4]] = 0
     rows = images.reshape(6, -1)
-    stack = backend.prepare_images(STACK, SHAPES)
     convolution = backends.kernel_named("conv2d", {"cuda": "baseline", "cpu": "sequential"}.get(device, device), device)
     for number, layer in enumerate(STACK):
         kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
+        stack = backend.prepare_images([layer], SHAPES[number : number + 2])
         features = backend.as_dense(backend.place(from_dense(rows) if sparse else rows.copy()))
-        found = backend.fetch(run_images(kernel, stack, number, features))
+        found = backend.fetch(run_images(kernel, stack, features))
         expected = outputs_of(layer, rows.reshape(-1, *SHAPES[number])).reshape(6, -1)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
         rows = expected.astype(np.float32)

@@ -196,7 +196,7 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_half(numbers: np.ndarray) -> np.ndarray:
         return numbers.astype(np.float16).astype(np.float32)
 
-    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, precision="fp16")
+    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, run_stack=None, precision="fp16")
     let_auto_take(monkeypatch, direct, kernel)
 
 

@@ -88,7 +88,7 @@ def assert_every_count(result, network, inputs):
     for statistics, layer, shape, values in zip(result.statistics, network, network.shapes, every, strict=False):
         active = np.count_nonzero(np.diff(values.indptr))
         step = next(step for step in result.plan.steps if statistics.layer - 1 in step.layers)
-        if step.kernel.operation == "mlp" and statistics.layer != step.last:
+        if step.kernel.operation in ("mlp", "conv2d") and statistics.layer != step.last:
             assert (statistics.active_rows, statistics.nonzeros, statistics.density) == (None, None, None)
         else:
             assert (statistics.active_rows, statistics.nonzeros) == (active, values.nnz)
@@ -168,7 +168,8 @@ def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
     network = Network((Conv2d(rng.normal(size=(3, 1, 3, 3))), Flatten(), Linear(np.ones((27, 2)))), image=(1, 5, 5))
     inputs = from_dense(rng.random((9, 25)))
     result = infer(network, inputs, device="cpu", kernel=kernel)
-    assert [layer.kernel for layer in result.statistics] == [kernel, "flatten", "blas"]
+    flatten = "direct" if kernel == "direct" else "flatten"
+    assert [layer.kernel for layer in result.statistics] == [kernel, flatten, "blas"]
     assert_near(result, network, inputs)
 
 
@@ -177,22 +178,31 @@ def test_streamed_weights_give_the_same_bits(exact):
     session = Session(network, device="cpu", batch_size=30, weight_memory=1)
     chosen = session.plan(inputs)
     assert chosen.streams
-    assert steps_of(chosen) == tuple((number, number + 1) for number in range(7))
+    assert steps_of(chosen) == ((0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7))  # those of no weights may stay together
     for _ in range(2):
         assert_every_count(session.run(inputs), network, inputs)
 
 
-def test_each_layer_of_images_is_a_step(exact):
+def test_each_layer_of_images_is_a_step_unless_a_kernel_fuses_them(exact):
     network, inputs = exact
-    chosen = plan(network, inputs, device="cpu", weight_memory=1 << 20)
-    assert steps_of(chosen)[:5] == tuple((number, number + 1) for number in range(5))
+    assert steps_of(plan(network, inputs, device="cpu")) == ((0, 5), (5, 6), (6, 7))
+    alone = plan(network.prefix(5), inputs, device="cpu", kernel="im2col_blas")
+    assert steps_of(alone) == tuple((number, number + 1) for number in range(5))
+
+
+def test_layers_that_no_kernel_fuses_are_steps_of_their_own(rng):
+    layers = (MaxPool2d(2), Conv2d(rng.normal(size=(2, 1, 2, 2))), Softmax(), AvgPool2d(2), Flatten())
+    network, inputs = Network(layers, image=(1, 9, 9)), from_dense(rng.random((5, 81)))
+    result = infer(network, inputs, device="cpu", kernel="direct")
+    assert steps_of(result.plan) == ((0, 2), (2, 3), (3, 4), (4, 5))
+    assert_near(result, network, inputs)
 
 
 def test_images_of_zeros_are_no_categories(rng):
     network = Network((Conv2d(-np.ones((2, 1, 3, 3)), None, ReLU()), MaxPool2d(2), Flatten()), image=(1, 8, 8))
     inputs = from_dense(np.concatenate([np.zeros((3, 64)), rng.random((2, 64))]))
     dropped, kept = (infer(network, inputs, device="cpu", compaction=flag) for flag in (True, False))
-    assert [layer.kernel for layer in dropped.statistics] == ["direct", "max_pool2d", "flatten"]
+    assert [layer.kernel for layer in dropped.statistics] == 3 * ["direct"]
     for result in (dropped, kept):
         assert [layer.rows for layer in result.statistics] == [5, 5, 5]
         assert result.categories.size == 0
@@ -276,17 +286,19 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
     assert (
         f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input" in text
     )
-    assert "Convolutions (1, 3): kernel direct: weighted sums of shifted lines" in text
+    assert "Convolutions and pooling (1–5): kernel direct: weighted sums of shifted planes" in text
     assert "; estimated to take less time than im2col_blas; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel blas: " in text
-    assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in text
     record = json.loads(json.dumps(chosen.to_dict()))
     assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == ("direct", "direct", "blas")
     named = plan(
         Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="im2col_blas"
     )
     assert "Kernel im2col_blas: windows laid out as columns, one product of NumPy's for many images; " in str(named)
+    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="im2col_blas"))
+    assert "Convolutions (1, 3): kernel im2col_blas: " in apart
+    assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in apart
 
 
 @pytest.mark.parametrize(
@@ -438,7 +450,14 @@ def rounding(monkeypatch):
         return direct.launch(replace(layer, weights=keep(layer.weights)), keep(images))
 
     kinds = [
-        replace(direct, name=f"rounded_{name}", summary="rounded", launch=partial(rounded, keep), precision=name)
+        replace(
+            direct,
+            name=f"rounded_{name}",
+            summary="rounded",
+            launch=partial(rounded, keep),
+            run_stack=None,
+            precision=name,
+        )
         for name, keep in (("tf32", to_tf32), ("fp16", to_half))
     ]
     let_auto_take(monkeypatch, direct, *kinds)
@@ -524,10 +543,10 @@ def test_progress_ends_complete(exact):
 
 def test_memory_that_does_not_suffice_cuts_the_batch(exact):
     class Small(CPUBackend):
-        def run_image_layer(self, layer, shape, features):
+        def as_dense(self, features):
             if features.shape[0] > 10:
                 raise MemoryError
-            return super().run_image_layer(layer, shape, features)
+            return super().as_dense(features)
 
     network, inputs = exact
     result = altered(network, backend=Small(), device="cpu", compaction=False).run(inputs)

@@ -20,7 +20,7 @@ from scarce_memory import GRAIN, StandIn, limited, occupied, on_stand_in, settle
 from sparsenn.engine import Session
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, SparseLinear
+from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
 
 MIB = 1 << 20
@@ -166,7 +166,8 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
 def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, device, way):
     """An image's outputs take more than is left; the image itself does not."""
     side, left = (2048, 64 * MIB) if device.name == "cuda" else (512, 4 * MIB)
-    network = Network((Conv2d(rng.integers(-2, 3, (8, 1, 3, 3)), None, ReLU()), MaxPool2d(64)), (1, side, side))
+    layers = (Conv2d(rng.integers(-2, 3, (8, 1, 3, 3)), None, ReLU()), Softmax(), MaxPool2d(64))
+    network = Network(layers, (1, side, side))
     few = [np.sort(rng.choice(side * side, 1000, replace=False)) for _ in range(3)]
     inputs = CSR((3, side * side), np.arange(4) * 1000, np.concatenate(few).astype(np.int32), np.ones(1, np.float32))
     with device.session(network, "auto", batch_size=3) as session:

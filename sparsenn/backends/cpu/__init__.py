@@ -8,12 +8,12 @@ import numpy as np
 
 from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack, SparseRows
 from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
+from sparsenn.backends.cpu.image_chain import chain_of
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.formats import CSR, Array
 from sparsenn.jit import compile_seconds
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
@@ -72,8 +72,8 @@ class CPUBackend(HostMemory):
         return dense.prepare(layers)
 
     def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers, which are used as they are."""
-        return prepared_as_they_are(layers, shapes)
+        """Return the layers as one chain, which is made ready by the first kernel that runs it."""
+        return chain_of(layers, shapes)
 
     def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
         """Run a layer in float32 on all cores."""

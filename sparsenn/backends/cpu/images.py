@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import singledispatch
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cpu.image_chain import chain_of, run_chain
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
-from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Pool2d, Softmax
+from sparsenn.layers import Flatten, ImageLayer, Pool2d, Softmax
 from sparsenn.workers import chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
@@ -63,32 +63,14 @@ def _(layer: Softmax, shape: tuple[int, ...], features: Array) -> Array:
 
 
 @_run.register
-def _(layer: MaxPool2d, shape: tuple[int, ...], features: Array) -> Array:
-    return _pooled(_max_pool, layer, shape, features)
-
-
-@_run.register
-def _(layer: AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
-    return _pooled(_average_pool, layer, shape, features)
+def _(layer: Pool2d, shape: tuple[int, ...], features: Array) -> Array:
+    return run_chain(chain_of((layer,), (shape, layer.output_shape((1, *shape))[1:])), features)
 
 
 def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:
     """Return room for a layer's outputs, (rows, outputs), and the shape of one of them."""
     rows, *found = layer.output_shape((features.shape[0], *shape))
     return np.empty((rows, prod(found)), np.float32), tuple(found)
-
-
-def _pooled(pool: Callable[..., None], layer: Pool2d, shape: tuple[int, ...], features: Array) -> Array:
-    """Pool each channel of each image by itself: planes of shape (planes, height, width)."""
-    outputs, found = _outputs(layer, shape, features)
-    planes, pooled = features.reshape(-1, *shape[1:]), outputs.reshape(-1, *found[1:])
-    window, stride, padding = layer.steps
-
-    def run(piece: tuple[int, int]) -> None:
-        pool(planes[slice(*piece)], window, stride, padding, pooled[slice(*piece)])
-
-    map_threads(run, _pieces(planes.shape[0]))
-    return outputs
 
 
 def count_nonzeros(features: Array) -> Array:
@@ -101,42 +83,6 @@ def count_nonzeros(features: Array) -> Array:
 
 def _pieces(count: int) -> list[tuple[int, int]]:
     return chunks(count, -(-count // (PIECES * thread_count())) or 1)
-
-
-@compiled
-def _max_pool(planes: Array, window: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int],
-              outputs: Array) -> None:  # fmt: skip
-    """Take the largest number of each window within the image; a NaN is larger than any number."""
-    height, width = planes.shape[1:]
-    for plane in range(planes.shape[0]):
-        for row in range(outputs.shape[1]):
-            top = row * stride[0] - padding[0]
-            for column in range(outputs.shape[2]):
-                left = column * stride[1] - padding[1]
-                largest = np.float32(-np.inf)
-                for y in range(max(top, 0), min(top + window[0], height)):
-                    for x in range(max(left, 0), min(left + window[1], width)):
-                        value = planes[plane, y, x]
-                        largest = largest if value <= largest or largest != largest else value
-                outputs[plane, row, column] = largest
-
-
-@compiled
-def _average_pool(planes: Array, window: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int],
-                  outputs: Array) -> None:  # fmt: skip
-    """Add up each window within the image, in float64, and divide by its pixels, padding included."""
-    height, width = planes.shape[1:]
-    pixels = np.float64(window[0]) * np.float64(window[1])
-    for plane in range(planes.shape[0]):
-        for row in range(outputs.shape[1]):
-            top = row * stride[0] - padding[0]
-            for column in range(outputs.shape[2]):
-                left = column * stride[1] - padding[1]
-                total = 0.0
-                for y in range(max(top, 0), min(top + window[0], height)):
-                    for x in range(max(left, 0), min(left + window[1], width)):
-                        total += planes[plane, y, x]
-                outputs[plane, row, column] = np.float32(total / pixels)
 
 
 @compiled

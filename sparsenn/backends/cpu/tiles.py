@@ -1,0 +1,102 @@
+"""Tiles: sums of a few vectors of lanes and filters that stay in registers from the first tap to the last.
+
+They are written in LLVM's own words: numba would keep the sums of a loop over lanes in memory, which takes twice as
+long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+__all__ = ["TILE", "WIDE_TILE", "four_filters", "largest_of_window", "one_filter", "one_filter_wide"]
+
+VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
+"""Numbers of a vector register."""
+
+TILE, WIDE_TILE = 4 * VECTOR, 8 * VECTOR
+"""Lanes of a tile: of four filters, or of one; and of a wide one of a single filter."""
+
+
+def _multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
+    """Return total + pixels * weight, which becomes a fused multiply-add."""
+    return builder.fadd(total, builder.fmul(pixels, weight, flags=("contract",)), flags=("contract",))
+
+
+def _larger(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
+    """Return the larger numbers; a NaN is larger than any."""
+    kept = builder.or_(builder.fcmp_ordered("<=", pixels, total), builder.fcmp_unordered("uno", total, total))
+    return builder.select(kept, total, pixels)
+
+
+def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bool = True) -> Any:
+    """Return a function that computes a tile.
+
+    It is called with a panel and the place of the first lane in it at a shift of 0; the images of a pixel; shifts, and
+    the first and last of them; weights, and the place of the first; what the sums begin with, and the place of the
+    first filter's; and where sums go, the place of the first, and from one filter's to the next's.
+    """
+    vector = ir.VectorType(ir.FloatType(), VECTOR)
+
+    def pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+        return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
+
+    def spread(builder: Any, number: Any) -> Any:
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
+        return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        panel, at, images, shifts, first, last, weights, v, begins, begin, sums, to, apart = arguments
+        kinds = dict(zip(("panel", "at", "images", "shifts", "first", "last", "weights", "v", "begins", "begin",
+                          "sums"), signature.args, strict=False))  # fmt: skip
+
+        def number(value: int) -> Any:
+            return ir.Constant(at.type, value)
+
+        def vector_at(kind: str, array: Any, index: Any) -> Any:
+            return builder.bitcast(pointer(context, builder, kinds[kind], array, index), vector.as_pointer())
+
+        totals = [[cgutils.alloca_once(builder, vector) for _ in range(vectors)] for _ in range(filters)]
+        for k, row in enumerate(totals):
+            start = builder.load(pointer(context, builder, kinds["begins"], begins, builder.add(begin, number(k))))
+            for total in row:
+                builder.store(spread(builder, start), total)
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            shift = builder.load(pointer(context, builder, kinds["shifts"], shifts, builder.add(first, loop.index)))
+            place = builder.add(at, builder.mul(shift, images))
+            pixels = [
+                builder.load(vector_at("panel", panel, builder.add(place, number(j * VECTOR))), align=4)
+                for j in range(vectors)
+            ]
+            for k, row in enumerate(totals):
+                weight = None
+                if weighted:
+                    index = builder.add(builder.add(v, builder.mul(loop.index, number(filters))), number(k))
+                    weight = spread(builder, builder.load(pointer(context, builder, kinds["weights"], weights, index)))
+                for total, met in zip(row, pixels, strict=True):
+                    builder.store(combined(builder, met, weight, builder.load(total)), total)
+        for k, row in enumerate(totals):
+            for j, total in enumerate(row):
+                index = builder.add(builder.add(to, builder.mul(apart, number(k))), number(j * VECTOR))
+                builder.store(builder.load(total), vector_at("sums", sums, index), align=4)
+        return context.get_dummy_value()
+
+    def tile(typing: Any, panel: Any, at: Any, images: Any, shifts: Any, first: Any, last: Any, weights: Any, v: Any,
+             begins: Any, begin: Any, sums: Any, to: Any, apart: Any) -> Any:  # fmt: skip
+        whole = types.intp
+        return types.void(
+            panel, whole, whole, shifts, whole, whole, weights, whole, begins, whole, sums, whole, whole
+        ), generate
+
+    return intrinsic(tile)
+
+
+four_filters = _tile(4, 4, _multiplied)
+one_filter, one_filter_wide = _tile(1, 4, _multiplied), _tile(1, 8, _multiplied)
+largest_of_window = _tile(1, 4, _larger, weighted=False)

@@ -1,0 +1,247 @@
+"""Panels of images through convolutions and poolings: lanes of pixels, tap by tap (`planes` says how they lie).
+
+A sum begins at its bias, and takes one fused multiply-add after the other, in the order of a filter's weights; weights
+of zero change nothing. So an image's outputs have the same bits whatever images come with it, and however the work is
+cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cpu.planes import (
+    ABOVE,
+    ACROSS,
+    ACTIVATION,
+    BESIDE,
+    CHANNELS,
+    COLUMNS,
+    DOWN,
+    FIRST_BIAS,
+    FIRST_BLOCK,
+    HEIGHT,
+    KIND,
+    LARGEST,
+    LAST_BLOCK,
+    MEAN,
+    OUTPUT_HEIGHT,
+    OUTPUT_WIDTH,
+    PIXELS,
+    PLANE,
+    TOGETHER,
+    WIDTH,
+)
+from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID
+from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
+from sparsenn.formats import Array
+from sparsenn.jit import compiled
+
+__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
+
+LANES = 512
+"""Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""
+
+ROOM = LANES + WIDE_TILE
+"""Numbers from one filter's sums to the next's."""
+
+PANEL = 16
+"""Images of a full panel."""
+
+ENOUGH = 128
+"""Lanes of one line that are worth a walk over the taps; of shorter ones some go together, with what is between."""
+
+
+@compiled
+def _put(sums: Array, at: int, apart: int, images: int, layers: Array, number: int, channel: int, row: int, lines: int,
+         column: int, wide: int, panel: Array) -> None:  # fmt: skip
+    """Copy pixels of some rows of a channel, which lie `apart`, to where layer `number` reads them."""
+    down, across, columns, size = (
+        layers[number, DOWN], layers[number, ACROSS], layers[number, COLUMNS], layers[number, PLANE]
+    )  # fmt: skip
+    line, remainder = divmod(row + layers[number, ABOVE], down)
+    first_place, first_across = divmod(column + layers[number, BESIDE], across)
+    for _ in range(lines):
+        base = (channel * down + remainder) * across * size + line * columns
+        place, across_remainder = first_place, first_across
+        for begin in range(min(across, wide)):
+            to = np.uintp((base + across_remainder * size + place) * images)
+            source = np.uintp(at + begin * images)
+            if across == 1:
+                for lane in range(np.uintp(wide * images)):
+                    panel[to + lane] = sums[source + lane]
+            elif images == 1:
+                for step in range(np.uintp((wide - begin + across - 1) // across)):
+                    panel[to + step] = sums[source + step * np.uintp(across)]
+            else:
+                for _ in range((wide - begin + across - 1) // across):
+                    if images == PANEL:
+                        for lane in range(np.uintp(PANEL)):
+                            panel[to + lane] = sums[source + lane]
+                    else:
+                        for lane in range(np.uintp(images)):
+                            panel[to + lane] = sums[source + lane]
+                    to, source = to + np.uintp(images), source + np.uintp(across * images)
+            across_remainder += 1
+            if across_remainder == across:
+                place, across_remainder = place + 1, 0
+        at += apart
+        remainder += 1
+        if remainder == down:
+            line, remainder = line + 1, 0
+
+
+@compiled
+def begin_layer(packed: Any, number: int, images: int, panel: Array) -> None:
+    """Fill a layer's padding, where it has any, with what makes no difference."""
+    layers = packed.layers
+    if layers[number, ABOVE] + layers[number, BESIDE] > 0:
+        nothing = np.float32(-np.inf if layers[number, KIND] == LARGEST else 0)
+        for lane in range(np.uintp(layers[number, PIXELS] * images)):
+            panel[lane] = nothing
+
+
+@compiled
+def copy_in(packed: Any, inputs: Array, first: int, images: int, line: Array, panel: Array) -> None:
+    """Make a panel of images for the first layer."""
+    layers = packed.layers
+    begin_layer(packed, 0, images, panel)
+    height, width = layers[0, HEIGHT], layers[0, WIDTH]
+    most = LANES // images
+    for channel in range(layers[0, CHANNELS]):
+        for row in range(height):
+            begin = (channel * height + row) * width
+            for column in range(0, width, most):
+                wide = min(most, width - column)
+                for image in range(images):
+                    source = np.uintp(begin + column)
+                    for step in range(np.uintp(wide)):
+                        line[step * np.uintp(images) + image] = inputs[first + image, source + step]
+                _put(line, 0, 0, images, layers, 0, channel, row, 1, column, wide, panel)
+
+
+@compiled
+def _copy_out(sums: Array, at: int, images: int, place: int, wide: int, first: int, outputs: Array) -> None:
+    """Copy pixels to the images' outputs."""
+    if images == 1:
+        for step in range(np.uintp(wide)):
+            outputs[first, np.uintp(place) + step] = sums[np.uintp(at) + step]
+        return
+    for image in range(images):
+        source, to = np.uintp(at + image), np.uintp(place)
+        for step in range(np.uintp(wide)):
+            outputs[first + image, to + step] = sums[source + step * np.uintp(images)]
+
+
+@compiled
+def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, last: int, totals: Array, sums: Array,
+               lanes: int) -> None:  # fmt: skip
+    """Add up the pixels that a window meets, in float64, and divide by their number."""
+    for lane in range(np.uintp(lanes)):
+        totals[lane] = 0.0
+    for tap in range(first, last):
+        s0 = np.uintp((base + shifts[tap]) * images)
+        for lane in range(np.uintp(lanes)):
+            totals[lane] += panel[s0 + lane]
+    for lane in range(np.uintp(lanes)):
+        sums[lane] = np.float32(totals[lane] / (last - first))
+
+
+@compiled
+def _activate(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
+    """Apply the activation to sums."""
+    zero, one, top, begin = np.float32(0), np.float32(1), np.float32(clip), np.uintp(at)
+    if kind == RELU:
+        for lane in range(np.uintp(lanes)):
+            z = sums[begin + lane]
+            z = zero if z < zero else z
+            sums[begin + lane] = top if z > top else z
+    elif kind == SIGMOID:
+        for lane in range(np.uintp(lanes)):
+            z = sums[begin + lane]
+            decay = np.float32(np.exp(-abs(z)))
+            sums[begin + lane] = (one if z >= zero else decay) / (one + decay)
+    else:
+        for lane in range(np.uintp(lanes)):
+            sums[begin + lane] = np.tanh(sums[begin + lane])
+
+
+@compiled
+def _run_tiles(packed: Any, number: int, index: int, panel: Array, images: int, base: int, lanes: int, sums: Array,
+               totals: Array) -> None:  # fmt: skip
+    """Compute some lanes of the outputs of a block."""
+    blocks, shifts, weights, biases = packed.blocks, packed.shifts, packed.weights, packed.biases
+    kind, bias = packed.layers[number, KIND], packed.layers[number, FIRST_BIAS] + blocks[index, 0]
+    first, last, v = blocks[index, 2], blocks[index, 3], blocks[index, 4]
+    if kind == MEAN:
+        _take_mean(panel, base, images, shifts, first, last, totals, sums, lanes)
+        return
+    lane = 0
+    while lane < lanes:
+        at = base * images + lane
+        if kind == LARGEST:
+            largest_of_window(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
+        elif blocks[index, 1] == TOGETHER:
+            four_filters(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
+        elif lane + WIDE_TILE <= lanes:
+            one_filter_wide(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
+            lane += TILE
+        else:
+            one_filter(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
+        lane += TILE
+
+
+@compiled
+def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel: Array, images: int, after: Array,
+              first: int, outputs: Array, sums: Array, totals: Array) -> None:  # fmt: skip
+    """Compute the outputs of some blocks of a layer for a panel.
+
+    panel : what the layer reads. after : what the next layer reads; the last layer's outputs go to rows of `outputs`,
+        from `first` on.
+    """
+    layers, blocks = packed.layers, packed.blocks
+    is_last = number + 1 == layers.shape[0]
+    columns, height, width = layers[number, COLUMNS], layers[number, OUTPUT_HEIGHT], layers[number, OUTPUT_WIDTH]
+    activation, clip = layers[number, ACTIVATION], packed.clips[number]
+    most_lines = 1
+    if width == columns or width * images < ENOUGH:
+        most_lines = max(1, min(height, LANES // (columns * images)))
+    most_wide = min(width, LANES // images)
+    for row in range(0, height, most_lines):
+        lines = min(most_lines, height - row)
+        for column in range(0, width, most_wide):
+            wide = min(most_wide, width - column)
+            lanes = ((lines - 1) * columns + wide) * images
+            padded = (lanes + TILE - 1) // TILE * TILE
+            for index in range(first_block, last_block):
+                _run_tiles(packed, number, index, panel, images, row * columns + column, padded, sums, totals)
+                for k in range(blocks[index, 1]):
+                    channel = blocks[index, 0] + k
+                    if activation != IDENTITY:
+                        _activate(activation, clip, sums, k * ROOM, lanes)
+                    if is_last:
+                        for line in range(lines):
+                            at, place = k * ROOM + line * columns * images, (channel * height + row + line) * width
+                            _copy_out(sums, at, images, place + column, wide, first, outputs)
+                    else:
+                        _put(sums, k * ROOM, columns * images, images, layers, number + 1, channel, row, lines, column,
+                             wide, after)  # fmt: skip
+
+
+@compiled
+def run_panels(packed: Any, inputs: Array, first: int, last: int, together: int, even: Array, odd: Array, sums: Array,
+               totals: Array, outputs: Array) -> None:  # fmt: skip
+    """Take images, `together` of them a panel, through all layers.
+
+    even, odd : room for what layers read, in turn.
+    """
+    for start in range(first, last, together):
+        images = min(together, last - start)
+        copy_in(packed, inputs, start, images, sums, even)
+        for number in range(packed.layers.shape[0]):
+            panel, after = (even, odd) if number % 2 == 0 else (odd, even)
+            if number + 1 < packed.layers.shape[0]:
+                begin_layer(packed, number + 1, images, after)
+            run_layer(packed, number, packed.layers[number, FIRST_BLOCK], packed.layers[number, LAST_BLOCK], panel,
+                      images, after, start, outputs, sums, totals)  # fmt: skip

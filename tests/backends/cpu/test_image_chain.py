@@ -1,0 +1,145 @@
+"""Chains of convolutions and poolings on the CPU, in panels: any layers, any cut, against SciPy and the reference."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from convolutions import assert_near_conv2d
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from image_strategies import convolutions, pools
+from oracle import activated, outputs_of
+from scipy.signal import correlate
+
+from sparsenn.backends.cpu import image_chain
+from sparsenn.backends.cpu.image_chain import chain_of, run_chain
+from sparsenn.backends.cpu.planes import shared_taps
+from sparsenn.errors import ShapeError
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Tanh
+from sparsenn.network import Network
+
+
+def run(layers, images):
+    """Take images through layers in one chain."""
+    network = Network(tuple(layers), image=images.shape[1:])
+    found = run_chain(chain_of(network.layers, network.shapes), images.reshape(images.shape[0], network.inputs))
+    return found.reshape(images.shape[0], *network.shapes[-1])
+
+
+def pruned(rng, shape, density):
+    return rng.normal(size=shape) * (rng.random(shape) < density)
+
+
+@settings(max_examples=150)
+@given(
+    problem=convolutions(),
+    density=st.sampled_from([0.0, 0.02, 0.3, 0.8, 1.0]),
+    count=st.sampled_from([1, 2, 7, 16, 17, 40]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_convolution_with_any_share_of_weights(problem, density, count, seed):
+    layer, shape = problem
+    rng = np.random.default_rng(seed)
+    stride, padding, dilation = layer.steps
+    steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    layer = Conv2d(pruned(rng, layer.weights.shape, density), layer.bias, layer.activation, **steps)
+    images = rng.normal(size=(count, *shape)).astype(np.float32)
+    activation = lambda sums: activated(layer.activation, sums)  # noqa: E731
+    assert_near_conv2d(run([layer], images), images, layer.weights, layer.bias, activation, **steps)
+
+
+@pytest.mark.parametrize("count", [1, 16, 33])
+@pytest.mark.parametrize("density", [0.03, 1.0])
+@pytest.mark.parametrize(
+    ("image", "weights"),
+    [
+        ((1, 28, 28), (20, 1, 5, 5)),
+        ((3, 9, 31), (7, 3, 3, 4)),
+        ((2, 1, 600), (5, 2, 1, 9)),
+        ((16, 33, 1), (6, 16, 3, 1)),
+    ],
+    ids=str,
+)
+def test_sums_are_those_of_scipy(image, weights, density, count, rng):
+    layer = Conv2d(pruned(rng, weights, density), rng.normal(size=weights[0]), Identity())
+    images = rng.normal(size=(count, *image)).astype(np.float32)
+    found = run([layer], images)
+    for number in {0, count - 1}:
+        for k in range(weights[0]):
+            sums = correlate(images[number].astype(np.float64), layer.weights[k].astype(np.float64), "valid")[0]
+            np.testing.assert_allclose(found[number, k], sums + layer.bias[k], rtol=1e-4, atol=2e-5)
+
+
+@st.composite
+def chains(draw):
+    """Some layers that fit together and the shape of an image that they take."""
+    first, shape = draw(convolutions())
+    layers, now = [first], first.output_shape((1, *shape))
+    for _ in range(draw(st.integers(0, 3))):
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        conv = Conv2d(pruned(rng, (5, now[1], 2, 2), 0.5), 0.1, Tanh(), draw(st.integers(1, 3)), padding=1)
+        pool, _ = draw(pools())
+        layer = draw(st.sampled_from([conv, pool]))
+        with suppress(ShapeError):  # a window larger than what is left of the image
+            now = layer.output_shape(now)
+            layers.append(layer)
+    return [*layers, Flatten()], shape
+
+
+@settings(max_examples=100)
+@given(problem=chains(), count=st.sampled_from([0, 1, 3, 20]), seed=st.integers(0, 2**32 - 1))
+def test_a_chain_is_its_layers_one_after_the_other(problem, count, seed):
+    layers, shape = problem
+    images = np.random.default_rng(seed).normal(size=(count, *shape)).astype(np.float32)
+    expected = images
+    for layer in layers:
+        expected = outputs_of(layer, expected)
+    np.testing.assert_allclose(run(layers, images), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("density", [0.05, 1.0])
+def test_bits_depend_on_no_cut(density, rng, monkeypatch):
+    """Neither on the images that come along, nor on threads, on memory, or on who shares the filters."""
+    layers = [
+        Conv2d(pruned(rng, (9, 2, 3, 3), density), 0.1, ReLU(), padding=1),
+        MaxPool2d(3, 2, 1),
+        Conv2d(pruned(rng, (6, 9, 3, 2), density), None, Tanh(), stride=2, dilation=2),
+        AvgPool2d(2, 1),
+    ]
+    images = rng.normal(size=(37, 2, 23, 26)).astype(np.float32)
+    expected = run(layers, images)
+    for threads in (1, 2, 5):
+        for cache, worth in ((1, 1), (image_chain.CACHE_BYTES, 1), (1 << 16, 1 << 40)):
+            monkeypatch.setattr(image_chain, "thread_count", lambda threads=threads: threads)
+            monkeypatch.setattr(image_chain, "CACHE_BYTES", cache)
+            monkeypatch.setattr(image_chain, "WORTH_A_THREAD", worth)
+            assert np.array_equal(run(layers, images), expected)
+            assert np.array_equal(run(layers, images[5:6]), expected[5:6])
+            assert np.array_equal(run(layers, images[3:5]), expected[3:5])
+
+
+def test_weights_of_zero_change_no_bit(rng):
+    """Filters in blocks, whose zeros are multiplied, give the bits of those whose taps are walked one by one."""
+    weights = pruned(rng, (8, 3, 3, 3), 0.7).astype(np.float32)
+    images = rng.normal(size=(20, 3, 11, 12)).astype(np.float32)
+    together = run([Conv2d(weights, 0.5)], images)
+    assert {len(block.weights) for block in shared_taps(weights.reshape(8, -1), 8)} == {4}
+    for k in range(8):
+        assert np.array_equal(run([Conv2d(weights[k : k + 1], 0.5)], images)[:, 0], together[:, k])
+
+
+def test_a_nan_is_larger_than_any_number(rng):
+    images = rng.normal(size=(3, 2, 9, 9)).astype(np.float32)
+    images[1, 1, 4, 4] = np.nan
+    found = run([MaxPool2d(3)], images)
+    assert np.argwhere(np.isnan(found)).tolist() == [[1, 1, 1, 1]]
+    found = run([MaxPool2d(3, 1, 1)], np.full((2, 1, 4, 4), -np.inf, np.float32))
+    assert (found == -np.inf).all()
+
+
+def test_images_of_any_size(rng):
+    """A row of pixels that is longer than the lanes, and one pixel."""
+    layer = Conv2d(rng.normal(size=(5, 1, 1, 3)), None, Identity(), padding=(0, 1))
+    for width in (1, 511, 513, 2000):
+        images = rng.normal(size=(2, 1, 2, width)).astype(np.float32)
+        assert_near_conv2d(run([layer], images), images, layer.weights, padding=(0, 1))
