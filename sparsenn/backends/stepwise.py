@@ -43,7 +43,7 @@ CLEARED_VALUE = 1 / 15
 and of clearing one of its elements. The first two are about as `bench/bench_spmspm.py` shows with AVX-512;
 the last two are estimates."""
 
-SAMPLED_ROWS = 1024
+SAMPLED_ROWS = 128
 """Rows of a matrix whose non-zeros are counted to tell how many there are in all."""
 
 

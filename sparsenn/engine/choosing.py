@@ -36,7 +36,7 @@ NARROW = 256
 DENSE_ENOUGH = 1 / 64
 """Weights of a layer, as a share of all places, from which on multiplying its zeros, too, is weighed."""
 
-STEP_SECONDS = {"cuda": 3e-6}
+STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
 """What going on to a step takes besides what its kernel is estimated to, by the device; nothing elsewhere."""
 
 HALF_ROWS_SECONDS = 25e-6

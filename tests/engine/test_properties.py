@@ -63,10 +63,10 @@ def batches(call: Any, network: Network, rows: np.ndarray, rng: np.random.Genera
 
 
 def duplicated_rows(call: Any, network: Network, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    again = rng.integers(0, len(rows), 2 * len(rows))
-    found = call(network, np.concatenate([rows, rows[again]]))
-    assert np.array_equal(found[len(rows) :], found[again], equal_nan=True)
-    return found[: len(rows)]
+    order = rng.permutation(np.repeat(np.arange(len(rows)), 3))
+    found = np.empty((len(rows), network.outputs), np.float32)
+    found[order] = call(network, rows[order])
+    return found
 
 
 def concatenated_inputs(call: Any, network: Network, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -175,7 +175,7 @@ def _dense_examples() -> None:
         launch(layers, np.ones((1, 1), np.float32))
 
 
-LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 3e-6, 2.2e-11, 4e-11, 2e-10
+LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 7e-6, 2.2e-11, 4e-11, 2e-10
 """Seconds that a layer's calls take, a multiply-add of a thread, a weight that is read for a few rows, and an output's
 bias and activation, as measured on AMD EPYC (Zen 4) cores with NumPy's OpenBLAS."""
 

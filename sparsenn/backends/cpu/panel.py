@@ -22,6 +22,7 @@ from sparsenn.backends.contract import LayerCounts, SparseKernel, StepInput, Ste
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Packed, Stack
+from sparsenn.backends.cpu.tiles import BITS, TILE, ask_for, lowest, nonzeros, one_filter
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import about
@@ -58,6 +59,9 @@ CHUNK_ROWS_TO_TRY = (512, 2048, 8192)
 CHUNK_BYTES = 8 << 20
 """And no more than this many bytes of outputs."""
 
+AHEAD = 2
+"""Rows of which cache lines are asked for while one is looked at."""
+
 BLOCK = 16
 """Neurons moved at a time when rows become lanes or lanes rows: 16 floats are a cache line."""
 
@@ -91,56 +95,48 @@ def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: i
 
 
 @compiled
-def _add_rows(starts: Array, numbers: Array, count: Any, weights: Array, sums: Array) -> None:
-    """Sum so many inputs, each times its row of weights; inputs ascending, by fused multiply-adds.
-
-    starts : of the rows of weights, one after the other.
-    """
-    size, entry, one = np.uintp(sums.size), np.uintp(0), np.uintp(1)
-    for place in range(size):
-        sums[place] = np.float32(0)
-    while entry < count & np.uintp(3):
-        row, x = starts[entry], numbers[entry]
-        for place in range(size):
-            sums[place] = sums[place] + weights[row + place] * x
-        entry += one
-    while entry < count:
-        r0, x0 = starts[entry], numbers[entry]
-        r1, x1 = starts[entry + one], numbers[entry + one]
-        r2, x2 = starts[entry + np.uintp(2)], numbers[entry + np.uintp(2)]
-        r3, x3 = starts[entry + np.uintp(3)], numbers[entry + np.uintp(3)]
-        for place in range(size):
-            z = sums[place] + weights[r0 + place] * x0
-            z = z + weights[r1 + place] * x1
-            z = z + weights[r2 + place] * x2
-            sums[place] = z + weights[r3 + place] * x3
-        entry += np.uintp(4)
+def _find_nonzeros(features: Array, row: int, columns: Array, numbers: Array) -> int:
+    """List the columns of a row that are not zero, ascending, and their numbers; returns how many they are."""
+    width, found = features.shape[1], 0
+    first, whole = row * width, width // BITS * BITS
+    ahead = min(AHEAD * width, features.size - first - whole)
+    for begin in range(0, whole, BITS):
+        for line in range(begin, begin + BITS, BLOCK):
+            ask_for(features, first + ahead + line)
+        bits = nonzeros(features, first + begin)
+        while bits != 0:
+            column = begin + lowest(bits)
+            columns[found], numbers[found] = column, features[row, column]
+            found += 1
+            bits &= bits - 1
+    for column in range(whole, width):
+        if features[row, column] != np.float32(0):
+            columns[found], numbers[found] = column, features[row, column]
+            found += 1
+    return found
 
 
 @compiled
 def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs: int, a: Array, stride: int,
-                   starts: Array, numbers: Array, sums: Array) -> int:  # fmt: skip
+                   columns: Array, numbers: Array, sums: Array) -> int:  # fmt: skip
     """Sum a panel's first layer row by row, from the inputs that are not zero; returns the multiply-adds."""
-    pointers, targets, multipliers, read, degrees, weights = by_rows
-    zero, edges, size, reads = np.float32(0), 0, np.uintp(sums.size), np.uintp(read.size)
-    dense = weights.size > 0
+    pointers, targets, multipliers, weights = by_rows
+    edges, dense, begin = 0, weights.size > 0, np.zeros(1, np.float32)
     for lane in range(lanes):
-        row, count = features[base + lane], np.uintp(0)
-        for place in range(reads):
-            value = row[read[place]]
-            starts[count], numbers[count] = place * size if dense else read[place], value
-            here = value != zero
-            count += np.uintp(1) if here else np.uintp(0)
-            edges += degrees[place] if here else 0
+        found = _find_nonzeros(features, base + lane, columns, numbers)
+        for entry in range(found):
+            column = np.uintp(columns[entry])
+            edges += pointers[column + np.uintp(1)] - pointers[column]
         if dense:
-            _add_rows(starts, numbers, count, weights, sums)
+            for first in range(0, sums.size, TILE):
+                one_filter(weights, first, sums.size, columns, 0, found, numbers, 0, begin, 0, sums, first, 0)
         else:
-            for place in range(size):
-                sums[place] = zero
-            for entry in range(count):
-                column = starts[entry]
+            for place in range(np.uintp(sums.size)):
+                sums[place] = np.float32(0)
+            for entry in range(found):
+                column, number = np.uintp(columns[entry]), numbers[entry]
                 for edge in range(pointers[column], pointers[column + np.uintp(1)]):
-                    sums[np.uintp(targets[edge])] += numbers[entry] * multipliers[edge]
+                    sums[np.uintp(targets[edge])] += number * multipliers[edge]
         for output in range(np.uintp(outputs)):
             a[output * np.uintp(stride) + np.uintp(lane)] = sums[output]
     return edges
@@ -188,8 +184,8 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
     """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
     width, outputs = packed.widths[first], packed.widths[first + 1]
-    starts, numbers = np.empty(width + 1, np.uintp), np.empty(width + 1, np.float32)
-    sums = np.empty((outputs + 15) // 16 * 16, np.float32)
+    columns, numbers = np.empty(width, np.int64), np.empty(width, np.float32)
+    sums = np.empty(-(-outputs // TILE) * TILE, np.float32)
     written = 0
     for base in range(start, stop, stride):
         lanes = min(stride, stop - base)
@@ -200,7 +196,7 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
         if scatter:
             if wide > lanes:
                 _clear(a, outputs, stride, wide)
-            edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, stride, starts, numbers, sums)
+            edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, stride, columns, numbers, sums)
             _finish_scatter(packed, first, a, stride, wide, counts)
         else:
             if wide > lanes:
@@ -230,9 +226,10 @@ def _stride(rows: int, widest: int, lanes: int | None, threads: int) -> int:
 
 
 def _chunk(rows: int, width: int, stride: int, most: int) -> int:
-    """Rows a thread takes at a time, a multiple of the panel's."""
-    wanted = min(most, CHUNK_BYTES // (4 * width), -(-rows // thread_count()))
-    return max(1, wanted // stride) * stride
+    """Rows a thread takes at a time, a multiple of the panel's; so that all threads take equally often, nearly."""
+    threads, wanted = thread_count(), min(most, CHUNK_BYTES // (4 * width))
+    turns = max(1, -(-rows // (threads * max(1, wanted))))
+    return max(1, -(-rows // (threads * turns * stride))) * stride
 
 
 class _Collector:

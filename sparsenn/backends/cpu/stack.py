@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
@@ -75,17 +76,13 @@ class ByRows(NamedTuple):
     offsets : (inputs + 1,) int64, where each input's entries begin.
     targets : (entries,) uint16 or int32, the output of each.
     values : (entries,) float32.
-    read : uint64, the inputs that have an entry.
-    degrees : int64, how many each of them has.
-    rows : float32, their weights with all zeros, outputs filled up to a multiple of 16, one row after the other; none
-        where `has_dense_rows` says no.
+    rows : float32, all weights with their zeros, outputs filled up to a multiple of `TILE`, row after row; none where
+        `has_dense_rows` says no.
     """
 
     offsets: Array
     targets: Array
     values: Array
-    read: Array
-    degrees: Array
     rows: Array
 
 
@@ -156,7 +153,7 @@ class Stack:
         """Empty arrays of the types that `by_rows` returns."""
         offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
         empty = np.zeros(0, np.float32)
-        return ByRows(*map(read_only, (offsets, indices, empty, np.zeros(0, np.uintp), offsets[:0], empty)))
+        return ByRows(*map(read_only, (offsets, indices, empty, empty)))
 
     @cached_property
     def all_by_rows(self) -> LayersByRows:
@@ -177,14 +174,11 @@ def has_dense_rows(layer: SparseLinear) -> bool:
 
 def _by_rows(layer: SparseLinear) -> ByRows:
     rows = csc_to_csr(layer.weights)
-    degrees = np.diff(rows.indptr)
-    read = np.flatnonzero(degrees)
     weights = np.zeros((0, 0), np.float32)
     if has_dense_rows(layer):
-        weights = np.zeros((read.size, -(-layer.outputs // 16) * 16), np.float32)
-        weights[:, : layer.outputs] = rows.to_scipy()[read].toarray()
-    arrays = rows.indptr, rows.indices, rows.expanded_values(), read.astype(np.uintp), degrees[read], weights.ravel()
-    return ByRows(*map(read_only, arrays))
+        weights = np.zeros((layer.inputs, -(-layer.outputs // TILE) * TILE), np.float32)
+        weights[:, : layer.outputs] = rows.to_scipy().toarray()
+    return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values(), weights.ravel())))
 
 
 def activation_code(activation: Activation) -> tuple[int, float]:

@@ -1,7 +1,7 @@
 """Tiles: sums of a few vectors of lanes and filters that stay in registers from the first tap to the last.
 
 They are written in LLVM's own words: numba would keep the sums of a loop over lanes in memory, which takes twice as
-long.
+long. So are the few instructions that find what is not zero in a vector, and that ask for memory ahead.
 """
 
 from __future__ import annotations
@@ -14,10 +14,24 @@ from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["TILE", "WIDE_TILE", "four_filters", "largest_of_window", "one_filter", "one_filter_wide"]
+__all__ = [
+    "BITS",
+    "TILE",
+    "WIDE_TILE",
+    "ask_for",
+    "four_filters",
+    "largest_of_window",
+    "lowest",
+    "nonzeros",
+    "one_filter",
+    "one_filter_wide",
+]
 
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
 """Numbers of a vector register."""
+
+BITS = 64
+"""Numbers that `nonzeros` looks at."""
 
 TILE, WIDE_TILE = 4 * VECTOR, 8 * VECTOR
 """Lanes of a tile: of four filters, or of one; and of a wide one of a single filter."""
@@ -97,6 +111,44 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
     return intrinsic(tile)
 
 
+def _asking(typing: Any, array: Any, index: Any) -> Any:
+    """Begin to bring the cache line of an array's element into the first-level cache; nothing waits for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        where = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        builder.call(prefetch, [where, *(ir.Constant(number, flag) for flag in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+def _nonzeros(typing: Any, array: Any, index: Any) -> Any:
+    """Return which of 64 numbers, from an element of a float32 array on, are not zero: a bit each, int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = ir.VectorType(ir.FloatType(), BITS)
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        where = builder.bitcast(builder.gep(data, [arguments[1]]), whole.as_pointer())
+        found = builder.fcmp_unordered("!=", builder.load(where, align=4), ir.Constant(whole, [0.0] * BITS))
+        return builder.bitcast(found, ir.IntType(BITS))
+
+    return types.int64(array, types.intp), generate
+
+
+def _lowest(typing: Any, bits: Any) -> Any:
+    """Return the place of the lowest bit that is set, of an int64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), generate
+
+
+ask_for, nonzeros, lowest = intrinsic(_asking), intrinsic(_nonzeros), intrinsic(_lowest)
 four_filters = _tile(4, 4, _multiplied)
 one_filter, one_filter_wide = _tile(1, 4, _multiplied), _tile(1, 8, _multiplied)
 largest_of_window = _tile(1, 4, _larger, weighted=False)
