@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes=[
             "Medians of warm calls, the answer awaited, for some seconds each; every answer was held against ours "
             "first. ONNX Runtime runs the network as a dense ONNX file, PyTorch its dense layers, SciPy dense rows "
-            "times CSR; the last two are compared on fully connected layers. All take rows from the host.",
+            "times CSR; the last two are compared on fully connected layers. Rows and outputs lie where each computes.",
         ],
     )
     for line in (*wrong, *(f"{key}: {peer} {why}" for key, peer, why in off)):

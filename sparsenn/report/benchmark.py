@@ -19,7 +19,7 @@ def benchmark_table(name: str, result: BenchmarkResult) -> Table:
     """Return the table of a benchmark: a line for each number of rows and each way, in 80 columns."""
     told = (
         f"Warm calls, the answer awaited; {OURS} multiplies in {result.precision}. A peer's outputs are within "
-        f"{result.allowed:g} of ours, in parts of the largest; it takes rows from the host, ours are on the device."
+        f"{result.allowed:g} of ours, in parts of the largest. Rows and outputs lie where each way computes."
     )
     told += "".join(f" Left out: {peer}, for {reason}." for peer, reason in result.left_out)
     title = f"{printable(name)} on {result.device}"

@@ -7,9 +7,10 @@ is said in a line.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,25 @@ from sparsenn.network import Network
 
 __all__ = ["PEERS", "Peer", "peer_for"]
 
-Peer: TypeAlias = Callable[[Array], Array]
-"""Takes float32 rows on the host, (rows, inputs), and returns outputs there, (rows, outputs)."""
+
+@dataclass(frozen=True)
+class Peer:
+    """A network that is ready to be called.
+
+    Parameters
+    ----------
+    run : takes rows that lie where they are computed, (rows, inputs), and returns outputs there once they are done.
+    place : brings float32 rows there from the host.
+    fetch : brings outputs to the host, (rows, outputs).
+    """
+
+    run: Callable[[Any], Any]
+    place: Callable[[Array], Any] = np.asarray
+    fetch: Callable[[Any], Array] = np.asarray
+
+    def __call__(self, rows: Array) -> Array:
+        """Return the outputs of rows, both on the host."""
+        return self.fetch(self.run(self.place(rows)))
 
 
 def _layers(network: Network) -> Sequence[Any]:
@@ -46,7 +64,7 @@ def _scipy(network: Network, device: str) -> Peer:
             rows = activation(np.asarray(rows @ weights) + bias)
         return rows
 
-    return run
+    return Peer(run)
 
 
 def _onnxruntime(network: Network, device: str) -> Peer:
@@ -65,11 +83,22 @@ def _onnxruntime(network: Network, device: str) -> Peer:
     (taken,) = session.get_inputs()
     shape = [-1 if not isinstance(size, int) else size for size in taken.shape]
 
-    def run(rows: Array) -> Array:
-        outputs: Array = session.run(None, {taken.name: rows.reshape(shape)})[0]
-        return outputs.reshape(len(rows), -1)
+    if device == "cpu":
+        return Peer(lambda rows: session.run(None, {taken.name: rows.reshape(shape)})[0].reshape(len(rows), -1))
 
-    return run
+    def run(rows: Any) -> Any:
+        binding = session.io_binding()
+        binding.bind_ortvalue_input(taken.name, rows)
+        binding.bind_output(session.get_outputs()[0].name, device)
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        return binding
+
+    def fetch(binding: Any) -> Array:
+        outputs: Array = binding.copy_outputs_to_cpu()[0]
+        return outputs.reshape(len(outputs), -1)
+
+    return Peer(run, lambda rows: onnxruntime.OrtValue.ortvalue_from_numpy(rows.reshape(shape), device), fetch)
 
 
 def _torch(network: Network, device: str) -> Peer:
@@ -92,12 +121,14 @@ def _torch(network: Network, device: str) -> Peer:
         modules += [linear, functions[type(layer.activation)](layer.activation)]
     chain = torch.nn.Sequential(*modules).to(device).eval()
 
-    def run(rows: Array) -> Array:
+    def run(rows: Any) -> Any:
         with torch.inference_mode():
-            outputs: Array = chain(torch.from_numpy(rows).to(device)).cpu().numpy()
+            outputs = chain(rows)
+        if device == "cuda":
+            torch.cuda.synchronize()
         return outputs
 
-    return run
+    return Peer(run, lambda rows: torch.from_numpy(rows).to(device), lambda outputs: outputs.cpu().numpy())
 
 
 PEERS: dict[str, Callable[[Network, str], Peer]] = {"onnxruntime": _onnxruntime, "torch": _torch, "scipy": _scipy}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import random as random_matrix
@@ -11,7 +13,7 @@ from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.report.benchmark import benchmark_record, benchmark_table
 from sparsenn.studies import benchmark, peers
 from sparsenn.studies.benchmark import FEWEST, OURS, run_benchmark
-from sparsenn.studies.peers import PEERS, peer_for
+from sparsenn.studies.peers import PEERS, Peer, peer_for
 
 
 @pytest.fixture
@@ -63,8 +65,8 @@ def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, m
         raise ModuleNotFoundError(name="onnxruntime")
 
     monkeypatch.setitem(PEERS, "onnxruntime", missing)
-    monkeypatch.setitem(PEERS, "torch", lambda network, device: lambda rows: np.zeros((len(rows), 3), np.float32))
-    monkeypatch.setitem(PEERS, "scipy", lambda network, device: lambda rows: np.full((len(rows), 3), np.nan))
+    monkeypatch.setitem(PEERS, "torch", lambda *_: Peer(lambda rows: np.zeros((len(rows), 3), np.float32)))
+    monkeypatch.setitem(PEERS, "scipy", lambda *_: Peer(lambda rows: np.full((len(rows), 3), np.nan)))
     result = run_benchmark(network, [4], seconds=0.01, device="cpu")
     assert [call.way for call in result.calls] == [OURS]
     reasons = dict(result.left_out)
@@ -80,7 +82,7 @@ def test_rows_that_are_given_are_taken_over_and_over(network: Network, monkeypat
 
     def keeping(network: Network, device: str) -> peers.Peer:
         own = peers._scipy(network, device)
-        return lambda rows: own(seen.append(rows) or rows)
+        return replace(own, run=lambda rows: own.run(seen.append(rows) or rows))
 
     monkeypatch.setitem(PEERS, "scipy", keeping)
     run_benchmark(network, [5], given, against=["scipy"], seconds=0.01, device="cpu")
