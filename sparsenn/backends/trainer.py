@@ -196,7 +196,7 @@ class TrainingResult:
     target_scaling: Scaling | None = None
     evaluation: Evaluation | None = None
     baseline: Evaluation | None = None
-    compile_seconds: float = 0.0
+    compile_seconds: float = field(default=0.0, repr=False)
 
     __repr__ = one_line
 

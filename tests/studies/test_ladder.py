@@ -110,11 +110,11 @@ def test_every_operation_has_a_ladder():
 
 @pytest.mark.parametrize("operation", ladders())
 def test_every_kernel_is_a_rung_of_its_ladder_once(operation):
-    """But those that take all layers at once: they have no layers to be timed one by one."""
+    """But those that take all layers at once, which have none to be timed one by one, and those of float64."""
     ladder = ladder_for(operation)
     rungs = [rung for every in ladder.rungs.values() for rung in every]
     assert all(rung.device == device for device, every in ladder.rungs.items() for rung in every)
-    known = backends.kernels(operation)
+    known = [kernel for kernel in backends.kernels(operation) if kernel.device != "cuda_float64"]
     assert len(rungs) == len({(rung.device, rung.name) for rung in rungs})
     assert all(any(rung is kernel for kernel in known) for rung in rungs)
     beside = [kernel.name for kernel in known if not any(rung is kernel for rung in rungs)]

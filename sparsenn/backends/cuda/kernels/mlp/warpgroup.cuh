@@ -173,19 +173,20 @@ struct Raw<half_bits> {
 __device__ __forceinline__ int own_unit() { return threadIdx.x % SLAB_UNITS; }
 static_assert(WORKERS % SLAB_UNITS == 0, "a thread's units of a panel are one below the other");
 
-// The rows' numbers that are multiplied: units of them, panel by panel. `unit` is the thread's of the panel that is next.
+// The rows' numbers that are multiplied: units of them, panel by panel. `unit` is the thread's of the panel that is next,
+// `at` where that of the one after it is.
 struct Inputs {
     const INPUT* __restrict__ features;
     const int* __restrict__ units;
-    int inputs, unit;
+    int inputs, at, unit;
 
     __device__ __forceinline__ Inputs(const INPUT* features, const int* units, int inputs)
-        : features(features), units(units + own_unit()), inputs(inputs), unit(__ldg(this->units)) {}
+        : features(features), units(units), inputs(inputs), at(SLAB_UNITS + own_unit()), unit(__ldg(units + own_unit())) {}
 
     __device__ __forceinline__ int next_column() {
         const int column = unit * TERMS;
-        units += SLAB_UNITS;
-        unit = __ldg(units);
+        unit = __ldg(units + at);
+        at += SLAB_UNITS;
         return column;
     }
 };
