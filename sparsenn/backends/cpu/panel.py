@@ -226,10 +226,12 @@ def _stride(rows: int, widest: int, lanes: int | None, threads: int) -> int:
 
 
 def _chunk(rows: int, width: int, stride: int, most: int) -> int:
-    """Rows a thread takes at a time, a multiple of the panel's; so that all threads take equally often, nearly."""
-    threads, wanted = thread_count(), min(most, CHUNK_BYTES // (4 * width))
-    turns = max(1, -(-rows // (threads * max(1, wanted))))
-    return max(1, -(-rows // (threads * turns * stride))) * stride
+    """Rows a thread takes at a time, a multiple of the panel's: many, but so that all threads end up with as many."""
+    threads = thread_count()
+    share = -(-rows // (threads * stride)) * stride
+    longest = max(stride, min(most, CHUNK_BYTES // (4 * width), share) // stride * stride)
+    sizes = range(longest, max(stride, longest // 2) - 1, -stride)
+    return min(sizes, key=lambda size: -(-rows // (threads * size)) * size)
 
 
 class _Collector:
