@@ -274,7 +274,7 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
         if isinstance(step.features, CSR):
             written = run_csr(step.features.indptr, step.features.indices, step.features.values, *shared)
         else:
-            written = run_dense(read_only(step.features), *shared)
+            written = run_dense(read_only(np.ascontiguousarray(step.features)), *shared)
         collector.add(out[:written], kept[:written])
         return counters
 
