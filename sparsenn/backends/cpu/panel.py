@@ -4,7 +4,9 @@ A panel holds `stride` rows as a (width, stride) matrix: element (i, l) is neuro
 weighted sum of a few panel lines, each line a run of consecutive floats, so every multiply-add works on full vector
 registers whatever the sparsity pattern, and the pattern is read once for all rows of the panel. Zeros are multiplied
 too; that pays because a lane of a vector costs far less than a scattered scalar update. Where the rows that enter
-are very sparse, their first layer is computed by scattering each non-zero through its row of weights instead.
+are sparse enough, their first layer is computed from their non-zeros alone: rows of CSR scatter each through its row of
+weights into the panel; dense rows are summed one by one, a row's outputs along the lanes, and only these outputs become
+lines of the panel.
 
 Rows that have died leave the panel as soon as a quarter of it is dead; the rest move together.
 """
