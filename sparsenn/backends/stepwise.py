@@ -26,7 +26,7 @@ from sparsenn.backends.contract import (
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "FEW", "Stepwise", "scatters"]
+__all__ = ["DEPTH", "FEW", "Stepwise", "has_dense_rows", "scatters"]
 
 DEPTH = 6
 """Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
@@ -37,11 +37,16 @@ FEW = 1 / 8
 
 SCATTERED_EDGE = 1.0
 GATHERED_EDGE = 1 / 15
+ADDED_WEIGHT = 1 / 30
 LOADED_VALUE = 1.0
 CLEARED_VALUE = 1 / 15
-"""Relative costs, in scattered multiply-adds, of one multiply-add either way, of bringing one non-zero into a panel
-and of clearing one of its elements. The first two are about as `bench/bench_spmspm.py` shows with AVX-512;
-the last two are estimates."""
+"""Relative costs, in scattered multiply-adds, of one multiply-add either way, of one weight where whole rows of weights
+are added, of bringing one non-zero into a panel and of clearing one of its elements. The first two are about as
+`bench/bench_spmspm.py` shows with AVX-512, the third as LeNet-300-100 does; the last two are estimates."""
+
+MOST_DENSE_OUTPUTS, DENSE_ROWS = 1024, 1 / 20
+"""Outputs of a layer, up to which, and the share of its weights that is stored, from which on whole rows of weights are
+added: vectors of zeros cost less than the addresses of what is none."""
 
 SAMPLED_ROWS = 128
 """Rows of a matrix whose non-zeros are counted to tell how many there are in all."""
@@ -212,6 +217,11 @@ class Stepwise:
         rows.features = self._backend.place(np.zeros((0, self._layers[-1].outputs), np.float32))
 
 
+def has_dense_rows(layer: SparseLinear) -> bool:
+    """Return whether a non-zero of a dense row is multiplied by all of its row of weights, their zeros included."""
+    return layer.outputs <= MOST_DENSE_OUTPUTS and layer.edges >= DENSE_ROWS * layer.inputs * layer.outputs
+
+
 def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
     """Return whether multiplying only the non-zeros of features in a layer should beat gathering from dense rows.
 
@@ -219,19 +229,20 @@ def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
     ----------
     backend : of the device that the features are on.
     layer : the layer that they enter.
-    features : rows, of which at most `SAMPLED_ROWS` are looked at where they are a matrix.
+    features : rows, of which at most `SAMPLED_ROWS` are looked at, evenly spaced, where they are a matrix.
     """
     rows, width = features.shape
     weights = layer.weights
     if isinstance(features, CSR):
         nonzeros = loads = float(features.nnz)
     else:
-        sampled = features[:SAMPLED_ROWS]
+        sampled = features[:: -(-rows // SAMPLED_ROWS) or 1].copy()
         nonzeros = rows / max(1, sampled.shape[0]) * float(backend.count_nonzeros(sampled).sum())
         loads = rows * width
-    degree = weights.nnz / max(1, width)
+    added = has_dense_rows(layer) and not isinstance(features, CSR)
+    each = layer.outputs * ADDED_WEIGHT if added else weights.nnz / max(1, width) * SCATTERED_EDGE
     gather = rows * weights.nnz * GATHERED_EDGE + loads * LOADED_VALUE + rows * width * CLEARED_VALUE
-    scatter = nonzeros * degree * SCATTERED_EDGE + rows * weights.shape[1] * CLEARED_VALUE
+    scatter = nonzeros * each + rows * weights.shape[1] * CLEARED_VALUE
     return bool(scatter < gather)
 
 

@@ -149,5 +149,26 @@ def test_scattering_pays_for_few_nonzeros_in_either_form():
     rows[:, 7] = 1
     assert scatters(backend, wide, from_dense(rows))
     assert scatters(backend, wide, rows)
-    assert not scatters(backend, wide, np.ones_like(rows))
     assert not scatters(backend, wide, from_dense(np.ones_like(rows)))
+    thin = np.tri(400, k=0, dtype=np.float32) - np.tri(400, k=-4, dtype=np.float32)
+    thin = SparseLinear(CSC.from_scipy(from_dense(thin).to_scipy()), None, ReLU())
+    assert scatters(backend, thin, rows)
+    assert not scatters(backend, thin, np.ones_like(rows))
+
+
+def test_rows_all_over_a_matrix_are_looked_at():
+    thin = SparseLinear(CSC.from_scipy(from_dense(np.eye(400, dtype=np.float32)).to_scipy()), None, ReLU())
+    rows = np.zeros((3000, 400), np.float32)
+    rows[500:] = 1
+    backend = backends.backend_for("cpu")
+    assert scatters(backend, thin, rows[:500])
+    assert scatters(backend, thin, rows) == scatters(backend, thin, rows[::-1])
+
+
+def test_whole_rows_of_weights_are_added_where_many_are_stored():
+    layer = SparseLinear(CSC.from_scipy(from_dense(np.ones((400, 400))).to_scipy()), None, ReLU())
+    rows = np.zeros((3000, 400), np.float32)
+    rows[:, :80] = 1
+    backend = backends.backend_for("cpu")
+    assert scatters(backend, layer, rows)
+    assert not scatters(backend, layer, from_dense(rows))

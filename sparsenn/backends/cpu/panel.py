@@ -262,6 +262,7 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
     stride = _stride(rows, panel_width, lanes, thread_count())
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
     collector = _Collector(stack.workspace.next(rows, outputs))
+    features = step.features if isinstance(step.features, CSR) else np.ascontiguousarray(step.features)
 
     def run(bounds: tuple[int, int]) -> Array:
         start, stop = bounds
@@ -273,10 +274,10 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
             _scratch.take("a", panel_width * stride), _scratch.take("b", panel_width * stride), stride,
             out, kept, counters,
         )  # fmt: skip
-        if isinstance(step.features, CSR):
-            written = run_csr(step.features.indptr, step.features.indices, step.features.values, *shared)
+        if isinstance(features, CSR):
+            written = run_csr(features.indptr, features.indices, features.values, *shared)
         else:
-            written = run_dense(read_only(np.ascontiguousarray(step.features)), *shared)
+            written = run_dense(read_only(features), *shared)
         collector.add(out[:written], kept[:written])
         return counters
 

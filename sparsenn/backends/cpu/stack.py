@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsenn.backends.cpu.tiles import TILE
+from sparsenn.backends.stepwise import has_dense_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
@@ -27,7 +28,6 @@ __all__ = [
     "Stack",
     "Workspace",
     "activation_code",
-    "has_dense_rows",
     "pack",
 ]
 
@@ -63,11 +63,6 @@ class Packed(NamedTuple):
     copies: Array
     activations: Array
     clips: Array
-
-
-MOST_DENSE_OUTPUTS, DENSE_ROWS = 1024, 1 / 20
-"""Outputs of a layer, up to which, and the share of its weights that is stored, from which on whole rows of weights are
-added: vectors of zeros cost less than the addresses of what is none."""
 
 
 class ByRows(NamedTuple):
@@ -165,11 +160,6 @@ class Stack:
         if layer not in self._by_rows:
             self._by_rows[layer] = _by_rows(self.layers[layer])
         return self._by_rows[layer]
-
-
-def has_dense_rows(layer: SparseLinear) -> bool:
-    """Whether an input is multiplied by all of its row, zeros included, when inputs are taken one by one."""
-    return layer.outputs <= MOST_DENSE_OUTPUTS and layer.edges >= DENSE_ROWS * layer.inputs * layer.outputs
 
 
 def _by_rows(layer: SparseLinear) -> ByRows:
