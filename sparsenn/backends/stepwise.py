@@ -44,9 +44,9 @@ CLEARED_VALUE = 1 / 15
 are added, of bringing one non-zero into a panel and of clearing one of its elements. The first two are about as
 `bench/bench_spmspm.py` shows with AVX-512, the third as LeNet-300-100 does; the last two are estimates."""
 
-MOST_DENSE_OUTPUTS, DENSE_ROWS = 1024, 1 / 20
-"""Outputs of a layer, up to which, and the share of its weights that is stored, from which on whole rows of weights are
-added: vectors of zeros cost less than the addresses of what is none."""
+MOST_DENSE_WEIGHTS, DENSE_ROWS = 1 << 20, 1 / 20
+"""Weights of a layer with their zeros, up to which, and the share of them that is stored, from which on whole rows of
+weights are added: vectors of zeros cost less than the addresses of what is none, as long as a cache holds them."""
 
 SAMPLED_ROWS = 128
 """Rows of a matrix whose non-zeros are counted to tell how many there are in all."""
@@ -219,7 +219,8 @@ class Stepwise:
 
 def has_dense_rows(layer: SparseLinear) -> bool:
     """Return whether a non-zero of a dense row is multiplied by all of its row of weights, their zeros included."""
-    return layer.outputs <= MOST_DENSE_OUTPUTS and layer.edges >= DENSE_ROWS * layer.inputs * layer.outputs
+    weights = layer.inputs * layer.outputs
+    return weights <= MOST_DENSE_WEIGHTS and layer.edges >= DENSE_ROWS * weights
 
 
 def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:

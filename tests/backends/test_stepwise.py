@@ -11,7 +11,7 @@ from strategies import networks_with_inputs
 from sparsenn import backends
 from sparsenn.backends import oracle
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.stepwise import DEPTH, Stepwise, scatters
+from sparsenn.backends.stepwise import DEPTH, Stepwise, has_dense_rows, scatters
 from sparsenn.formats import CSC, CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 
@@ -170,5 +170,8 @@ def test_whole_rows_of_weights_are_added_where_many_are_stored():
     rows = np.zeros((3000, 400), np.float32)
     rows[:, :80] = 1
     backend = backends.backend_for("cpu")
+    assert has_dense_rows(layer)
     assert scatters(backend, layer, rows)
     assert not scatters(backend, layer, from_dense(rows))
+    large = SparseLinear(CSC.from_scipy(from_dense(np.ones((1025, 1024))).to_scipy()), None, ReLU())
+    assert not has_dense_rows(large)  # its zeros, had it any, would take more memory than a cache holds
