@@ -78,11 +78,14 @@ class LateCuPy:
                 fake.here.stream = self.before
 
             def wait_event(self, event):
-                fake.queue(self, (event, event.asked))
+                fake.queue(self, (event, event.asked, event.stream))
 
             def synchronize(self):
                 while self.queue:
                     fake.advance(self)
+
+            def is_capturing(self):
+                return False
 
         class Event:
             asked = reached = 0
@@ -127,6 +130,7 @@ class LateCuPy:
             PinnedMemory=self.pin,
             PinnedMemoryPointer=lambda memory, offset: memory,
             UnownedMemory=lambda ptr, size, owner, device: SimpleNamespace(ptr=ptr, owner=owner),
+            alloc_pinned_memory=lambda size: np.zeros(size, np.uint8),
             alloc=lambda size: Memory(self, self.current().ptr, size),
             get_current_stream=self.current,
             memory=SimpleNamespace(OutOfMemoryError=MemoryError),
@@ -154,9 +158,9 @@ class LateCuPy:
                 return
             step = stream.queue[0]
             if isinstance(step, tuple):
-                event, asked = step
+                event, asked, where = step
                 while event.reached < asked:
-                    self.advance(event.stream)
+                    self.advance(where)
             else:
                 step()
             if stream.queue and stream.queue[0] is step:

@@ -99,9 +99,8 @@ class Backend(Protocol):
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Bring layers into the form the kernels read; `copies[k]` (int64) says how many neurons each output is.
 
-        What is returned can be read by any launch from then on: copies to the device have ended. It may be dropped as
-        soon as its last launch has returned, because a launch returns only when the device has done with it; its
-        memory then serves other weights.
+        What is returned can be read by any launch from then on: copies to the device have ended. Its memory may serve
+        other weights as soon as it is dropped, while launches that read it are still queued: `before_drop` comes first.
         """
         ...
 
@@ -141,6 +140,10 @@ class Backend(Protocol):
         -------
         A matrix on the device, of the same type: a new one, or for `Flatten` the features themselves.
         """
+        ...
+
+    def before_drop(self) -> None:
+        """Have memory that is dropped from now on written again only after what this backend has queued."""
         ...
 
     def release(self) -> None:

@@ -59,6 +59,9 @@ class HostMemory:
     def wait(self) -> None:
         """Do nothing: what was asked for is done."""
 
+    def before_drop(self) -> None:
+        """Do nothing: nothing is queued."""
+
     def begin_turn(self) -> None:
         """Do nothing: calls end before they return."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -234,6 +235,10 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and not getattr(self, "_closed", True):
+            self.backend.before_drop()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _session, (self.network, self.options)

@@ -52,7 +52,7 @@ class Shelf:
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._backend = problem, problem.backend
-        self.weights = Weights()
+        self.weights = Weights(problem.backend)
         self.half_range = HalfRange(problem.merged.network, problem.backend)
         self.settled: dict[tuple[Any, ...], Ready] = {}
         self._plans: dict[tuple[str, int, int], Plan] = {}
@@ -167,6 +167,7 @@ class Shelf:
         ready = self._ready.get(key)
         if ready is None or ready.plan is not plan:
             while len(self._ready) >= MOST_READY:
+                self._backend.before_drop()
                 self._ready.popitem(last=False)
                 self.settled.clear()
             ready = self._ready[key] = Ready(plan, self.weights, self.half_range)
@@ -195,6 +196,7 @@ class Shelf:
         self._backend.release()
 
     def _forget(self) -> None:
+        self._backend.before_drop()
         self._ready.clear()
         self.settled.clear()
 

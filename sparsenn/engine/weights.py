@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from sparsenn.backends import Backend
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
 from sparsenn.layers import Linear, SparseLinear
@@ -18,9 +19,14 @@ class Weights:
 
     Of a plan that streams its weights it keeps those of the step in use and, where the backend says that it pays, one
     thread prepares the next step's meanwhile. The thread lives no longer than a run: `end_run` ends it.
+
+    Parameters
+    ----------
+    backend : on which weights are prepared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._held: dict[tuple[str, int, int], Any] = {}
         self._sizes: dict[tuple[str, int, int], int] = {}
         self._ahead: tuple[int, Future[Any]] | None = None
@@ -36,7 +42,7 @@ class Weights:
         """Return what step `number` of a plan reads, and begin to prepare step `following`, if there is one.
 
         Where the plan streams its weights, what was returned before is dropped first: whoever asked for it must have
-        let go of it, and its last launch must have returned.
+        let go of it.
 
         Raises
         ------
@@ -47,10 +53,10 @@ class Weights:
         if not plan.streams:
             return self._get(plan.problem, step)
         self._streaming = True
-        self._held.clear()
+        self._drop_held()
         stack = self._taken(plan, number)
         self._keep(plan.problem, step, stack)
-        if plan.backend.prepares_ahead and self._ahead is None and following is not None and following != number:
+        if self._backend.prepares_ahead and self._ahead is None and following is not None and following != number:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare")
             self._ahead = following, self._worker.submit(_prepare, plan.problem, plan.steps[following])
@@ -81,7 +87,7 @@ class Weights:
     def drop(self) -> None:
         """Let go of weights that stream, those that are being prepared, too."""
         if self._streaming:
-            self._held.clear()
+            self._drop_held()
             self._forget_ahead()
 
     def end_run(self) -> None:
@@ -95,7 +101,13 @@ class Weights:
     def close(self) -> None:
         """Let go of everything."""
         self.end_run()
-        self._held.clear()
+        self._drop_held()
+
+    def _drop_held(self) -> None:
+        """Drop the weights at hand, which launches that are queued may have to read yet."""
+        if self._held:
+            self._backend.before_drop()
+            self._held.clear()
 
     def _taken(self, plan: Plan, number: int) -> Any:
         """Return a step's weights: those made ahead if they are its, else made here."""

@@ -84,6 +84,9 @@ class Emulated(DoubleCUDABackend):
     def end_turn(self) -> None:
         pass
 
+    def before_drop(self) -> None:
+        pass
+
     def release(self) -> None:
         pass
 

@@ -1,6 +1,7 @@
 """Session: ready once, called as often as wanted, from as many threads as wanted, and closed or pickled."""
 
 import copy
+import gc
 import pickle
 import sys
 import threading
@@ -337,8 +338,10 @@ def test_a_thousand_calls_give_the_same_bits_and_take_no_more_memory(thin):
     tracemalloc.start()
     try:
         call_often(session, rows, expected, 250)
+        gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         call_often(session, rows, expected, 500)
+        gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

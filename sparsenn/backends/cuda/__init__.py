@@ -62,6 +62,7 @@ class CUDABackend:
         self._stream: Any = None
         self._stream_key: Any = None
         self._device_before = index
+        self._in_turn = self._on_streams = self._captured = False
 
     @property
     def description(self) -> str:
@@ -149,16 +150,40 @@ class CUDABackend:
         stream = cuda.get_current_stream()
         if self._stream is not None and self._stream_key != stream_key(stream):
             stream.wait_event(self._ended)
+            self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, stream_key(stream), before
+        self._in_turn = True
 
     def end_turn(self) -> None:
         """Remember up to where the current stream has been given work; the device before is current again."""
-        cuda = cupy().cuda
-        if self._ended is None:
-            self._ended = cuda.Event(disable_timing=True)
-        self._ended.record(self._stream)
+        self._in_turn = False
+        self._mark()
         if self._device_before != self.index:
-            cuda.runtime.setDevice(self._device_before)
+            cupy().cuda.runtime.setDevice(self._device_before)
+
+    def _mark(self) -> None:
+        """Remember up to where the stream of the turn has been given work, and whether that is being captured."""
+        if self._ended is None:
+            self._ended = cupy().cuda.Event(disable_timing=True)
+        self._ended.record(self._stream)
+        self._captured = self._stream.is_capturing()
+
+    def before_drop(self) -> None:
+        """Have the stream that weights are copied on wait for what is queued.
+
+        CuPy's memory pool gives a block that is freed to whoever asks next on the stream that it was taken on, without
+        waiting for any other stream that may be reading it still: weights are taken on a stream of their own, buffers
+        on that of the turn that they were made in. Where turns were on several streams, the host waits. What a graph
+        that the caller captured reads has to be kept by the caller.
+        """
+        if self._stream is None or self._captured or _is_forked():
+            return
+        with cupy().cuda.Device(self.index):
+            if self._in_turn:
+                self._mark()
+            staging(self.index).wait_for(self._ended)
+            if self._on_streams:
+                self._ended.synchronize()
 
     def reads_as_is(self, inputs: Any) -> bool:
         """Return whether inputs are a CuPy matrix of float32 or float16 in row-major order, on this device."""
@@ -312,11 +337,15 @@ def _check_process() -> None:
     global _process
     if _process is None:
         _process = os.getpid()
-    if _process != os.getpid():
+    if _is_forked():
         raise DeviceError(
             "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
             "spawn, or fork before the first use of a GPU, or use device cpu"
         )
+
+
+def _is_forked() -> bool:
+    return _process != os.getpid()
 
 
 def _copied(array: Any, count: int) -> Any:

@@ -53,6 +53,9 @@ class AbsentCUDABackend:
         """Return 0: nothing is compiled."""
         return 0.0
 
+    def before_drop(self) -> None:
+        """Do nothing: nothing is queued."""
+
     def release(self) -> None:
         """Do nothing: no memory is kept."""
 

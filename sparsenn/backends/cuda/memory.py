@@ -41,10 +41,11 @@ def release_unused() -> None:
 
 
 class Staging:
-    """Copies host arrays to the current device through pinned memory, on a stream that waits for no other.
+    """Copies host arrays to the current device through pinned memory, on a stream of its own.
 
-    Arrays are written into two pieces of pinned memory in turn, end to end, and copied on from there, so that one
-    piece is filled while the other travels. Threads take turns. Make it while its device is current.
+    That stream waits for others only where it is told to. Arrays are written into two pieces of pinned memory in turn,
+    end to end, and copied on from there, so that one piece is filled while the other travels. Threads take turns. Make
+    it while its device is current.
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,10 @@ class Staging:
         self._copied = [cuda.Event(disable_timing=True) for _ in range(2)]
         self._filled = 0
         self._turns = threading.Lock()
+
+    def wait_for(self, event: Any) -> None:
+        """Let copies that begin from now on wait for an event: memory that is freed before it may still be read."""
+        self._stream.wait_event(event)
 
     @contextmanager
     def copying(self) -> Iterator[Callable[[Array], Array]]:

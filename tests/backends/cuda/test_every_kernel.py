@@ -84,7 +84,11 @@ def test_resident_in_tiles_of_rows(rng: np.random.Generator, monkeypatch: pytest
 @pytest.mark.parametrize("tile", TILE_ROWS)
 def test_chunks(tile: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparsenn.backends.cuda.sparse.tiling.TILE_ROWS", (tile,))
-    assert_exact(sparse_network(rng, [130, 77, 300, 33]), rows_of(rng, 70, 130, True), kernel="chunks")
+    network, rows = sparse_network(rng, [130, 77, 300, 33]), rows_of(rng, 70, 130, True)
+    assert_exact(network, rows, kernel="chunks")
+    expected = infer(network, rows, device="cpu", kernel="panel").dense
+    full = rows.to_scipy().toarray()
+    assert np.array_equal(Session(network, device="cuda", kernel="chunks")(full), expected)
 
 
 @pytest.mark.parametrize("merging", [True, False])
@@ -111,6 +115,14 @@ def test_rows_are_taken_counted_and_grouped(form: str, rng: np.random.Generator)
     assert np.array_equal(backend.fetch(backend.as_dense(placed)), full)
     taken = backend.fetch(backend.take_rows(placed, kept))
     assert np.array_equal(taken.to_scipy().toarray() if isinstance(taken, CSR) else taken, full[kept])
+
+
+def test_rows_of_half_precision_are_counted(rng: np.random.Generator) -> None:
+    import cupy
+
+    rows = (rng.normal(size=(90, 50)) * (rng.random((90, 50)) < 0.5)).astype(np.float16)
+    found = backends.backend_for("cuda").count_nonzeros(cupy.asarray(rows))
+    assert np.array_equal(found, np.count_nonzero(rows, axis=1))
 
 
 @pytest.mark.parametrize("width", [33, 70_000])
@@ -164,8 +176,8 @@ def test_dense_layers(entry: Kernel, widths: tuple[int, ...], rng: np.random.Gen
     "entry", [pytest.param(entry, id=entry.name) for entry in backends.kernels("conv2d", "cuda") if entry.auto]
 )
 def test_convolutions(entry: Kernel, filters: int, rng: np.random.Generator) -> None:
-    backend, shape = backends.backend_for("cuda"), (3, 14, 14)
-    layer = Conv2d(rng.normal(size=(filters, 3, 3, 3)) / 5, rng.normal(size=filters), ReLU(), padding=1)
+    backend, shape = backends.backend_for("cuda"), (4, 14, 14)
+    layer = Conv2d(rng.normal(size=(filters, 4, 3, 3)) / 6, rng.normal(size=filters), ReLU(), padding=1)
     if reason := entry.why_not(backend.machine, layer, shape):
         pytest.skip(reason)
     images = rng.normal(size=(5, *shape)).astype(np.float32)
@@ -214,8 +226,9 @@ def test_layers_without_weights(layer: Any, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     "entry", [pytest.param(entry, id=entry.name) for entry in backends.kernels("train", "cuda") if entry.auto]
 )
-def test_training(entry: Kernel) -> None:
-    given = problem(activation=ReLU(), last=Identity(), loss="cross_entropy")
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+def test_training(entry: Kernel, loss: str) -> None:
+    given = problem(activation=ReLU(), last=Identity(), loss=loss)
     order = np.random.default_rng(0).permutation(7)
     try:
         trainer = entry.launch(given, 0)

@@ -1,0 +1,131 @@
+"""Weights and buffers that are dropped while work that reads them is still queued, with a CuPy whose streams are late.
+
+The memory of what was dropped serves what is made next: nothing may be written there before it has been read.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from late_cupy import LateCuPy
+from sessions import altered
+
+from sparsenn import Network, Session
+from sparsenn.backends import cuda
+from sparsenn.backends.cpu import CPUBackend
+from sparsenn.backends.cuda import memory
+from sparsenn.layers import Linear
+
+DEVICE = 3
+OLD, NEW = np.arange(12, dtype=np.float32), np.full(12, -1, np.float32)
+
+
+@pytest.fixture(params=[0.0, 0.3, 0.7])
+def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LateCuPy]:
+    fake = LateCuPy(request.param)
+    for module in (cuda, memory):
+        monkeypatch.setattr(module, "cupy", lambda: fake)
+    monkeypatch.setattr(cuda, "check_device", lambda index: None)
+    monkeypatch.setattr(memory, "STAGED_BYTES", 64)
+    memory.staging.cache_clear()
+    yield fake
+    memory.staging.cache_clear()
+
+
+def copied(backend: Any, numbers: np.ndarray) -> Any:
+    """Copy numbers to the device as weights are."""
+    with memory.staging(backend.index).copying() as to_device:
+        return to_device(numbers)
+
+
+def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
+    backend, found = cuda.CUDABackend(DEVICE), []
+    backend.begin_turn()
+    weights = copied(backend, OLD)
+    place = weights.data.ptr
+    late.read(weights, found)
+    backend.before_drop()
+    del weights
+    others = copied(backend, NEW)
+    assert others.data.ptr == place
+    backend.end_turn()
+    late.default.synchronize()
+    assert np.array_equal(found, [OLD])
+    assert np.array_equal(others, NEW)
+
+
+def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
+    backend, found = cuda.CUDABackend(DEVICE), []
+    backend.begin_turn()
+    weights = copied(backend, OLD)
+    late.read(weights, found)
+    backend.end_turn()
+    backend.before_drop()
+    del weights
+    copied(cuda.CUDABackend(DEVICE), NEW)
+    late.default.synchronize()
+    assert np.array_equal(found, [OLD])
+
+
+def test_buffers_of_one_stream_that_another_reads(late: LateCuPy) -> None:
+    backend, found, second = cuda.CUDABackend(DEVICE), [], late.cuda.Stream()
+    backend.begin_turn()
+    buffer = late.empty(OLD.shape, OLD.dtype)
+    late.write(buffer, OLD)
+    backend.end_turn()
+    with second:
+        backend.begin_turn()
+        late.read(buffer, found)
+        backend.end_turn()
+    backend.before_drop()
+    del buffer
+    late.write(late.empty(OLD.shape, OLD.dtype), NEW)
+    late.default.synchronize()
+    second.synchronize()
+    assert np.array_equal(found, [OLD])
+
+
+def test_nothing_is_waited_for_before_the_first_turn(late: LateCuPy) -> None:
+    cuda.CUDABackend(DEVICE).before_drop()
+    assert not any(stream.queue for stream in late.streams)
+
+
+class Telling(CPUBackend):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def before_drop(self) -> None:
+        self.told.append("before drop")
+
+    def prepare_dense(self, layers: Any) -> Any:
+        self.told.append("prepare")
+        return super().prepare_dense(layers)
+
+
+def session_on(backend: Telling, rng: np.random.Generator, **options: Any) -> Session:
+    layers = tuple(Linear(rng.normal(size=(8, 8)), 0.5) for _ in range(3))
+    return altered(Network(layers), backend=backend, device="cpu", **options)
+
+
+def test_a_backend_hears_of_it_before_streamed_weights_are_dropped(rng: np.random.Generator) -> None:
+    backend = Telling()
+    session = session_on(backend, rng, weight_memory=1)
+    session(np.zeros((2, 8), np.float32))
+    assert backend.told == ["prepare", *["before drop", "prepare"] * 2, "before drop"]
+
+
+def test_a_backend_hears_of_it_before_a_session_goes(rng: np.random.Generator) -> None:
+    backend = Telling()
+    session = session_on(backend, rng)
+    session(np.zeros((2, 8), np.float32))
+    assert backend.told == ["prepare"]
+    del session
+    gc.collect()
+    assert backend.told == ["prepare", "before drop"]
