@@ -181,7 +181,7 @@ class SparseKernel(Kernel):
 
     Parameters
     ----------
-    launch : runs one step, and returns when the device has done with the step's stack.
+    launch : runs one step; on a GPU it may return while the device still works.
     why_not : is given the network as it is computed, sparse layers only, and its inputs.
     seconds : of consecutive layers, for so many rows, until the host can have the outputs. Where the kernel groups
         rows, it takes two keywords more: `alive`, the share of the rows that each layer has to compute, or None if all

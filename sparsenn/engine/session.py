@@ -325,8 +325,7 @@ class Session:
 
     def _outputs(self, given: Given, going: Pass) -> Any:
         """Return dense outputs for all rows, where these are."""
-        network, backend = self.network, self.backend
-        plan = self._shelf.plan_of(given)
+        network, backend, plan = self.network, self.backend, self._shelf.plan_of(given)
         going.keep_half = plan.keeps_half
         target: Array | None = None
         parts: list[Any] = []
@@ -363,8 +362,7 @@ class Session:
     def _settle(self, given: Given) -> None:
         """Remember what runs such rows, where nothing but the steps is to be done with them."""
         plan = self._used
-        as_it_is = given.source is given.rows and self.backend.reads_as_is(given.source)
-        if plan is None or not as_it_is:
+        if plan is None or given.source is not given.rows or not self.backend.reads_as_is(given.source):
             return
         if given.on_host and (self._watches(plan) or (self._images and not self.backend.in_host_memory)):
             return

@@ -1,0 +1,122 @@
+"""The README, docs/ and CONTRIBUTING: code runs as it stands, commands have their options, links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sparsenn.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+CODE = re.compile(r"^```([^\n]*)\n(.*?)^```|((?:^    .*\n)+)", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^ *(?:[A-Z_]+=\S+ )?(?:\./tools/)?sparsenn ([a-z].*)$", re.MULTILINE)
+LIBRARIES = "torch", "sklearn", "onnx", "dask", "cupy"
+
+GIVEN = """
+import numpy as np
+import sparsenn
+
+network = sparsenn.Network.from_scipy([np.eye(20, 30), np.eye(30, 10)])
+rows = np.random.default_rng(0).random((1000, 20), np.float32)
+"""
+"""What pages take for granted: a network, and rows for it."""
+
+FLOWERS = "length,width,species\n" + "".join(f"{n % 7},{n % 3},{'ab'[n % 2]}\n" for n in range(40))
+
+
+def of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [page for page in NAMES if PYTHON.search(of(page))])
+def test_code_runs_as_it_stands(page: str, tmp_path: Path) -> None:
+    """All of a page, in one process."""
+    code = "".join(PYTHON.findall(of(page)))
+    needed = {name for name in LIBRARIES if re.search(rf"^(?:import|from) {name}\b", code, re.MULTILINE)}
+    needed |= {"onnx"} if "onnx" in code else set()
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    (tmp_path / "datasets").symlink_to(ROOT / "datasets")
+    (tmp_path / "iris.csv").write_text(FLOWERS)
+    (tmp_path / "new_flowers.csv").write_text(FLOWERS.replace(",species", "").replace(",a", "").replace(",b", ""))
+    (tmp_path / "abalone.train").write_text("40 8 1\n0 1 2 3 4 5 6 7\n1\n" + "1 2 3 4 5 6 7 8\n2\n" * 39)
+    given = GIVEN + ('sparsenn.to_onnx(network, "network.onnx")\n' if "onnx" in needed else "")
+    done = subprocess.run(
+        [sys.executable, "-c", given + code], capture_output=True, text=True, timeout=280, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_of_examples_are_run_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("".join(PYTHON.findall(of("docs/python.md"))))
+    command = "sparsenn infer example.h5 --output found.tsv"
+    assert f"\n    {command}\n" in of("docs/python.md")
+    for arguments in (["code.py"], ["-m", *command.split()]):
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=240, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "found.tsv").read_text()
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for page in NAMES:
+        for kind, fenced, indented in CODE.findall(of(page)):
+            text = indented or fenced * (kind in ("", "bash", "text"))
+            for line in COMMAND.findall(text.replace("\\" + "\n", " ")):
+                yield page, line.split("  #")[0].strip()
+
+
+def known(command: Any, words: list[str]) -> tuple[Any, list[str]]:
+    """The verb that words begin with, which may be one of a group, and the words behind it."""
+    while hasattr(command, "commands"):
+        if not words or words[0] not in command.commands:
+            return None, words
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_commands_have_the_options_they_use(page: str, line: str) -> None:
+    words = shlex.split(line)
+    verb, rest = known(typer.main.get_command(app), words)
+    assert verb is not None, f"there is no verb {words[0]}"
+    options = {way for one in verb.params for way in (*one.opts, *one.secondary_opts)} | {"--help", "-h"}
+    for word in rest:
+        assert not word.startswith("--") or word.split("=")[0] in options, f"{page}: {words[0]} has no {word}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(of("README.md").splitlines()) <= 180
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", of(page)):
+        assert "://" in link or ((ROOT / page).parent / link).exists(), link
+
+
+def test_every_page_has_its_place() -> None:
+    index = of("docs/index.md").splitlines()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.stem == "index" or page.stem in index, f"docs/index.md does not list {page.stem}"
+
+
+def test_the_page_of_options_has_all_verbs(tmp_path: Path) -> None:
+    """As `docs/conf.py` has it written."""
+    command = [sys.executable, "-m", "typer", "sparsenn.cli.app", "utils", "docs", "--name", "sparsenn"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    for name in typer.main.get_command(app).commands:
+        assert f"## `sparsenn {name}`" in done.stdout
