@@ -188,9 +188,8 @@ class Session:
                             return self._spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
                 with span("look at inputs", "convert"):
                     given = look(self.network, inputs, self.backend)
-                wanted = form or ("csr" if given.sparse else "dense")
                 outputs = self._outputs(given, Pass(Unwatched(), check=self._number_check(given)))
-                if wanted == "csr":
+                if form == "csr" or (form is None and given.sparse):
                     with span("outputs to CSR", "convert"):
                         outputs = self._as_csr(outputs, given.on_host)
                 return like(given.source, outputs)
@@ -342,8 +341,7 @@ class Session:
                 if not moves:
                     parts.append(rows)
                 else:
-                    if target is None:
-                        target = np.empty((given.count, network.outputs), rows.dtype)
+                    target = np.empty((given.count, network.outputs), rows.dtype) if target is None else target
                     with span("copy out", "transfer"):
                         waiting.append(backend.fetch_later(rows, target[first:last]))
                 attempts.done()
@@ -361,8 +359,8 @@ class Session:
 
     def _settle(self, given: Given) -> None:
         """Remember what runs such rows, where nothing but the steps is to be done with them."""
-        plan = self._used
-        if plan is None or given.source is not given.rows or not self.backend.reads_as_is(given.source):
+        plan, as_it_is = self._used, given.source is given.rows and self.backend.reads_as_is(given.source)
+        if plan is None or not as_it_is:
             return
         if given.on_host and (self._watches(plan) or (self._images and not self.backend.in_host_memory)):
             return
