@@ -54,6 +54,7 @@ def infer(
     steps: options.Steps = None,
     prune: options.Prune = None,
     device: options.Device = "auto",
+    devices: options.Devices = None,
     kernel: options.Kernel = "auto",
     precision: options.Precision = "float32",
     batch_size: options.BatchSize = None,
@@ -87,6 +88,7 @@ def infer(
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --trace run.json
+      sparsenn infer radixnet-65536x1920 --devices all
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
@@ -116,9 +118,12 @@ def infer(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
     )
-    wake_gpu(device)
+    if devices is not None:
+        refuse_given_options(context, ("device",), "does not go with --devices")
+    for name in _named(device, devices):
+        wake_gpu(name)
     how: dict[str, Any] = {
-        "device": device,
+        **({"device": device} if devices is None else {"devices": devices}),
         "precision": precision,
         "kernel": kernel,
         "batch_size": batch_size,
@@ -168,9 +173,11 @@ def _run(
 ) -> tuple[Dataset, Result]:
     """Read, plan, compute; how to compute is checked before anything is read."""
     from sparsenn.datasets import load
-    from sparsenn.engine import ReadingClock, Session
+    from sparsenn.distributed.devices import session_on
+    from sparsenn.engine import ReadingClock
 
-    _check_kernel(how["device"], how["kernel"], how["reproducible"])
+    for name in _named(how.get("device"), how.get("devices")):
+        _check_kernel(name, how["kernel"], how["reproducible"])
     with reporting(progress) as report:
         clock = ReadingClock()
         with span(f"read {source}", "read"):
@@ -178,8 +185,17 @@ def _run(
         reading = clock.seconds()
         if verify and dataset.truth is None:
             raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
-        result = Session(dataset.network, **how).run(dataset.inputs, progress=report)
+        result = session_on(dataset.network, **how).run(dataset.inputs, progress=report)
     return dataset, replace(result, seconds=reading + result.seconds)
+
+
+def _named(device: str | None, devices: str | None) -> tuple[str, ...]:
+    """Return the names of the devices that the options ask for."""
+    if devices is None:
+        return (device or "auto",)
+    from sparsenn.distributed.devices import device_names
+
+    return device_names(devices)
 
 
 def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "BatchSize",
     "Bias",
     "Device",
+    "Devices",
     "Json",
     "Kernel",
     "LadderDataset",
@@ -118,6 +119,15 @@ Device = Annotated[
         help="Where to compute; reference is the slow float64 oracle.",
         rich_help_panel=_SPEED,
         show_default=False,
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="all|I,I,...|cpu",
+        help="In place of --device: all GPUs, or those of these numbers. They share the inputs, and results do not "
+        "depend on how many they are.",
+        rich_help_panel=_SPEED,
     ),
 ]
 Kernel = Annotated[

@@ -101,6 +101,12 @@ class Shelf:
 
     # ---- Plans ---------------------------------------------------------------------------------------------------
 
+    def learn(self, other: Shelf) -> None:
+        """Take over what another shelf of the same network knows of rows: which forms they take, how many die."""
+        if any(self._alive.get(form, self) is not alive for form, alive in other._alive.items()):
+            self._plans.clear()
+        self._alive, self._placed = dict(other._alive), dict(other._placed)
+
     def put(self, plan: Plan) -> None:
         """Keep a plan that was made elsewhere."""
         self._plans[_key(plan)] = plan
