@@ -33,7 +33,8 @@ Devices = str | Iterable[str]
 """`all`, `cpu`, or the names or numbers of GPUs: a text that commas divide, or several texts."""
 
 PIECES = 4
-"""Pieces of rows a device: of devices that are not equally fast, the faster take more of them."""
+"""Pieces of rows a device: of devices that are not equally fast, the faster take more. Where a kernel gains from many
+rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece."""
 
 LEAST_ROWS = 4096
 """Of a piece, where there are so many for each device: kernels take fewer less efficiently."""
@@ -205,13 +206,13 @@ class Sessions:
             return self._sessions[0](inputs, form=form)
         check_form(form)
         with self._turns, np.errstate(all="ignore"):
-            given, _ = self._begun(inputs)
+            given, pieces, _ = self._begun(inputs)
             room = _Room((given.count, self.network.outputs))
 
             def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
                 return lambda rows, stopping: session.fill(given, *rows, room, stopping.look)
 
-            for _ in self._shared(fill, given):
+            for _ in self._shared(fill, pieces):
                 pass
             outputs: Any = room(np.float32)
             if (form or ("csr" if given.sparse else "dense")) == "csr":
@@ -238,16 +239,16 @@ class Sessions:
         if len(self._sessions) == 1:
             return self._sessions[0].run(inputs, statistics=statistics, progress=progress)
         with self._turns, np.errstate(all="ignore"):
-            given, planned = self._begun(inputs)
+            given, pieces, planned = self._begun(inputs)
             start = time.perf_counter()
-            size = max(1, *(last - first for first, last in self._pieces(given.count)))
+            size = max(1, *(last - first for first, last in pieces))
 
             def run(session: Session) -> Callable[[tuple[int, int], Stopping], tuple[Part, Seconds]]:
                 return lambda rows, stopping: session.run_part(given, *rows, size, statistics, stopping.look)
 
             parts: dict[tuple[int, int], Part] = {}
             spent, done = Seconds(), 0
-            for rows, (part, seconds) in self._shared(run, given):
+            for rows, (part, seconds) in self._shared(run, pieces):
                 parts[rows], spent, done = part, spent + seconds, done + part.rows
                 progress("rows", done, given.count)
             wall = time.perf_counter() - start
@@ -272,27 +273,29 @@ class Sessions:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _begun(self, inputs: Inputs) -> tuple[Given, Seconds]:
-        """Look at rows and decide how they run, on the first device; the others learn of it."""
+    def _begun(self, inputs: Inputs) -> tuple[Given, list[tuple[int, int]], Seconds]:
+        """Look at rows and decide how they run, and in which pieces, on the first device; the others learn of it."""
         first, *others = self._sessions
-        given, seconds = first.begin_shared(inputs)
+        given, plan, seconds = first.begin_shared(inputs)
         for session in others:
             session.learn(first)
-        return given, seconds
+        return given, self._pieces(given.count, plan), seconds
 
     def _shared(
-        self, worker: Callable[[Session], Callable[[tuple[int, int], Stopping], Value]], given: Given
+        self,
+        worker: Callable[[Session], Callable[[tuple[int, int], Stopping], Value]],
+        pieces: list[tuple[int, int]],
     ) -> Iterator[tuple[tuple[int, int], Value]]:
         """Have all sessions take pieces of rows, each in a thread that is named for it."""
         names = [f"sparsenn {number}: {device}" for number, device in enumerate(self.devices)]
         workers = dict(zip(names, map(worker, self._sessions), strict=True))
-        pieces = self._pieces(given.count)
         return shared(workers, pieces, ahead=len(pieces))
 
-    def _pieces(self, count: int) -> list[tuple[int, int]]:
+    def _pieces(self, count: int, plan: Plan) -> list[tuple[int, int]]:
         """Cut rows into pieces of one size: as many for each device."""
         devices = len(self._sessions)
-        pieces = devices * max(1, min(PIECES, count // (devices * LEAST_ROWS)))
+        most = 1 if plan.groups_rows else PIECES
+        pieces = devices * max(1, min(most, count // (devices * LEAST_ROWS)))
         return chunks(count, max(1, -(-count // pieces))) or [(0, 0)]
 
     def _in_all(self, spent: Seconds, wall: float) -> Seconds:

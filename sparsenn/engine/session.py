@@ -251,7 +251,7 @@ class Session:
 
     # ---- One of several ------------------------------------------------------------------------------------------
 
-    def begin_shared(self, inputs: Inputs) -> tuple[Given, Seconds]:
+    def begin_shared(self, inputs: Inputs) -> tuple[Given, Plan, Seconds]:
         """Look at rows that several sessions are to share, and decide how they run; returns what that took, too.
 
         Raises
@@ -269,8 +269,8 @@ class Session:
                 raise UsageError("the rows are on a GPU: several devices share rows in the host's memory")
             spent, self._unspent = self._unspent, _NOTHING
             with clock.part("plan", "plan"):
-                self._shelf.plan_of(given)
-            return given, clock.seconds(*spent)
+                plan = self._shelf.plan_of(given)
+            return given, plan, clock.seconds(*spent)
 
     def learn(self, other: Session) -> None:
         """Take over what another session of the network has learnt of rows, so that both decide alike."""

@@ -223,7 +223,7 @@ def test_a_run_ends_between_the_layers_of_a_piece(rng, rows):
     """What stops a device is looked at while layers run, not only between pieces."""
     weights = [scattered(rng, 48, 48, 0.2) for _ in range(6)]
     session = Session(Network.from_scipy(weights), device="cpu", kernel="scipy")
-    given, _ = session.begin_shared(rows)
+    given, _, _ = session.begin_shared(rows)
     told = []
 
     def report(first, last, layers):
