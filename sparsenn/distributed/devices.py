@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, TypeVar
@@ -178,6 +179,11 @@ class Sessions:
         return tuple(session.backend.description for session in self._sessions)
 
     @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The session of each device."""
+        return self._sessions
+
+    @property
     def nbytes(self) -> int:
         """Memory that is kept on all devices, in bytes."""
         return sum(session.nbytes for session in self._sessions)
@@ -212,8 +218,9 @@ class Sessions:
             def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
                 return lambda rows, stopping: session.fill(given, *rows, room, stopping.look)
 
-            for _ in self._shared(fill, pieces):
-                pass
+            with closing(self._shared(fill, pieces)) as finished:
+                for _ in finished:
+                    pass
             outputs: Any = room(np.float32)
             if (form or ("csr" if given.sparse else "dense")) == "csr":
                 outputs = from_dense(outputs, outputs.dtype.type)
@@ -248,9 +255,10 @@ class Sessions:
 
             parts: dict[tuple[int, int], Part] = {}
             spent, done = Seconds(), 0
-            for rows, (part, seconds) in self._shared(run, pieces):
-                parts[rows], spent, done = part, spent + seconds, done + part.rows
-                progress("rows", done, given.count)
+            with closing(self._shared(run, pieces)) as finished:
+                for rows, (part, seconds) in finished:
+                    parts[rows], spent, done = part, spent + seconds, done + part.rows
+                    progress("rows", done, given.count)
             wall = time.perf_counter() - start
         ordered = [parts[rows] for rows in sorted(parts)]
         plans = [part.plan for part in ordered]
@@ -285,7 +293,7 @@ class Sessions:
         self,
         worker: Callable[[Session], Callable[[tuple[int, int], Stopping], Value]],
         pieces: list[tuple[int, int]],
-    ) -> Iterator[tuple[tuple[int, int], Value]]:
+    ) -> Generator[tuple[tuple[int, int], Value], None, None]:
         """Have all sessions take pieces of rows, each in a thread that is named for it."""
         names = [f"sparsenn {number}: {device}" for number, device in enumerate(self.devices)]
         workers = dict(zip(names, map(worker, self._sessions), strict=True))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 from typing import Generic, TypeVar
 
-__all__ = ["Stopping", "shared"]
+__all__ = ["Stopping", "ahead", "shared"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -77,13 +78,14 @@ class _Shared(Generic[Item, Value]):
             except StopIteration:
                 self.room.release()
                 return False
+        self.stopping.look()
         self.done.put((item, make(item, self.stopping)))
         return True
 
 
 def shared(
     workers: Mapping[str, Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int = 0
-) -> Iterator[tuple[Item, Value]]:
+) -> Generator[tuple[Item, Value], None, None]:
     """Have items done by several threads at once, and yield each with what was made of it, in the order of their ends.
 
     Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and have
@@ -122,3 +124,43 @@ def shared(
         state.room.release(len(threads))
         for thread in started:
             thread.join()
+
+
+@contextmanager
+def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
+    """Yield items that a thread takes before they are asked for, so many at most; it has ended when this returns.
+
+    What the iteration over the items raises is raised where the next one is asked for.
+    """
+    waiting: Queue[tuple[Item] | _Ended] = Queue(most)
+    stopping = Stopping()
+
+    def take() -> None:
+        error: BaseException | None = None
+        try:
+            for item in items:
+                waiting.put((item,))
+                stopping.look()
+        except _StoppedError:
+            pass
+        except BaseException as failure:
+            error = failure
+        waiting.put(_Ended(error))
+
+    def given() -> Iterator[Item]:
+        while not isinstance(found := waiting.get(), _Ended):
+            yield found[0]
+        waiting.put(found)  # for whoever asks again
+        if found.error is not None:
+            raise found.error
+
+    thread = threading.Thread(target=take, name="sparsenn reads")
+    thread.start()
+    try:
+        yield given()
+    finally:
+        stopping.ask()
+        while thread.is_alive():
+            with suppress(Empty):
+                waiting.get(timeout=0.05)
+        thread.join()

@@ -249,7 +249,7 @@ class Passage:
         form = form_of_features(features)
         self._shelf.note(given, form)
         with going.clock.part("prepare", "ready plan"):
-            ready = self._shelf.ready_for(form, given.count, size)
+            ready = self._shelf.ready_for(form, given.whole, size)
         self.used = ready.plan
         if going.check is not None:
             going.check.look(features)

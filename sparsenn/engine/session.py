@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -251,8 +252,13 @@ class Session:
 
     # ---- One of several ------------------------------------------------------------------------------------------
 
-    def begin_shared(self, inputs: Inputs) -> tuple[Given, Plan, Seconds]:
+    def begin_shared(self, inputs: Inputs, among: int | None = None) -> tuple[Given, Plan, Seconds]:
         """Look at rows that several sessions are to share, and decide how they run; returns what that took, too.
+
+        Parameters
+        ----------
+        inputs : as `__call__` takes them.
+        among : how many rows there are in all, where these are some of them.
 
         Raises
         ------
@@ -264,7 +270,7 @@ class Session:
         with self._turn("plan"):
             clock = Clock(self.backend)
             with span("look at inputs", "convert"):
-                given = look(self.network, inputs, self.backend)
+                given = replace(look(self.network, inputs, self.backend), among=among)
             if not given.on_host:
                 raise UsageError("the rows are on a GPU: several devices share rows in the host's memory")
             spent, self._unspent = self._unspent, _NOTHING
