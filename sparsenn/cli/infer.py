@@ -18,6 +18,7 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
+from sparsenn.cli.stream import stream_dataset, stream_model
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
@@ -33,6 +34,9 @@ __all__ = ["infer"]
 _OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
 """Parameters that only a model has a use for."""
 
+_NOT_STREAMED = ("inputs", "limit_inputs", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
+"""Parameters that rows which are streamed have no use for."""
+
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
 """Parameters that only a dataset has a use for."""
 
@@ -44,6 +48,7 @@ def infer(
     layers: options.Layers = None,
     bias: options.Bias = None,
     limit_inputs: options.LimitInputs = None,
+    rows_file: options.RowsFile = None,
     inputs: data_options.Inputs = None,
     labels: data_options.Labels = None,
     targets: data_options.TargetsOrNone = None,
@@ -66,6 +71,7 @@ def infer(
     reproducible: options.Reproducible = False,
     verify: options.Verify = None,
     output: options.Output = None,
+    resume: options.Resume = False,
     json: options.Json = None,
     stats: options.Stats = False,
     plot: options.Plot = None,
@@ -89,6 +95,8 @@ def infer(
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --trace run.json
       sparsenn infer radixnet-65536x1920 --devices all
+      sparsenn infer problem.h5 --rows large.h5 --memory-limit 4 --output found.tsv
+      sparsenn infer model.h5 --rows large.npy --output outputs.npy --resume
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
@@ -107,15 +115,20 @@ def infer(
         data_options.refuse_idle(context, [inputs])
     scaling = data_options.scaling_from(scale, mean, std)
     rows = None
-    if model:
+    if rows_file is not None:
+        refuse_given_options(context, _NOT_STREAMED, "does not go with --rows")
+        check_sources(rows_file)
+    else:
+        refuse_given_options(context, ("resume",), "goes with --rows")
+    if model and rows_file is None:
         unit_bytes = scale is None
         rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats)
-    files.check(model)
+    files.check(model, rows_file is not None)
     check_apart(
-        {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
+        {"DATASET": dataset, "--inputs": inputs, "--labels": labels, "--rows": rows_file},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
     )
     if devices is not None:
@@ -138,7 +151,17 @@ def infer(
         with tracing(trace):
             evaluate_model(Path(dataset), rows, how, files, progress)
         return
+    if rows_file is not None and model:
+        with tracing(trace):
+            stream_model(Path(dataset), rows_file, how, files, resume, progress)
+        return
     what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    if rows_file is not None:
+        with tracing(trace):
+            passed = stream_dataset(dataset, rows_file, what, how, files, resume, verify, progress)
+        if not passed:
+            raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+        return
     with tracing(trace):
         problem, result = _run(dataset, what, how, verify, progress)
         verdict = _verdict(problem, result, verify)
