@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
+from sparsenn.workers import chunks, map_threads
 
 __all__ = ["content_digest", "file_stamp"]
 
 _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
+
+
+_BLOCK = 1 << 22
+"""Bytes of an array that a thread hashes at a time."""
 
 
 def content_digest(*values: Any) -> str:
@@ -51,7 +56,13 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
     if isinstance(value, np.ndarray):
         array = np.ascontiguousarray(value)
         yield f"array {array.dtype.str} {value.shape};".encode()
-        yield array.reshape(-1).view(np.uint8).data
+        data = array.reshape(-1).view(np.uint8).data
+        if array.nbytes <= _BLOCK:
+            yield data
+        else:
+            yield from map_threads(
+                lambda part: hashlib.sha256(data[slice(*part)]).digest(), chunks(data.nbytes, _BLOCK)
+            )
     elif is_dataclass(value) and not isinstance(value, type):
         given = [getattr(value, field.name) for field in fields(value) if field.init]
         yield f"{type(value).__qualname__} {len(given)};".encode()

@@ -28,7 +28,7 @@ from sparsenn.memory import bytes_of, free_memory
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["PIECE_SUFFIXES", "stream"]
+__all__ = ["PIECE_SUFFIXES", "rows_a_piece", "stream"]
 
 USUAL_MEMORY = 2 << 30
 """Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
@@ -123,7 +123,7 @@ def stream(
         session = session_on(network, devices=devices, **options)
         sessions = session if isinstance(session, Sessions) else Sessions.of([session])
         files.callback(sessions.close)
-        size = _piece_rows(source, sessions, limit, target is not None and target.suffix.lower() != ".tsv")
+        size = rows_a_piece(source, sessions, limit, target is not None and target.suffix.lower() != ".tsv")
         pieces = None
         if target is not None:
             key = content_digest(
@@ -158,8 +158,14 @@ def _of_options(sessions: Sessions) -> list[Any]:
     ]
 
 
-def _piece_rows(source: RowSource, sessions: Sessions, limit: int | None, outputs: bool) -> int:
+def rows_a_piece(source: RowSource, sessions: Sessions, limit: int | None, outputs: bool) -> int:
     """Return how many rows a piece has: as many as memory holds of all pieces that are in it at a time.
+
+    Parameters
+    ----------
+    source, sessions : the rows, and what runs them.
+    limit : bytes; None for the usual.
+    outputs : whether outputs are written.
 
     Raises
     ------
