@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
-    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, infer, plan, trace
+    from sparsenn.distributed.devices import Sessions, infer
+    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, plan, trace
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR
@@ -78,6 +79,7 @@ __all__ = [
     "ReLU",
     "Result",
     "Session",
+    "Sessions",
     "Sigmoid",
     "Softmax",
     "SparseClassifier",
@@ -110,6 +112,7 @@ __all__ = [
 _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
     "sparsenn.datasets": ("load", "radixnet"),
+    "sparsenn.distributed.devices": ("Sessions", "infer"),
     "sparsenn.engine": (
         "LayerStatistics",
         "Plan",
@@ -117,7 +120,6 @@ _HOMES = {
         "Result",
         "Session",
         "execute",
-        "infer",
         "plan",
         "trace",
     ),

@@ -22,7 +22,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
-from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for
+from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
 from sparsenn.backends.steps import image_kernel, run_images
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
@@ -55,6 +55,7 @@ __all__ = [
     "automatic",
     "backend_elsewhere",
     "backend_for",
+    "gpus",
     "image_kernel",
     "kernel_named",
     "kernels",

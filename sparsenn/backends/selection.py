@@ -9,13 +9,14 @@ from typing import cast
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
+from sparsenn.backends.cuda.availability import count_devices
 from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
 from sparsenn.backends.cuda.double import DoubleCUDABackend
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.errors import DeviceError, UsageError, unknown_name
 
-__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for"]
+__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for", "gpus"]
 
 
 def backend_for(device: str) -> Backend:
@@ -61,6 +62,17 @@ def backend_elsewhere(device: str, machine: Machine) -> Backend:
     if device not in ("auto", "cuda"):
         raise UsageError(f"device {device} is not {machine.name}: leave out the device, or the machine")
     return cast(Backend, AbsentCUDABackend(machine))
+
+
+def gpus() -> tuple[str, ...]:
+    """Return the names of all GPUs that are here.
+
+    Raises
+    ------
+    DeviceError
+        There is none, or what it needs is missing; the message says what to install.
+    """
+    return tuple(f"cuda:{index}" for index in range(count_devices()))
 
 
 def _fastest() -> Backend:

@@ -91,15 +91,22 @@ def telling_of_compiling() -> Iterator[None]:
 @contextmanager
 def _bars() -> Iterator[Progress]:
     """One bar a task on stderr; they vanish at the end."""
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Task, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class Rate(TextColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
     tasks: dict[str, TaskID] = {}
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        Rate(""),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
 

@@ -54,7 +54,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     ----------
     path : a model's file.
     rows : what to run it on.
-    how : the options of `sparsenn.Session`.
+    how : the options of `sparsenn.Session`, or `sparsenn.Sessions`.
     files : where results go, besides the summary.
     progress : whether to report it on stderr; None only on a terminal.
 
@@ -63,6 +63,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     SparseNNError
         As reading and `sparsenn.training.run_model` do.
     """
+    from sparsenn.distributed.devices import session_on
     from sparsenn.engine import ReadingClock
     from sparsenn.errors import ShapeError
     from sparsenn.io import read_model
@@ -79,7 +80,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
             with span(f"read {rows.inputs.name}", "read"):
                 data = _read(model, rows)
             reading = clock.seconds()
-            result = run_model(model, data, progress=report, **how)
+            result = run_model(model, data, progress=report, session=session_on, **how)
         except ShapeError as error:
             raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error
     notes = result.notes if rows.prune is None else (model.provenance[PRUNED], *result.notes)

@@ -18,6 +18,7 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
+from sparsenn.cli.stream import stream_dataset, stream_model
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
@@ -33,6 +34,9 @@ __all__ = ["infer"]
 _OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
 """Parameters that only a model has a use for."""
 
+_NOT_STREAMED = ("inputs", "limit_inputs", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
+"""Parameters that rows which are streamed have no use for."""
+
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
 """Parameters that only a dataset has a use for."""
 
@@ -44,6 +48,7 @@ def infer(
     layers: options.Layers = None,
     bias: options.Bias = None,
     limit_inputs: options.LimitInputs = None,
+    rows_file: options.RowsFile = None,
     inputs: data_options.Inputs = None,
     labels: data_options.Labels = None,
     targets: data_options.TargetsOrNone = None,
@@ -54,6 +59,7 @@ def infer(
     steps: options.Steps = None,
     prune: options.Prune = None,
     device: options.Device = "auto",
+    devices: options.Devices = None,
     kernel: options.Kernel = "auto",
     precision: options.Precision = "float32",
     batch_size: options.BatchSize = None,
@@ -65,6 +71,7 @@ def infer(
     reproducible: options.Reproducible = False,
     verify: options.Verify = None,
     output: options.Output = None,
+    resume: options.Resume = False,
     json: options.Json = None,
     stats: options.Stats = False,
     plot: options.Plot = None,
@@ -87,6 +94,9 @@ def infer(
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --trace run.json
+      sparsenn infer radixnet-65536x1920 --devices all
+      sparsenn infer problem.h5 --rows large.h5 --memory-limit 4 --output found.tsv
+      sparsenn infer model.h5 --rows large.npy --output outputs.npy --resume
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
@@ -105,20 +115,28 @@ def infer(
         data_options.refuse_idle(context, [inputs])
     scaling = data_options.scaling_from(scale, mean, std)
     rows = None
-    if model:
+    if rows_file is not None:
+        refuse_given_options(context, _NOT_STREAMED, "does not go with --rows")
+        check_sources(rows_file)
+    else:
+        refuse_given_options(context, ("resume",), "goes with --rows")
+    if model and rows_file is None:
         unit_bytes = scale is None
         rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats)
-    files.check(model)
+    files.check(model, rows_file is not None)
     check_apart(
-        {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
+        {"DATASET": dataset, "--inputs": inputs, "--labels": labels, "--rows": rows_file},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
     )
-    wake_gpu(device)
+    if devices is not None:
+        refuse_given_options(context, ("device",), "does not go with --devices")
+    for name in _named(device, devices):
+        wake_gpu(name)
     how: dict[str, Any] = {
-        "device": device,
+        **({"device": device} if devices is None else {"devices": devices}),
         "precision": precision,
         "kernel": kernel,
         "batch_size": batch_size,
@@ -133,7 +151,17 @@ def infer(
         with tracing(trace):
             evaluate_model(Path(dataset), rows, how, files, progress)
         return
+    if rows_file is not None and model:
+        with tracing(trace):
+            stream_model(Path(dataset), rows_file, how, files, resume, progress)
+        return
     what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    if rows_file is not None:
+        with tracing(trace):
+            passed = stream_dataset(dataset, rows_file, what, how, files, resume, verify, progress)
+        if not passed:
+            raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+        return
     with tracing(trace):
         problem, result = _run(dataset, what, how, verify, progress)
         verdict = _verdict(problem, result, verify)
@@ -168,9 +196,11 @@ def _run(
 ) -> tuple[Dataset, Result]:
     """Read, plan, compute; how to compute is checked before anything is read."""
     from sparsenn.datasets import load
-    from sparsenn.engine import ReadingClock, Session
+    from sparsenn.distributed.devices import session_on
+    from sparsenn.engine import ReadingClock
 
-    _check_kernel(how["device"], how["kernel"], how["reproducible"])
+    for name in _named(how.get("device"), how.get("devices")):
+        _check_kernel(name, how["kernel"], how["reproducible"])
     with reporting(progress) as report:
         clock = ReadingClock()
         with span(f"read {source}", "read"):
@@ -178,8 +208,17 @@ def _run(
         reading = clock.seconds()
         if verify and dataset.truth is None:
             raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
-        result = Session(dataset.network, **how).run(dataset.inputs, progress=report)
+        result = session_on(dataset.network, **how).run(dataset.inputs, progress=report)
     return dataset, replace(result, seconds=reading + result.seconds)
+
+
+def _named(device: str | None, devices: str | None) -> tuple[str, ...]:
+    """Return the names of the devices that the options ask for."""
+    if devices is None:
+        return (device or "auto",)
+    from sparsenn.distributed.devices import device_names
+
+    return device_names(devices)
 
 
 def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "BatchSize",
     "Bias",
     "Device",
+    "Devices",
     "Json",
     "Kernel",
     "LadderDataset",
@@ -32,7 +33,9 @@ __all__ = [
     "ProgressFlag",
     "Prune",
     "Reproducible",
+    "Resume",
     "Rows",
+    "RowsFile",
     "Seed",
     "Sizes",
     "Source",
@@ -93,6 +96,25 @@ Rows = Annotated[
         metavar="K", min=1, max=2**31 - 1, help="Random rows, where no dataset is read.", rich_help_panel=_PROBLEM
     ),
 ]
+RowsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rows",
+        metavar="FILE",
+        help="Run the rows of this file, which need not fit into memory: .npy, .h5 (a matrix inputs, or a dataset, "
+        "which may be the one that is run), .parquet, or the challenge's images in .tsv or .tsv.gz. They are read, "
+        "computed and written side by side, within --memory-limit; --output is .tsv (categories), .npy or .h5.",
+        rich_help_panel=_PROBLEM,
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="With --rows: go on with what an earlier run has done of --output, if there was one.",
+        rich_help_panel=_REPORT,
+    ),
+]
 Widths = Annotated[
     str | None,
     typer.Option(
@@ -118,6 +140,15 @@ Device = Annotated[
         help="Where to compute; reference is the slow float64 oracle.",
         rich_help_panel=_SPEED,
         show_default=False,
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="all|I,I,...|cpu",
+        help="In place of --device: all GPUs, or those of these numbers. They share the inputs, and results do not "
+        "depend on how many they are.",
+        rich_help_panel=_SPEED,
     ),
 ]
 Kernel = Annotated[
@@ -148,7 +179,8 @@ MemoryLimit = Annotated[
     float | None,
     typer.Option(
         metavar="GB",
-        help="Memory that the rows computed at a time may take, in 10⁹ bytes; inputs, weights and results come on top.",
+        help="Memory that the rows computed at a time may take, in 10⁹ bytes; inputs, weights and results come on top. "
+        "With --rows: all memory for rows, also those read and to be written.",
         rich_help_panel=_SPEED,
     ),
 ]

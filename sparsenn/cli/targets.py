@@ -42,14 +42,19 @@ class ResultTargets:
     trace: Path | None
     stats: bool
 
-    def check(self, model: bool) -> None:
+    def check(self, model: bool, streamed: bool = False) -> None:
         """Refuse whatever could not be written, before anything is computed.
 
         Parameters
         ----------
         model : whether a model is run, whose outputs may be written in more forms than the categories of a dataset.
+        streamed : whether outputs are written as they come.
         """
-        if self.output is not None:
+        if self.output is not None and streamed:
+            check_target(
+                "--output", self.output, (".npy", *HDF5_SUFFIXES) if model else (".tsv", ".npy", *HDF5_SUFFIXES)
+            )
+        elif self.output is not None:
             from sparsenn.io.model_output import MODEL_OUTPUT_SUFFIXES
 
             check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))

@@ -7,7 +7,7 @@ from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
-from sparsenn.engine.rows import RowsResult, run_rows
+from sparsenn.engine.rows import RowsResult, Runner, run_rows
 from sparsenn.engine.session import Session
 from sparsenn.engine.trace import trace
 
@@ -21,6 +21,7 @@ __all__ = [
     "ReadingClock",
     "Result",
     "RowsResult",
+    "Runner",
     "Seconds",
     "Session",
     "compile_kernels",

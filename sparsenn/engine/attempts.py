@@ -15,20 +15,22 @@ class Attempts:
 
     Parameters
     ----------
-    count : rows in all.
+    end : number of the row behind the last.
     size : rows at a time, to begin with.
     make_room : lets go of what is kept before rows are tried again; told how many there will be at a time.
+    begin : number of the first row.
     """
 
-    def __init__(self, count: int, size: int, make_room: Callable[[int], None]) -> None:
-        self._count, self._size, self._make_room = count, size, make_room
-        self._first = self._last = 0
+    def __init__(self, end: int, size: int, make_room: Callable[[int], None], begin: int = 0) -> None:
+        self._end, self._size, self._make_room = end, size, make_room
+        self._first = self._last = begin
+        self._count = end - begin
         self._too_many = 0
         self._fitting: int | None = None
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        while self._first < self._count:
-            self._last = min(self._first + self._size, self._count)
+        while self._first < self._end:
+            self._last = min(self._first + self._size, self._end)
             self._fitting = None
             yield self._first, self._last
             if self._fitting is not None:  # past the handler: only now are the failed batch's arrays let go of

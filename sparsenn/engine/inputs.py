@@ -35,16 +35,24 @@ class Given:
     rows : CSR, sparse rows of any types that are yet to be checked, or a matrix of real numbers.
     on_host : whether they are in host memory.
     source : what the caller gave.
+    among : how many rows there are in all, where these are some of them; None where these are all. Which kernels run
+        them depends on that.
     """
 
     rows: CSR | SparseRows | Array
     on_host: bool
     source: Any
+    among: int | None = None
 
     @property
     def count(self) -> int:
         """Number of rows."""
         return int(self.rows.shape[0])
+
+    @property
+    def whole(self) -> int:
+        """Number of rows in all."""
+        return self.count if self.among is None else self.among
 
     @property
     def sparse(self) -> bool:

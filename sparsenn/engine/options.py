@@ -92,6 +92,10 @@ class Options:
         """Return options given by name."""
         known = {field.name for field in fields(cls)}
         for name in given:
+            if name == "devices":
+                raise UsageError(
+                    "a session has one device; sparsenn.Sessions has several, and infer takes devices, too"
+                )
             if name not in known:
                 raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
         return cls(**given)

@@ -222,19 +222,36 @@ class Problem:
         """
         check_network(network)
         start = time.perf_counter()
-        elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
-        backend, kernels = choose_kernels(
-            network, options.device, options.kernel, options.precision, elsewhere, options.reproducible
-        )
+        backend, kernels = _chosen(network, options)
         merging = options.merging if options.merging is not None else not backend.doubles
         compiled = backend.compile_seconds()
         with span("look for equal outputs", "plan"):
             merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
-        limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
-        weights = options.weight_memory or backend.weight_memory()
-        seconds = time.perf_counter() - start
-        return cls(network, options, backend, kernels, merged, limit, weights, seconds, compiled)
+        limits = _limits(backend, options)
+        return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
+
+    def on(self, device: str) -> Problem:
+        """Return the same problem on another device; equal outputs are not looked for again.
+
+        Raises
+        ------
+        SparseNNError
+            As `of` does.
+        """
+        options = replace(self.options, device=device)
+        backend, kernels = _chosen(self.network, options)
+        limit, weights = _limits(backend, options)
+        return replace(
+            self,
+            options=options,
+            backend=backend,
+            kernels=kernels,
+            memory_limit=limit,
+            weight_memory=weights,
+            seconds=0.0,
+            compile_seconds=0.0,
+        )
 
     @property
     def merging(self) -> bool:
@@ -319,6 +336,18 @@ class Problem:
         if step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear):
             return DENSE_FORMS * 4 * layer.inputs * layer.outputs
         return self.backend.prepared_bytes(layer)
+
+
+def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
+    """Return what computes, and the kernels that may run a network on it."""
+    elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
+    return choose_kernels(network, options.device, options.kernel, options.precision, elsewhere, options.reproducible)
+
+
+def _limits(backend: Backend, options: Options) -> tuple[int, int]:
+    """Return the bytes that rows in flight may take, and those that prepared weights may."""
+    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
+    return limit, options.weight_memory or backend.weight_memory()
 
 
 def bucket(rows: int) -> int:

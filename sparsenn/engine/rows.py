@@ -5,25 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from sparsenn.engine.clock import ReadingClock
 from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
-from sparsenn.engine.session import Session
 from sparsenn.formats import Array
 from sparsenn.memory import check_memory
+from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["RowsResult", "run_rows"]
+__all__ = ["RowsResult", "Runner", "run_rows"]
 
 _NUMBERS = 1 << 25
 """Numbers made ready at a time: 128 MiB of float32."""
 
 _BYTES_A_NUMBER = 8
 """What a number of a row may take while the row is made ready: itself, and a copy."""
+
+
+class Runner(Protocol):
+    """What runs rows: a `Session`, or what several devices share."""
+
+    @property
+    def network(self) -> Network:
+        """The network as given."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """What was asked for."""
+        ...
+
+    def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
+        """Run the network, as `Session.run` does."""
+        ...
+
+    def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
+        """Return outputs, as a `Session` does."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +76,7 @@ class RowsResult:
 
 
 def run_rows(
-    session: Session, count: int, rows: Callable[[int, int], Inputs], *, progress: Progress = silent
+    session: Runner, count: int, rows: Callable[[int, int], Inputs], *, progress: Progress = silent
 ) -> RowsResult:
     """Run a session on rows, of which some at a time are made ready.
 

@@ -6,25 +6,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, NumberCheck, RowsCheck, RowsLeft
-from sparsenn.engine.attempts import Attempts
+from sparsenn.backends import Backend
 from sparsenn.engine.clock import Clock, Unwatched
-from sparsenn.engine.finite import HALF_PRECISION, check_inputs
+from sparsenn.engine.finite import check_inputs
 from sparsenn.engine.inputs import Given, Inputs, like, look
 from sparsenn.engine.options import Options
+from sparsenn.engine.passage import Part, Passage, Report, joined
 from sparsenn.engine.plan import Plan, Problem, with_inputs
 from sparsenn.engine.ready import Pass
-from sparsenn.engine.result import BatchOutput, Result
-from sparsenn.engine.shelf import Shelf, form_of_features
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION
+from sparsenn.engine.result import Result, Seconds
+from sparsenn.engine.shelf import Shelf
 from sparsenn.engine.steps_done import StepsDone
-from sparsenn.engine.tally import Tally
 from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
@@ -32,16 +30,9 @@ from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.spans import span, watchers
 
-__all__ = ["Session"]
-
-PIECE_BYTES = 64 << 20
-"""Rows from the host that are copied to a GPU at a time, while those before are computed: enough for eight threads to
-fill pinned memory side by side, and a few milliseconds' work."""
+__all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
-
-OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
-"""Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
 
 _NOTHING = (0.0, 0.0)
 """Seconds that were spent on nothing, and on compiling for it."""
@@ -87,20 +78,37 @@ class Session:
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
         """Return a session that runs rows of the plan's form and number as the plan says, and others as fits them."""
-        made = cls.__new__(cls)
-        made._begin(plan.problem)
+        made = cls._of(plan.problem)
         made._shelf.put(plan)
         return made
 
     def _begin(self, problem: Problem) -> None:
         self._problem = problem
         self._shelf = Shelf(problem)
+        self._passage = Passage(problem, self._shelf)
         self._images = any(layer.family is ImageLayer for layer in problem.network)
         self._lock = threading.RLock()
         self._unspent = problem.seconds, problem.compile_seconds
-        self._used: Plan | None = None
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
+
+    def on(self, device: str) -> Session:
+        """Return a session of the same network and options on another device.
+
+        What was found out about the network, such as its equal outputs, is shared.
+
+        Raises
+        ------
+        SparseNNError
+            As `Session` does.
+        """
+        return self._of(self._problem.on(device))
+
+    @classmethod
+    def _of(cls, problem: Problem) -> Session:
+        made = cls.__new__(cls)
+        made._begin(problem)
+        return made
 
     @property
     def network(self) -> Network:
@@ -171,8 +179,7 @@ class Session:
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
-        if form is not None and (not isinstance(form, str) or form not in FORMS):
-            raise UsageError(f"outputs are dense or csr, not {form!r}")
+        check_form(form)
         with self._watched_turn("call") if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._begin_turn()
             try:
@@ -185,11 +192,12 @@ class Session:
                         with suppress(OutOfMemoryError, MemoryError):  # what follows takes fewer rows at a time
                             if rows.dtype == np.float16:
                                 rows = self._shelf.place(rows, ready.plan.keeps_half)
-                            return self._spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
+                            return self._passage.spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
                 with span("look at inputs", "convert"):
                     given = look(self.network, inputs, self.backend)
-                outputs = self._outputs(given, Pass(Unwatched(), check=self._number_check(given)))
-                if form == "csr" or (form is None and given.sparse):
+                wanted = form or ("csr" if given.sparse else "dense")
+                outputs = self._passage.outputs(given, 0, given.count)
+                if wanted == "csr":
                     with span("outputs to CSR", "convert"):
                         outputs = self._as_csr(outputs, given.on_host)
                 return like(given.source, outputs)
@@ -216,12 +224,8 @@ class Session:
         """
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
-        with self._watched_turn("run") if watchers["run"] else self._lock, np.errstate(all="ignore"):
-            self._begin_turn()
-            try:
-                return self._run(inputs, statistics, progress)
-            finally:
-                self._end_turn()
+        with self._turn("run"):
+            return self._run(inputs, statistics, progress)
 
     def close(self) -> None:
         """Give back the memory of weights and buffers; the session can be used no more."""
@@ -251,6 +255,80 @@ class Session:
 
     __repr__ = __str__
 
+    # ---- One of several ------------------------------------------------------------------------------------------
+
+    def begin_shared(self, inputs: Inputs, among: int | None = None) -> tuple[Given, Plan, Seconds]:
+        """Look at rows that several sessions are to share, and decide how they run; returns what that took, too.
+
+        Parameters
+        ----------
+        inputs : as `__call__` takes them.
+        among : how many rows there are in all, where these are some of them.
+
+        Raises
+        ------
+        UsageError
+            They are on a GPU.
+        SparseNNError
+            As `plan` does.
+        """
+        with self._turn("plan"):
+            clock = Clock(self.backend)
+            with span("look at inputs", "convert"):
+                given = replace(look(self.network, inputs, self.backend), among=among)
+            if not given.on_host:
+                raise UsageError("the rows are on a GPU: several devices share rows in the host's memory")
+            spent, self._unspent = self._unspent, _NOTHING
+            with clock.part("plan", "plan"):
+                plan = self._shelf.plan_of(given)
+            return given, plan, clock.seconds(*spent)
+
+    def learn(self, other: Session) -> None:
+        """Take over what another session of the network has learnt of rows, so that both decide alike."""
+        with self._lock:
+            self._shelf.learn(other._shelf)
+
+    def run_part(
+        self, given: Given, first: int, last: int, size: int, statistics: bool, report: Report
+    ) -> tuple[Part, Seconds]:
+        """Run some of the rows that sessions share, and return what came of them, and what it took.
+
+        Parameters
+        ----------
+        given : all rows.
+        first, last : which of them, counted from 0.
+        size : rows at a time, at most.
+        statistics : whether layers are counted and timed.
+        report : told of layers done; what it raises ends the run.
+
+        Raises
+        ------
+        SparseNNError
+            As `run` does.
+        """
+        with self._turn("run"):
+            clock = Clock(self.backend)
+            size = min(size, self._problem.batch_size(given.count))
+            part = self._passage.part(given, first, last, size, statistics, clock, report)
+            self.backend.wait()  # other threads read what is left on the device
+            return part, clock.seconds()
+
+    def fill(self, given: Given, first: int, last: int, room: Callable[[Any], Array], report: Report) -> None:
+        """Compute the outputs of some of the rows that sessions share.
+
+        Parameters
+        ----------
+        given, first, last, report : as those of `run_part`.
+        room : returns the matrix of all outputs, of shape (rows, outputs), for their type.
+
+        Raises
+        ------
+        SparseNNError
+            As `__call__` does.
+        """
+        with self._turn("call"):
+            self._passage.outputs(given, first, last, room, report)
+
     # ---- One call ------------------------------------------------------------------------------------------------
 
     def _refuse_closed(self) -> None:
@@ -268,6 +346,16 @@ class Session:
             finally:
                 self._lock.release()
 
+    @contextmanager
+    def _turn(self, name: str) -> Iterator[None]:
+        """Take a turn of this thread, on the session's device."""
+        with self._watched_turn(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
+            self._begin_turn()
+            try:
+                yield
+            finally:
+                self._end_turn()
+
     def _begin_turn(self) -> None:
         self._refuse_closed()
         self.backend.begin_turn()
@@ -282,38 +370,12 @@ class Session:
             given = look(self.network, inputs, self.backend)
         spent, self._unspent = self._unspent, _NOTHING
         with clock.part("plan", "plan"):
-            plan = self._shelf.plan_of(given)
+            self._shelf.plan_of(given)
             size = self._problem.batch_size(given.count)
         steps = StepsDone(progress, len(self.network), given.count, size)
-        tally = Tally.of(self.network) if statistics else None
-        batches, categories = [], [np.zeros(0, np.int64)]
-        attempts = Attempts(given.count, size, self._shelf.make_room)
-        going = Pass(clock, check=self._number_check(given), keep_half=plan.keeps_half)
-        for first, last in attempts:
-            going.tally, going.following = Tally.of(self.network) if statistics else None, last < given.count
-            going.report = partial(steps.report, first, last)
-            with attempts.trying(), span("batch", "batch", first=first, rows=last - first):
-                batch, living = self._batch(given, first, last, attempts.size, going)
-                if tally is not None and going.tally is not None:
-                    tally.join(going.tally)
-                categories.append(first + living)
-                batches.append(batch)
-                attempts.done()
-        self._refuse_infinite(given, going.check)
+        part = self._passage.part(given, 0, given.count, size, statistics, clock, steps.report)
         steps.end()
-        found = np.concatenate(categories)
-        return Result(
-            plan=self._told(plan if self._used is None else self._used, given),
-            inputs=given.count,
-            neurons=self.network.inputs,
-            layers=len(self.network),
-            edges=self.network.multiply_adds,
-            categories=found,
-            statistics=tally.statistics(self.network) if tally is not None else (),
-            seconds=clock.seconds(*spent),
-            batches=tuple(batches),
-            notes=attempts.notes(),
-        )
+        return joined((part,), self._told(part.plan, given), clock.seconds(*spent))
 
     def _told(self, plan: Plan, given: Given) -> Plan:
         """Return a plan with the number of the rows and their density, as callers are told it."""
@@ -321,111 +383,6 @@ class Session:
         if self._plan_told is None or self._plan_told[0] != key:
             self._plan_told = key, with_inputs(*key)
         return self._plan_told[1]
-
-    def _outputs(self, given: Given, going: Pass) -> Any:
-        """Return dense outputs for all rows, where these are."""
-        network, backend, plan = self.network, self.backend, self._shelf.plan_of(given)
-        going.keep_half = plan.keeps_half
-        target: Array | None = None
-        parts: list[Any] = []
-        waiting: list[Callable[[], None]] = []
-        moves = given.on_host and not backend.in_host_memory
-        size = min(plan.batch_size, self._piece(plan, given))
-        attempts = Attempts(given.count, size, self._shelf.make_room)
-        for first, last in attempts:
-            going.following = last < given.count
-            with attempts.trying(), span("batch", "batch", first=first, rows=last - first):
-                left = self._through(given, first, last, attempts.size, going)
-                assert self._used is not None, "rows have gone through the layers"
-                rows = self._spread(left, self._used, last - first)
-                if not moves:
-                    parts.append(rows)
-                else:
-                    target = np.empty((given.count, network.outputs), rows.dtype) if target is None else target
-                    with span("copy out", "transfer"):
-                        waiting.append(backend.fetch_later(rows, target[first:last]))
-                attempts.done()
-            while len(waiting) > 2:
-                _finish(waiting.pop(0))
-        for finish in waiting:
-            _finish(finish)
-        self._refuse_infinite(given, going.check)
-        if moves:
-            return np.empty((0, network.outputs), np.float32) if target is None else target
-        if len(parts) == 1:
-            self._settle(given)
-            return parts[0]
-        return backend.joined(parts, network.outputs)
-
-    def _settle(self, given: Given) -> None:
-        """Remember what runs such rows, where nothing but the steps is to be done with them."""
-        plan, as_it_is = self._used, given.source is given.rows and self.backend.reads_as_is(given.source)
-        if plan is None or not as_it_is:
-            return
-        if given.on_host and (self._watches(plan) or (self._images and not self.backend.in_host_memory)):
-            return
-        self._shelf.settle((given.source.shape, given.source.dtype), plan)
-
-    def _spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
-        """Return each input's outputs, in memory that is the caller's."""
-        expansion = self._problem.merged.expansion
-        own = left.owner is None and expansion is None and plan.steps[-1].kernel.operation in OWN_OUTPUTS
-        return left.features if own else self.backend.spread(left, expansion, count)
-
-    def _piece(self, plan: Plan, given: Given) -> int:
-        """Return how many rows are copied to the device at a time: all, unless copies and computing can overlap."""
-        if not given.on_host or given.sparse or self.backend.in_host_memory or plan.groups_rows or plan.streams:
-            return max(1, given.count)
-        pieces = -(-given.count * given.row_bytes // PIECE_BYTES)
-        return max(1, -(-given.count // max(1, pieces)))
-
-    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
-        """Run some rows; return their outputs, and which of them end with a non-zero."""
-        with going.clock.part("transfer", "check"):
-            check = self._shelf.queue_check(given, first, last, size)
-        living, kept = self._taken_out(given, first, last, size, going, check)
-        if check is not None and not check.passed():  # the rows are of another form than those before
-            going.tally = None if going.tally is None else Tally.of(self.network)
-            living, kept = self._taken_out(given, first, last, size, going)
-        return BatchOutput(kept, last - first, None if self.backend.in_host_memory else self.backend.fetch), living
-
-    def _taken_out(
-        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> tuple[Array, RowsLeft]:
-        """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
-        left = self._through(given, first, last, size, going, check)
-        with going.clock.part("transfer", "copy out"):
-            return self.backend.take_out(left, last - first, self.options.compaction)
-
-    def _through(
-        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> RowsLeft:
-        """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""
-        with going.clock.part("transfer", "copy in"):
-            features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
-        form = form_of_features(features)
-        self._shelf.note(given, form)
-        with going.clock.part("prepare", "ready plan"):
-            ready = self._shelf.ready_for(form, given.count, size)
-        self._used = ready.plan
-        if going.check is not None:
-            going.check.look(features)
-            if self.backend.in_host_memory:  # where it is known at once
-                self._refuse_infinite(given, going.check)
-        if given.on_host and self._watches(ready.plan):
-            going.watch = self._shelf.half_range.watch()
-        return ready.run(features, going)
-
-    def _watches(self, plan: Plan) -> bool:
-        return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
-
-    def _number_check(self, given: Given) -> NumberCheck | None:
-        """Return what looks for NaN and infinity among images from the host; other rows are not looked at."""
-        return self.backend.number_check() if self._images and given.on_host else None
-
-    def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
-        if check is not None and not check.result()[1]:
-            check_inputs(given.rows)
 
     def _as_csr(self, outputs: Any, on_host: bool) -> Any:
         if not on_host:
@@ -435,14 +392,18 @@ class Session:
         return from_dense(outputs, outputs.dtype.type)
 
 
-def _finish(copy: Callable[[], None]) -> None:
-    """Wait for the end of a copy."""
-    with span("wait for the copy", "wait"):
-        copy()
+def check_form(form: object) -> None:
+    """Refuse a form of outputs that does not exist.
+
+    Raises
+    ------
+    UsageError
+        It is neither None nor one of `FORMS`.
+    """
+    if form is not None and (not isinstance(form, str) or form not in FORMS):
+        raise UsageError(f"outputs are dense or csr, not {form!r}")
 
 
 def _session(network: Network, options: Options) -> Session:
     """Return a session of another process, made anew."""
-    made = Session.__new__(Session)
-    made._begin(Problem.of(network, options))
-    return made
+    return Session._of(Problem.of(network, options))

@@ -91,7 +91,7 @@ class Shelf:
 
         None where the rows have to be placed, which ends with their check.
         """
-        plan = self._plans.get(_key_of("iso", given.count, size))
+        plan = self._plans.get(_key_of("iso", given.whole, size))
         if plan is None or len(plan.steps) != 1 or self._placed.get(_form_of(given)) != "iso":
             return None
         kernel = plan.steps[0].kernel
@@ -101,6 +101,12 @@ class Shelf:
 
     # ---- Plans ---------------------------------------------------------------------------------------------------
 
+    def learn(self, other: Shelf) -> None:
+        """Take over what another shelf of the same network knows of rows: which forms they take, how many die."""
+        if any(self._alive.get(form, self) is not alive for form, alive in other._alive.items()):
+            self._plans.clear()
+        self._alive, self._placed = dict(other._alive), dict(other._placed)
+
     def put(self, plan: Plan) -> None:
         """Keep a plan that was made elsewhere."""
         self._plans[_key(plan)] = plan
@@ -108,9 +114,9 @@ class Shelf:
     def plan_of(self, given: Given) -> Plan:
         """Return the plan for rows, for which the first of them may have to be looked at."""
         form = self._expected(given)
-        if form not in self._alive and given.count >= LOOKED_AT and self._problem.options.machine is None:
+        if form not in self._alive and given.whole >= LOOKED_AT and self._problem.options.machine is None:
             form = self._look_early(given)
-        return self._planned(form, given.count, self._batch_size(given.count))
+        return self._planned(form, given.whole, self._batch_size(given.count))
 
     def _look_early(self, given: Given) -> str:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""

@@ -108,6 +108,11 @@ class Hdf5Source:
             dataset.read_direct(data)
         return data
 
+    def place(self, name: str, dimensions: int, *dtypes: npt.DTypeLike) -> tuple[int, tuple[int, ...], np.dtype[Any]]:
+        """Return where in the file an array is, its shape and its type; `dtypes` are the types that it may have."""
+        dataset = self._typed(name, dimensions, dtypes)
+        return dataset.id.get_offset() or 0, dataset.shape, dataset.dtype
+
     def array(self, name: str, *dtypes: npt.DTypeLike) -> Array:
         """Read an array of any number of dimensions, whole; `dtypes` are the types that its elements may have."""
         dataset = self._typed(name, None, dtypes)

@@ -21,9 +21,10 @@ from numpy.lib import format as npy_format
 from sparsenn.errors import FileFormatError, InputError, MatrixError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.bounded import check_length, open_plain, reading
+from sparsenn.io.stored import Stored
 from sparsenn.memory import check_memory
 
-__all__ = ["read_npy", "read_npz", "sparse_rows"]
+__all__ = ["read_npy", "read_npz", "sparse_rows", "stored_matrix"]
 
 _BLOCK = 1 << 24
 """Bytes read at a time."""
@@ -56,6 +57,20 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
     """
     with open_plain(path) as file, reading(path):
         return _array(path, "the array", file, os.fstat(file.fileno()).st_size)
+
+
+def stored_matrix(path: str | os.PathLike[str], file: IO[bytes]) -> Stored:
+    """Return the array of real numbers in an open `.npy` file, unread; it is stored row by row.
+
+    Raises
+    ------
+    FileFormatError
+        As `read_npy`; or the array is stored column by column.
+    """
+    shape, by_columns, dtype = _sound_header(path, "the array", file, os.fstat(file.fileno()).st_size, "")
+    if by_columns and len(shape) > 1:
+        raise FileFormatError(path, "is stored column by column; save np.ascontiguousarray of it to have it streamed")
+    return Stored(path, file, file.tell(), shape, dtype)
 
 
 def read_npz(path: str | os.PathLike[str], known: Collection[str] | None = ()) -> dict[str, Array]:
@@ -131,18 +146,8 @@ def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Arr
 
 def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str = "") -> Array:
     """Read an array of real numbers, or of the given kinds, from a stream of `size` bytes."""
-    try:
-        shape, by_columns, dtype = _header(file)
-    except OSError:
-        raise
-    except Exception as error:  # NumPy evaluates the header as Python, which may fail in any way
-        reason = str(error).partition("\n")[0]
-        raise FileFormatError(path, f"{name}: not NumPy's, or damaged ({reason}); fetch or make it again") from error
-    if dtype.kind not in (kinds or _NUMBERS) or not dtype.itemsize:
-        raise FileFormatError(path, f"{name} holds {dtype}; it must hold real numbers")
+    shape, by_columns, dtype = _sound_header(path, name, file, size, kinds)
     needed = math.prod(shape) * dtype.itemsize
-    if needed > size - file.tell():
-        raise FileFormatError(path, f"{name} declares {needed:,} bytes, which are not in the file: truncated?")
     check_memory(needed, f"{os.fspath(path)}: {name}, an array of shape {shape}")
     try:
         array = np.empty(shape, dtype, order="F" if by_columns else "C")
@@ -157,6 +162,25 @@ def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, 
         data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
         done += len(piece)
     return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _sound_header(
+    path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array of real numbers, or of the given kinds, that is in a stream of `size` bytes."""
+    try:
+        shape, by_columns, dtype = _header(file)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy evaluates the header as Python, which may fail in any way
+        reason = str(error).partition("\n")[0]
+        raise FileFormatError(path, f"{name}: not NumPy's, or damaged ({reason}); fetch or make it again") from error
+    if dtype.kind not in (kinds or _NUMBERS) or not dtype.itemsize:
+        raise FileFormatError(path, f"{name} holds {dtype}; it must hold real numbers")
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > size - file.tell():
+        raise FileFormatError(path, f"{name} declares {needed:,} bytes, which are not in the file: truncated?")
+    return shape, by_columns, dtype
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -7,7 +7,7 @@ with the memory that is left before any of them is read, and rows are decoded so
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sparsenn.memory import check_memory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_parquet", "write_parquet_columns"]
+__all__ = ["parquet_rows", "read_parquet", "write_parquet_columns"]
 
 _ROWS = 1 << 16
 """Rows decoded at a time."""
@@ -62,6 +62,51 @@ def read_parquet(path: str | os.PathLike[str]) -> Table:
     return Table(os.fspath(path), tuple(schema.names), tuple(column.made() for column in columns), rows, named=True)
 
 
+def parquet_rows(path: str | os.PathLike[str], size: int, first: int) -> Iterator[Array]:
+    """Yield the rows of a table of numbers from one on, counted from 0, at most so many at a time, as float32.
+
+    Raises
+    ------
+    FileFormatError
+        As `read_parquet`; or a column holds something else than numbers.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with open_plain(path) as plain, parquet.ParquetFile(plain) as file:
+            schema, found = file.schema_arrow, 0
+            groups: list[int] = []
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if found + rows <= first and not groups:
+                    found += rows
+                else:
+                    groups.append(group)
+            for batch in file.iter_batches(min(size, _ROWS), groups, use_threads=False):
+                skipped = min(max(0, first - found), batch.num_rows)
+                part, found = batch.slice(skipped), found + batch.num_rows
+                if part.num_rows:
+                    yield _matrix(path, schema, part, found - part.num_rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise FileFormatError(path, f"not Parquet, or damaged ({reason[:200]}); fetch or make it again") from error
+
+
+def _matrix(path: str | os.PathLike[str], schema: pa.Schema, batch: pa.RecordBatch, first: int) -> Array:
+    """Return some rows as a matrix; the first of them has this number."""
+    columns = [_Column(path, field, batch.num_rows) for field in schema]
+    for column, array in zip(columns, batch.columns, strict=True):
+        if column.kind is not None or column.is_text:
+            raise FileFormatError(path, f"column {column.name!r} holds {column.kind or 'texts'}; needed are numbers")
+        column.take(array, 0, first)
+    matrix: Array = np.stack([np.asarray(column.made()) for column in columns], axis=1)
+    if np.isnan(matrix).any():
+        row = first + int(np.isnan(matrix).any(axis=1).argmax())
+        raise FileFormatError(path, f"row {row + 1:,} lacks a number")
+    return matrix
+
+
 def write_parquet_columns(file: IO[bytes], columns: Mapping[str, Any]) -> None:
     """Write arrays, or lists of texts, as the columns of a table, by name."""
     import pyarrow as pa
@@ -85,8 +130,8 @@ class _Column:
         self._numbers = np.empty(0 if self.is_text or not numeric else rows, np.float32)
         self._known: dict[str, int] = {}
 
-    def take(self, array: pa.Array, first: int) -> None:
-        """Keep the values of some rows, the first of which has this number, counted from 0."""
+    def take(self, array: pa.Array, first: int, before: int = 0) -> None:
+        """Keep the values of some rows, the first of which has this number, counted from 0, behind those before."""
         if self.is_text:
             found = array if hasattr(array, "dictionary") else array.dictionary_encode()
             texts = found.dictionary.to_pylist()
@@ -100,8 +145,8 @@ class _Column:
         wrong = np.isinf(numbers)
         if wrong.any():
             row = int(wrong.argmax())
-            told = f"row {first + row + 1:,}, column {self.name!r} holds {exact[row]:g}, which is not finite in float32"
-            raise FileFormatError(self.path, told)
+            place = f"row {before + first + row + 1:,}, column {self.name!r}"
+            raise FileFormatError(self.path, f"{place} holds {exact[row]:g}, which is not finite in float32")
         self._numbers[first : first + len(array)] = numbers
 
     def made(self) -> Array | Texts | Unread:

@@ -18,7 +18,7 @@ from sparsenn.storage.paths import check_path
 from sparsenn.storage.streams import is_stream, write_through
 from sparsenn.storage.temporary import move_out, temporary_file, temporary_folder
 
-__all__ = ["adding_to", "check_replaceable", "check_writable", "open_to_write", "replacing"]
+__all__ = ["adding_to", "check_replaceable", "check_writable", "explained", "open_to_write", "replacing"]
 
 _GZIP_LEVEL = 6
 """The gzip program's own."""
@@ -60,7 +60,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         `path` leads to a pipe, and its reader is gone.
     """
     check_path(path)
-    with _explained(path):
+    with explained(path):
         if is_stream(path):
             with temporary_file(Path(gettempdir())) as (temporary, _):
                 yield temporary
@@ -93,7 +93,7 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """
     check_path(folder, "the folder")
     target = Path(os.path.realpath(folder))
-    with _explained(folder):
+    with explained(folder):
         if target.exists() and not target.is_dir():
             raise FileExistsError(errno.EEXIST, "is a file")
         there = target.exists()
@@ -132,7 +132,7 @@ def check_writable(folder: Path) -> None:
     ResourceError
         It cannot; the message says what to do.
     """
-    with _explained(folder), temporary_file(folder):
+    with explained(folder), temporary_file(folder):
         pass
 
 
@@ -197,7 +197,14 @@ def _named(staging: Path, folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+def explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have what goes wrong while a file is written say which one, and what to do about it.
+
+    Raises
+    ------
+    ResourceError
+        The operating system refuses something.
+    """
     try:
         yield
     except BrokenPipeError:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import RowsResult, Session, run_rows
+from sparsenn.engine import RowsResult, Runner, Session, run_rows
 from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.model import Model
@@ -43,8 +44,8 @@ def run_model(
     model: Model,
     data: TrainingData | InputRows,
     *,
-    batch_size: int | None = None,
     progress: Progress = silent,
+    session: Callable[..., Runner] = Session,
     **options: Any,
 ) -> ModelResult:
     """Run a model on the rows of some data, and compare its outputs with the targets where there are some.
@@ -55,9 +56,9 @@ def run_model(
     ----------
     model : what to run. Its loss is that of the raw outputs, or of the probabilities if it ends in a Softmax.
     data : rows, and a target or a class for each where they are known.
-    batch_size : rows taken through the network together; by default as many as memory allows.
     progress : told how many rows are done.
-    options : the other options of `sparsenn.Session`.
+    session : makes what runs the rows, of the network and the options.
+    options : those of `sparsenn.Session`.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def run_model(
     if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
         raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
     found = run_rows(
-        Session(model.network, batch_size=batch_size, **options),
+        session(model.network, **options),
         data.rows,
         lambda first, last: rows_for(model, data, first, last),
         progress=progress,

@@ -132,7 +132,7 @@ class CUDABackend:
             release_unused()
 
     def compile_seconds(self) -> float:
-        """Return the seconds spent on making modules of kernels; CuPy's own kernels are part of what calls them."""
+        """Return what this thread spent on modules of kernels, in seconds; CuPy's own are part of what calls them."""
         return compile_seconds()
 
     def wait(self) -> None:
@@ -228,11 +228,12 @@ class CUDABackend:
     def fetch(self, features: Features) -> Features:
         """Copy features to the host."""
         cp = cupy()
-        if isinstance(features, CSR):
-            arrays = (cp.asnumpy(array) for array in (features.indptr, features.indices, features.values))
-            return CSR(features.shape, *arrays)
-        dense: Array = cp.asnumpy(features)
-        return dense
+        with cp.cuda.Device(self.index):
+            if isinstance(features, CSR):
+                arrays = (cp.asnumpy(array) for array in (features.indptr, features.indices, features.values))
+                return CSR(features.shape, *arrays)
+            dense: Array = cp.asnumpy(features)
+            return dense
 
     def fetch_rows(self, rows: SparseRows) -> SparseRows:
         """Copy sparse rows to the host."""

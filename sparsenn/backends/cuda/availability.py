@@ -10,7 +10,7 @@ from typing import Any
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import DeviceError
 
-__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "describe_device"]
+__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices", "describe_device"]
 
 LEAST_CAPABILITY = 80
 """Compute capability 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32."""
@@ -34,10 +34,8 @@ def check_device(index: int) -> None:
         CuPy is missing, broken or of the wrong CUDA version; there is no driver, no such GPU, or only one that is too
         old or full; or CUDA's compiler is missing.
     """
-    cp = _imported()
-    count = _device_count(cp)
-    if not count:
-        raise DeviceError(f"CUDA finds no NVIDIA GPU; {_hidden()}check nvidia-smi, {_ELSE}")
+    count = count_devices()
+    cp = cupy()
     if index >= count:
         there = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise DeviceError(
@@ -57,6 +55,20 @@ def check_device(index: int) -> None:
             f"{LEAST_CAPABILITY / 10:.1f} or newer; choose another GPU, {_ELSE}"
         )
     _check_compiler(cp)
+
+
+def count_devices() -> int:
+    """Return how many GPUs there are, at least one.
+
+    Raises
+    ------
+    DeviceError
+        CuPy is missing, broken or of the wrong CUDA version; there is no driver, or no GPU.
+    """
+    count = _device_count(_imported())
+    if not count:
+        raise DeviceError(f"CUDA finds no NVIDIA GPU; {_hidden()}check nvidia-smi, {_ELSE}")
+    return count
 
 
 def describe_device(index: int) -> str:

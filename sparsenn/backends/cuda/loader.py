@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -74,26 +76,36 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
     return tuple(f"-D{name}={defines[name]}" for name in sorted(defines))
 
 
-_spent = 0.0
-"""Seconds that all modules took to make."""
+class _Spent(threading.local):
+    """Seconds that the modules took which a thread has made."""
+
+    seconds = 0.0
+
+
+_spent = _Spent()
+_turns: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Lock)
+"""By all that a module is made of but its device: threads for several devices make it one after the other, so that all
+but the first find it compiled."""
 
 
 def compile_seconds() -> float:
-    """Return the seconds that this process has spent on compiling kernels, or on loading them from CuPy's cache.
+    """Return the seconds that this thread has spent on compiling kernels, or on loading them from CuPy's cache.
 
     Kernels that CuPy makes for its own functions are not counted.
     """
-    return _spent
+    return _spent.seconds
 
 
 @cache
 def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None) -> Any:
-    global _spent
     cp = cupy()
     start = time.perf_counter()
     text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
     try:
-        with span(f"compile {source_path}", "compile", compiler="nvrtc", **dict(defines)):
+        with (
+            _turns[source_path, defines, architecture],
+            span(f"compile {source_path}", "compile", compiler="nvrtc", **dict(defines)),
+        ):
             if architecture is None:
                 built = cp.RawModule(code=text, options=options)
                 built.compile()
@@ -107,7 +119,7 @@ def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device
             "sparsenn[cuda13]), or use --device cpu"
         ) from error
     finally:
-        _spent += time.perf_counter() - start
+        _spent.seconds += time.perf_counter() - start
     return built
 
 

@@ -149,7 +149,7 @@ class Transfer:
 
     def __init__(self) -> None:
         cuda = cupy().cuda
-        self._device = int(cuda.runtime.getDevice())
+        self._current, self._device = cuda.Device, int(cuda.runtime.getDevice())
         self._up, self._down = cuda.Stream(non_blocking=True), cuda.Stream(non_blocking=True)
         self._arrived = cuda.Event(disable_timing=True)
         self._pieces_up, self._pieces_down = _Pieces(PIECES_UP), _Pieces(PIECES_DOWN)
@@ -248,7 +248,7 @@ class Transfer:
         left = _Shared(parts)
 
         def take_part(_: int) -> None:
-            with cupy().cuda.Device(self._device):
+            with self._current(self._device):
                 work(left)
 
         map_threads(take_part, range(min(most, thread_count(), len(parts))))
@@ -294,8 +294,9 @@ class Transfer:
             self._up.wait_event(self._blocks.popleft().read)
 
     def _give_block_back(self, block: _Block, current: Any) -> None:
-        """Keep a block that only work that is queued on a stream still reads."""
-        block.read.record(current)
+        """Keep a block that only work that is queued on a stream still reads; any thread may have let go of it."""
+        with self._current(self._device):
+            block.read.record(current)
         self._blocks.append(block)
 
     # ---- To the host ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -285,3 +286,19 @@ def test_rows_come_back_in_any_order(cupy):
         finish()
     for number, target in enumerate(targets):
         assert (target == number).all()
+
+
+def test_a_block_is_given_back_on_its_device_whoever_lets_go_of_it(cupy, monkeypatch):
+    """The stream that reads a block may be the default one, which is another one on each device."""
+    entered = []
+
+    @contextmanager
+    def device(number):
+        entered.append(number)
+        yield
+
+    monkeypatch.setattr(cupy.cuda, "Device", device)
+    placed = Transfer().place_dense(np.ones((40, 40), np.float32))
+    entered.clear()
+    del placed
+    assert entered == [3]

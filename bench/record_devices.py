@@ -1,0 +1,388 @@
+"""Record how a network on 1, 2, 4, … GPUs of one host speeds up, with rows from host memory, and rows from a file.
+
+Usage: python bench/record_devices.py [--devices cuda|cpu] [--neurons N] [--layers L] [--rows R] [--only CASE ...]
+[--file-rows F] [--memory-limit GB] [--seconds S] [--runs R] [--machine NAME]
+
+Cases, each with 1, 2, 4, … devices as far as there are: `challenge`, a RadiX-Net of N × L and R digits, as the planner
+runs it; `challenge-plain`, the same with equal rows computed each for itself; `random`, 24 layers of 1024, 102 weights
+an output, and R dense rows. With `--devices cpu` each device is a session on the CPU's cores, which they share: that
+checks the answers, and tells no speedup.
+
+Answers must have the bits of one device before they are timed. Writes bench/results/<machine>/devices.json after every
+case, and row-files.json; what does not fit into S seconds is left out. The exit code is 1 if an answer is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from results_file import Column, results_path, write_results
+from wall_timing import timed
+
+from sparsenn import Network, Session, Sessions
+from sparsenn.backends import gpus
+from sparsenn.datasets import radixnet
+from sparsenn.datasets.digits import digit_inputs
+from sparsenn.distributed.streaming import rows_a_piece, stream
+from sparsenn.engine import Result
+from sparsenn.formats import CSC, CSR
+from sparsenn.io import Dataset, write_dataset
+from sparsenn.io.layout import challenge_bias
+from sparsenn.io.row_source import opened_rows
+from sparsenn.layers import ReLU, SparseLinear
+
+FILE_NEURONS, FILE_LAYERS = 1024, 120
+"""Of the network that rows of a file run through."""
+
+LAYERS, WIDTH, WEIGHTS = 24, 1024, 102
+"""Of the random network: weights an output."""
+
+COUNTS = (1, 2, 4, 8)
+"""Devices, as far as there are."""
+
+COLUMNS = (
+    Column("case", "case"),
+    Column("device_count", "devices"),
+    Column("call_milliseconds", "rows to outputs (ms)", "{:,.2f}"),
+    Column("call_speedup", "speedup", "{:.2f}"),
+    Column("run_milliseconds", "rows to categories (ms)", "{:,.2f}"),
+    Column("run_speedup", "speedup", "{:.2f}"),
+    Column("transfer_milliseconds", "of it copies (ms)", "{:,.2f}"),
+    Column("compute_milliseconds", "of it computing (ms)", "{:,.2f}"),
+    Column("compute_speedup", "speedup", "{:.2f}"),
+    Column("first_seconds", "made and first run (s)", "{:.2f}"),
+)
+
+FILE_COLUMNS = (
+    Column("case", "rows"),
+    Column("device_count", "devices"),
+    Column("file_gigabytes", "file (GB)", "{:.2f}"),
+    Column("limit_gigabytes", "memory limit (GB)", "{:.2f}"),
+    Column("peak_gigabytes", "memory more than before (GB)", "{:.2f}"),
+    Column("reading", "reading alone (rows/s)", "{:,.0f}"),
+    Column("computing", "computing alone (rows/s)", "{:,.0f}"),
+    Column("streaming", "file to file (rows/s)", "{:,.0f}"),
+    Column("share", "of the slower", "{:.0%}"),
+)
+
+Row = dict[str, Any]
+Case = tuple[str, Callable[[argparse.Namespace], tuple[Network, Any]], dict[str, Any]]
+
+
+class WrongAnswerError(Exception):
+    """Several devices gave other bits than one."""
+
+
+def challenge(options: argparse.Namespace) -> tuple[Network, CSR]:
+    """Return a RadiX-Net, and digits."""
+    network = radixnet(options.neurons, options.layers, bias=challenge_bias(options.neurons))
+    return network, digit_inputs(options.neurons, options.rows)
+
+
+def random(options: argparse.Namespace) -> tuple[Network, Any]:
+    """Return a network of random weights, and dense rows."""
+    rng = np.random.default_rng(24)
+    return Network(tuple(_random_layer(rng) for _ in range(LAYERS))), rng.random((options.rows, WIDTH), np.float32)
+
+
+def _random_layer(rng: np.random.Generator) -> SparseLinear:
+    rows = np.sort(rng.random((WIDTH, WIDTH), np.float32).argpartition(WEIGHTS, axis=1)[:, :WEIGHTS], axis=1)
+    values = rng.normal(0, (2 / WEIGHTS) ** 0.5, rows.size).astype(np.float32)
+    offsets = np.arange(WIDTH + 1, dtype=np.int64) * WEIGHTS
+    weights = CSC((WIDTH, WIDTH), offsets, rows.astype(np.uint16).ravel(), values)
+    return SparseLinear(weights, -0.05, ReLU())
+
+
+CASES: tuple[Case, ...] = (
+    ("challenge", challenge, {}),
+    ("challenge-plain", challenge, {"deduplication": False, "merging": False}),
+    ("random", random, {}),
+)
+
+
+def sessions_on(network: Network, device: str, count: int, options: dict[str, Any]) -> Sessions:
+    """Return sessions on the first GPUs, or so many on the CPU."""
+    names = gpus()[:count] if device == "cuda" else ("cpu",) * count
+    first = Session(network, device=names[0], **options)
+    return Sessions.of([first, *map(first.on, names[1:])])
+
+
+def check(one: Result, found: Result) -> None:
+    """Compare what several devices gave with what one did.
+
+    Raises
+    ------
+    WrongAnswerError
+        A bit differs.
+    """
+    if not np.array_equal(one.categories, found.categories) or _living(one) != _living(found):
+        raise WrongAnswerError("the bits differ from those of one device")
+
+
+def _living(result: Result) -> bytes:
+    """Return the bytes of all final rows that are not dropped, one after the other."""
+    rows = []
+    for batch in result.batches:
+        features, living = batch.features, batch.owner[batch.owner >= 0]
+        rows.append(features.to_scipy()[living].toarray() if isinstance(features, CSR) else features[living])
+    return np.concatenate(rows).tobytes()
+
+
+def record(name: str, network: Network, rows: Any, more: dict[str, Any], options: argparse.Namespace) -> list[Row]:
+    """Time a case with each number of devices."""
+    there = len(gpus()) if options.devices == "cuda" else options.most
+    found: list[Row] = []
+    right: Result | None = None
+    for count in (count for count in COUNTS if count <= min(there, options.most)):
+        start = time.perf_counter()
+        with sessions_on(network, options.devices, count, more) as sessions:
+            result = sessions.run(rows, statistics=False)
+            first = time.perf_counter() - start
+            right = right or result
+            check(right, result)
+            run, seconds = _timed_runs(sessions, rows, options)
+            call = _timed_calls(sessions, rows, options) if isinstance(rows, np.ndarray) else None
+        found.append(_row(name, count, result, {"first_seconds": first, **seconds}, run, call, found))
+        print("  ".join(column.show(found[-1][column.key]) for column in COLUMNS), flush=True)
+    return found
+
+
+def _timed_runs(sessions: Sessions, rows: Any, options: argparse.Namespace) -> tuple[float, Row]:
+    """Return the median milliseconds of runs, and those of their parts."""
+    parts: list[tuple[float, float]] = []
+
+    def run() -> None:
+        seconds = sessions.run(rows, statistics=False).seconds
+        parts.append((1e3 * seconds.transfer, 1e3 * seconds.compute))
+
+    whole = timed(run, runs=options.runs, most_seconds=options.case_seconds).median
+    transfer, compute = np.median(parts, axis=0)
+    return whole, {"transfer_milliseconds": float(transfer), "compute_milliseconds": float(compute)}
+
+
+def _timed_calls(sessions: Sessions, rows: Any, options: argparse.Namespace) -> float:
+    """Return the median milliseconds of calls."""
+    return timed(lambda: sessions(rows), runs=options.runs, most_seconds=options.case_seconds).median
+
+
+def _row(
+    name: str, count: int, result: Result, more: Row, run: float, call: float | None, before: Sequence[Row]
+) -> Row:
+    row: Row = {
+        "case": name,
+        "device_count": count,
+        "run_milliseconds": run,
+        "call_milliseconds": call,
+        "plan": str(result.plan),
+        "edges_per_second": 1e3 * result.inputs * result.edges / run,
+        **more,
+    }
+    one = before[0] if before else row
+    for part in ("run", "call", "compute"):
+        milliseconds = row[f"{part}_milliseconds"]
+        row[f"{part}_speedup"] = one[f"{part}_milliseconds"] / milliseconds if milliseconds else None
+    return row
+
+
+def record_file(options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Time rows of a file, with one device and with all."""
+    network, images = radixnet(FILE_NEURONS, FILE_LAYERS, bias=challenge_bias(FILE_NEURONS)), min(options.rows, 60_000)
+    path = folder / "rows.h5"
+    truth = _write_rows(network, digit_inputs(FILE_NEURONS, images), options.file_rows, path)
+    there = min(len(gpus()) if options.devices == "cuda" else options.most, options.most)
+    limit, found = int(1e9 * options.memory_limit), []
+    for count in sorted({1, there}):
+        size, reading, computing = _rates_alone(network, path, count, limit, options)
+        names = "cpu" if options.devices == "cpu" else gpus()[:count]
+        given = {"devices": names, "memory_limit": limit, "statistics": False}
+        stream(network, path, folder / "warm.tsv", **given)
+        start = time.perf_counter()
+        with Memory() as memory:
+            result = stream(network, path, folder / "found.tsv", **given)
+        streaming = options.file_rows / (time.perf_counter() - start)
+        if not np.array_equal(result.categories, truth):
+            raise WrongAnswerError("the categories differ from those of the rows in memory")
+        found.append(
+            {
+                "case": f"{options.file_rows:,} × {FILE_NEURONS} × {FILE_LAYERS}",
+                "device_count": count,
+                "file_gigabytes": path.stat().st_size / 1e9,
+                "limit_gigabytes": limit / 1e9,
+                "peak_gigabytes": memory.grown / 1e9,
+                "piece_rows": size,
+                "reading": reading,
+                "computing": computing,
+                "streaming": streaming,
+                "share": streaming / min(reading, computing),
+                "seconds": asdict(result.seconds),
+            }
+        )
+        print("  ".join(column.show(found[-1][column.key]) for column in FILE_COLUMNS), flush=True)
+        if options.devices == "cpu":
+            break  # sessions on the same cores tell nothing
+    return found
+
+
+def _rates_alone(
+    network: Network, path: Path, count: int, limit: int, options: argparse.Namespace
+) -> tuple[int, float, float]:
+    """Return the rows of a piece, and the rows a second of reading pieces alone, and of computing them alone."""
+    with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, FILE_NEURONS) as source:
+        size = rows_a_piece(source, sessions, limit, outputs=False)
+        held = [piece for _, piece in zip(range(4), source.pieces(size), strict=False)]
+
+        def read() -> None:
+            for _ in source.pieces(size):
+                pass
+
+        def compute() -> None:
+            for piece in held:
+                sessions.sessions[0].run(piece, statistics=False)
+
+        read()
+        compute()
+        rows = sum(piece.shape[0] for piece in held)
+        return size, options.file_rows / _seconds(read), count * rows / _seconds(compute)
+
+
+class Memory:
+    """By how much this process's memory has grown at most while a block runs, looked at every few milliseconds.
+
+    Attributes
+    ----------
+    grown : bytes.
+    """
+
+    def __enter__(self) -> Memory:
+        self.grown, self._before, self._over = 0, _resident(), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.003):
+            self.grown = max(self.grown, _resident() - self._before)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def _resident() -> int:
+    """Return the memory that this process has, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _write_rows(network: Network, images: CSR, rows: int, path: Path) -> Any:
+    """Write images, over and over, as a dataset; return the categories of all."""
+    times = -(-rows // images.shape[0])
+    lengths = np.tile(np.diff(images.indptr), times)[:rows]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.tile(images.indices, times)[: indptr[-1]]
+    repeated = CSR((rows, images.shape[1]), indptr, indices, images.values)
+    found = Session(network).run(images, statistics=False).categories
+    truth = np.concatenate([found + number * images.shape[0] for number in range(times)])
+    write_dataset(Dataset("repeated", network, repeated, None), path)
+    return truth[truth < rows]
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record all cases; return the exit code."""
+    options = _parsed(arguments)
+    start, rows, notes, made = time.perf_counter(), [], [], {}
+    options.case_seconds = options.seconds / 24
+    for name, make, more in CASES:
+        if options.only and name not in options.only:
+            continue
+        if time.perf_counter() - start > options.seconds:
+            notes.append(f"{name}: left out, time was up.")
+            continue
+        if make not in made:
+            made = {make: make(options)}
+        try:
+            rows += record(name, *made[make], more, options)
+        except WrongAnswerError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        _write(rows, notes, options)
+    if (not options.only or "file" in options.only) and time.perf_counter() - start < options.seconds:
+        with TemporaryDirectory(dir=options.folder) as folder:
+            try:
+                files = record_file(options, Path(folder))
+            except WrongAnswerError as error:
+                print(f"file: {error}", file=sys.stderr)
+                return 1
+        _write_files(files, options)
+        rows += files
+    return 0 if rows else 1
+
+
+def _write_files(rows: Sequence[Row], options: argparse.Namespace) -> None:
+    write_results(
+        results_path("row-files" if options.devices == "cuda" else "row-files-cpu", folder=options.machine),
+        table="row-files",
+        title="Rows of an HDF5 file larger than the memory limit, to categories in a file",
+        columns=FILE_COLUMNS,
+        rows=rows,
+        configuration={name: getattr(options, name) for name in ("devices", "file_rows", "memory_limit")},
+        notes=[
+            "File to file: all that `stream` does, sessions made and weights prepared included; the file was read "
+            "before, so that the system may hold it in memory. Categories were those of the rows in memory. Computing "
+            "alone: pieces of the same size from memory on one device, times the devices.",
+        ],
+    )
+
+
+def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespace) -> None:
+    write_results(
+        results_path("devices" if options.devices == "cuda" else "devices-cpu", folder=options.machine),
+        table="devices",
+        title="Rows from host memory shared by several devices of one host",
+        columns=COLUMNS,
+        rows=rows,
+        configuration={
+            name: getattr(options, name) for name in ("devices", "neurons", "layers", "rows", "runs", "seconds")
+        },
+        notes=[
+            "Wall time, medians. Results had the bits of one device's before they were timed. Copies: the mean over "
+            "devices, which copy side by side; computing: the rest of the wall time.",
+            *notes,
+        ],
+    )
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--most", type=int, default=8, help="devices at most")
+    parser.add_argument("--neurons", type=int, default=65536)
+    parser.add_argument("--layers", type=int, default=1920)
+    parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--file-rows", type=int, default=1_200_000)
+    parser.add_argument("--memory-limit", type=float, default=0.2, help="of the case file, in 10⁹ bytes")
+    parser.add_argument("--folder", help="where files of rows go meanwhile; the system's unless given")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--machine")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

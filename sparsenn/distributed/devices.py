@@ -1,0 +1,327 @@
+"""Sessions: a network made ready on several devices, which share its rows."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sparsenn.backends import gpus
+from sparsenn.distributed.sharing import Stopping, shared
+from sparsenn.engine import Options, Plan, Result, Seconds, Session
+from sparsenn.engine.inputs import Given, Inputs, like
+from sparsenn.engine.passage import Part, joined
+from sparsenn.engine.plan import with_inputs
+from sparsenn.engine.session import check_form
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array, from_dense
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+from sparsenn.workers import chunks
+
+__all__ = ["Sessions", "device_names", "infer", "session_on"]
+
+Value = TypeVar("Value")
+
+Devices = str | Iterable[str]
+"""`all`, `cpu`, or the names or numbers of GPUs: a text that commas divide, or several texts."""
+
+PIECES = 4
+"""Pieces of rows a device: of devices that are not equally fast, the faster take more. Where a kernel gains from many
+rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece."""
+
+LEAST_ROWS = 4096
+"""Of a piece, where there are so many for each device: kernels take fewer less efficiently."""
+
+_NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
+
+
+def device_names(devices: Devices) -> tuple[str, ...]:
+    """Return the names of devices, each once, as `Session` takes one.
+
+    Parameters
+    ----------
+    devices : `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or
+        one that commas divide.
+
+    Raises
+    ------
+    UsageError
+        They are none of these, or one is named twice.
+    DeviceError
+        All GPUs are asked for, and there is none.
+    """
+    if not isinstance(devices, str | Iterable):
+        raise UsageError(f"the devices are {devices!r}; {_KNOWN}")
+    given = devices.split(",") if isinstance(devices, str) else list(devices)
+    if not all(isinstance(name, str) for name in given):
+        raise UsageError(f"the devices are {given!r}; {_KNOWN}")
+    names = [name.strip() for name in given]
+    if names == ["all"]:
+        return gpus()
+    if names == ["cpu"]:
+        return ("cpu",)
+    found = [_NUMBER.fullmatch(name) for name in names]
+    numbers = [int(number[1]) for number in found if number]
+    if len(numbers) < len(names) or not names:
+        raise UsageError(f"the devices are {','.join(names)!r}; {_KNOWN}")
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"the devices are {','.join(names)!r}, one of them twice; name each once")
+    return tuple(f"cuda:{number}" for number in numbers)
+
+
+_KNOWN = "give all, cpu, or GPUs by name or number, such as cuda:0,cuda:2 or 0,2"
+
+
+def infer(
+    network: Network,
+    inputs: Inputs,
+    *,
+    devices: Devices | None = None,
+    statistics: bool = True,
+    progress: Progress = silent,
+    **options: Any,
+) -> Result:
+    """Run a network on some inputs, once: a `Session`, or `Sessions`, made for one call of `run`.
+
+    Parameters
+    ----------
+    network : the layers.
+    inputs : as `Session` takes them.
+    devices : several, as `Sessions` takes them; unless given, the one that the options say.
+    statistics, progress : as `Session.run` takes them.
+    options : those of `Session`.
+
+    Raises
+    ------
+    SparseNNError
+        As `Session` and `Session.run`, or `Sessions` and `Sessions.run`, do.
+    """
+    return session_on(network, devices=devices, **options).run(inputs, statistics=statistics, progress=progress)
+
+
+def session_on(network: Network, *, devices: Devices | None = None, **options: Any) -> Session | Sessions:
+    """Return a session, or several where devices are named.
+
+    Raises
+    ------
+    SparseNNError
+        As `Session`, or `Sessions`, does.
+    """
+    return Session(network, **options) if devices is None else Sessions(network, devices, **options)
+
+
+class Sessions:
+    """A network that is ready to run on several devices: a `Session` each, in a thread each.
+
+    ::
+
+        sessions = sparsenn.Sessions(network, devices="all")
+        outputs = sessions(rows)
+        result = sessions.run(rows)
+
+    Rows, in the host's memory, are cut into pieces that devices take as they become free. What comes out is in the
+    order of the rows and, where the devices are of one kind, has the same bits as with one device, as far as these do
+    not depend on the batch size there: those of sparse layers do not, and none do with `reproducible`. Equal outputs
+    are looked for, and kernels chosen, once.
+
+    Parameters
+    ----------
+    network : the layers.
+    devices : as `device_names` takes them.
+    options : those of `Session`, but device and machine; memory limits are those of each device.
+
+    Raises
+    ------
+    SparseNNError
+        As `Session` and `device_names` do.
+    """
+
+    def __init__(self, network: Network, devices: Devices = "all", **options: Any) -> None:
+        for name in ("device", "machine"):
+            if options.get(name) is not None:
+                raise UsageError(f"several devices are named by devices; leave out {name}")
+        names = device_names(devices)
+        first = Session(network, device=names[0], **options)
+        self._begin([first, *map(first.on, names[1:])])
+
+    @classmethod
+    def of(cls, sessions: Sequence[Session]) -> Sessions:
+        """Return sessions that share rows, of ready ones: of one network with the same options, one or more."""
+        made = cls.__new__(cls)
+        made._begin(sessions)
+        return made
+
+    def _begin(self, sessions: Sequence[Session]) -> None:
+        self._sessions = tuple(sessions)
+        self._turns = threading.Lock()
+
+    @property
+    def network(self) -> Network:
+        """The network as given."""
+        return self._sessions[0].network
+
+    @property
+    def options(self) -> Options:
+        """What was asked for, of the first device."""
+        return self._sessions[0].options
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices in words."""
+        return tuple(session.backend.description for session in self._sessions)
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The session of each device."""
+        return self._sessions
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is kept on all devices, in bytes."""
+        return sum(session.nbytes for session in self._sessions)
+
+    def plan(self, inputs: Inputs) -> Plan:
+        """Decide how inputs are run, and run nothing; all devices run them so.
+
+        Raises
+        ------
+        SparseNNError
+            As `Session.plan` does.
+        """
+        return self._sessions[0].plan(inputs)
+
+    def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
+        """Return the network's outputs, of shape (rows, outputs), as `Session` does; rows are in the host's memory.
+
+        Raises
+        ------
+        UsageError
+            The rows are on a GPU.
+        SparseNNError
+            As `Session` does.
+        """
+        if len(self._sessions) == 1:
+            return self._sessions[0](inputs, form=form)
+        check_form(form)
+        with self._turns, np.errstate(all="ignore"):
+            given, pieces, _ = self._begun(inputs)
+            room = _Room((given.count, self.network.outputs))
+
+            def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
+                return lambda rows, stopping: session.fill(given, *rows, room, stopping.look)
+
+            with closing(self._shared(fill, pieces)) as finished:
+                for _ in finished:
+                    pass
+            outputs: Any = room(np.float32)
+            if (form or ("csr" if given.sparse else "dense")) == "csr":
+                outputs = from_dense(outputs, outputs.dtype.type)
+            return like(given.source, outputs)
+
+    def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
+        """Run the network, and say what came of it, as `Session.run` does; rows are in the host's memory.
+
+        Seconds of preparing, copying and compiling are the mean of the devices', which do so side by side.
+
+        Parameters
+        ----------
+        inputs, statistics : as those of `Session.run`.
+        progress : told of rows done.
+
+        Raises
+        ------
+        UsageError
+            The rows are on a GPU.
+        SparseNNError
+            As `Session.run` does.
+        """
+        if len(self._sessions) == 1:
+            return self._sessions[0].run(inputs, statistics=statistics, progress=progress)
+        with self._turns, np.errstate(all="ignore"):
+            given, pieces, planned = self._begun(inputs)
+            start = time.perf_counter()
+            size = max(1, *(last - first for first, last in pieces))
+
+            def run(session: Session) -> Callable[[tuple[int, int], Stopping], tuple[Part, Seconds]]:
+                return lambda rows, stopping: session.run_part(given, *rows, size, statistics, stopping.look)
+
+            parts: dict[tuple[int, int], Part] = {}
+            spent, done = Seconds(), 0
+            with closing(self._shared(run, pieces)) as finished:
+                for rows, (part, seconds) in finished:
+                    parts[rows], spent, done = part, spent + seconds, done + part.rows
+                    progress("rows", done, given.count)
+            wall = time.perf_counter() - start
+        ordered = [parts[rows] for rows in sorted(parts)]
+        plans = [part.plan for part in ordered]
+        told = next((plan for plan in plans if plan.backend is self._sessions[0].backend), plans[0])
+        plan = with_inputs(told, given.count, given.density)
+        result = joined(ordered, plan, planned + self._in_all(spent, wall))
+        return replace(result, notes=(*result.notes, f"Rows were shared by {', '.join(self.devices)}."))
+
+    def close(self) -> None:
+        """Give back the memory of weights and buffers; the sessions can be used no more."""
+        for session in self._sessions:
+            session.close()
+
+    def __enter__(self) -> Sessions:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sessions.of, (self._sessions,)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _begun(self, inputs: Inputs) -> tuple[Given, list[tuple[int, int]], Seconds]:
+        """Look at rows and decide how they run, and in which pieces, on the first device; the others learn of it."""
+        first, *others = self._sessions
+        given, plan, seconds = first.begin_shared(inputs)
+        for session in others:
+            session.learn(first)
+        return given, self._pieces(given.count, plan), seconds
+
+    def _shared(
+        self,
+        worker: Callable[[Session], Callable[[tuple[int, int], Stopping], Value]],
+        pieces: list[tuple[int, int]],
+    ) -> Generator[tuple[tuple[int, int], Value], None, None]:
+        """Have all sessions take pieces of rows, each in a thread that is named for it."""
+        names = [f"sparsenn {number}: {device}" for number, device in enumerate(self.devices)]
+        workers = dict(zip(names, map(worker, self._sessions), strict=True))
+        return shared(workers, pieces, ahead=len(pieces))
+
+    def _pieces(self, count: int, plan: Plan) -> list[tuple[int, int]]:
+        """Cut rows into pieces of one size: as many for each device."""
+        devices = len(self._sessions)
+        most = 1 if plan.groups_rows else PIECES
+        pieces = devices * max(1, min(most, count // (devices * LEAST_ROWS)))
+        return chunks(count, max(1, -(-count // pieces))) or [(0, 0)]
+
+    def _in_all(self, spent: Seconds, wall: float) -> Seconds:
+        """Return where wall time went, of what all devices spent: the mean of each part, and the rest on computing."""
+        shares = {part.name: getattr(spent, part.name) / len(self._sessions) for part in fields(Seconds)}
+        rest = wall - sum(share for name, share in shares.items() if name != "compute")
+        return Seconds(**{**shares, "compute": max(0.0, rest)})
+
+
+class _Room:
+    """The matrix of all outputs, made when the first thread asks for it."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape, self._turns = shape, threading.Lock()
+        self._matrix: Array | None = None
+
+    def __call__(self, dtype: Any) -> Array:
+        with self._turns:
+            if self._matrix is None:
+                self._matrix = np.empty(self._shape, dtype)
+            return self._matrix

@@ -1,0 +1,246 @@
+"""Pieces of an output that are done, in a folder beside it: a run that ends early is gone on with from there.
+
+::
+
+    OUTPUT.pieces/run.json          what the run is known by, and how many rows a piece has
+    OUTPUT.pieces/lock              locked by the run that writes
+    OUTPUT.pieces/00000012.json     a piece that is done: its rows' digest and categories
+    OUTPUT.pieces/output.npy        the output, as far as it is there; OUTPUT itself in the end
+
+A piece's file appears when what it says is on disk. Whatever ends the run, a kill or a power cut included, leaves
+pieces that are whole and the rest undone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import h5py
+import numpy as np
+
+from sparsenn.errors import ResourceError, UsageError
+from sparsenn.formats import Array
+from sparsenn.io.hdf5_target import created
+from sparsenn.io.tsv import write_categories
+from sparsenn.storage import replacing
+from sparsenn.storage.atomic import explained
+
+try:
+    import fcntl
+except ImportError:  # Windows: two runs into one file are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces"]
+
+PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
+"""What the name of an output may end in: the categories in text, or the outputs as a matrix."""
+
+
+_DATASET = "outputs"
+"""Name of the matrix in HDF5."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows that are done.
+
+    Parameters
+    ----------
+    rows : how many they are.
+    digest : of them, as they were read.
+    categories : those of them, counted from 0 from the first row of the run on, that end with a non-zero.
+    """
+
+    rows: int
+    digest: str
+    categories: list[int]
+
+
+class Pieces:
+    """What is done of an output, and where more of it goes. Made by `opened_pieces`.
+
+    Attributes
+    ----------
+    size : rows of each piece but the last.
+    done : pieces by number, counted from 0.
+    """
+
+    def __init__(self, output: Path, folder: Path, size: int) -> None:
+        self._output, self._folder, self.size = output, folder, size
+        self.done = {int(path.stem): _read(path) for path in sorted(folder.glob("[0-9]*.json"))}
+        self._matrix: IO[bytes] | None = None
+        self._offset, self._dtype = 0, np.dtype(np.float32)
+
+    @property
+    def takes_matrix(self) -> bool:
+        """Whether the output is the matrix of all outputs."""
+        return self._output.suffix.lower() != ".tsv"
+
+    def prepare(self, shape: tuple[int, ...], dtype: Any, files: ExitStack) -> None:
+        """Make room on disk for the matrix of all outputs, unless an earlier run has done so.
+
+        Raises
+        ------
+        ResourceError
+            The disk is full, or cannot be written to.
+        """
+        path, self._dtype = self._folder / f"output{self._output.suffix.lower()}", np.dtype(dtype)
+        with explained(self._output):
+            if not path.exists():
+                begun = path.with_suffix(".begun")
+                _make(begun, path.suffix, shape, self._dtype)
+                begun.replace(path)
+            self._offset = _place(path, path.suffix)
+            self._matrix = files.enter_context(path.open("r+b"))
+
+    def keep(self, number: int, piece: Piece, outputs: Array | None) -> None:
+        """Write a piece to disk; when this returns it stays done.
+
+        Raises
+        ------
+        ResourceError
+            The disk is full, or cannot be written to.
+        """
+        with explained(self._output):
+            if outputs is not None and self._matrix is not None:
+                data = np.ascontiguousarray(outputs, self._dtype)
+                item = data.nbytes // max(1, len(data))
+                self._matrix.seek(self._offset + number * self.size * item)
+                self._matrix.write(data.reshape(-1).view(np.uint8).data)
+                self._matrix.flush()
+                os.fsync(self._matrix.fileno())
+            with replacing(self._folder / f"{number:08d}.json") as temporary:
+                temporary.write_text(json.dumps(asdict(piece)), encoding="utf-8")
+        self.done[number] = piece
+
+    @property
+    def categories(self) -> Array:
+        """Categories of all pieces that are done: sorted int64, counted from 0."""
+        found = [self.done[number].categories for number in sorted(self.done)]
+        return np.array([category for piece in found for category in piece], np.int64)
+
+    def finish(self) -> None:
+        """Have the output take its place, and remove the folder.
+
+        Raises
+        ------
+        ResourceError
+            It cannot be written.
+        """
+        with explained(self._output):
+            if self._matrix is None:
+                write_categories(self._output, self.categories)
+            else:
+                self._matrix.close()
+                (self._folder / f"output{self._output.suffix.lower()}").replace(os.path.realpath(self._output))
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[Pieces]:
+    """Open the folder of an output's pieces for this run alone; where none is done in the end, it is removed.
+
+    Parameters
+    ----------
+    output : the file that is to be written; its name ends in one of `PIECE_SUFFIXES`.
+    key : what the run is known by: a digest of the network, the options and the rows.
+    size : rows a piece; where an earlier run is gone on with, it is that run's.
+    resume : whether to go on with an earlier run, if there is one.
+
+    Raises
+    ------
+    UsageError
+        There are pieces of an earlier run, and `resume` is not set; or of another network, options or rows.
+    ResourceError
+        Another run writes there, or the folder cannot be written to.
+    """
+    folder = output.with_name(f"{output.name}.pieces")
+    with ExitStack() as files:
+        with explained(output):
+            folder.mkdir(exist_ok=True)
+            _lock(files.enter_context((folder / "lock").open("w", encoding="utf-8")), output)
+            described = _described(folder / "run.json")
+        if described is not None and not resume:
+            raise UsageError(
+                f"{folder} holds what an earlier run has done: go on with it by --resume, or remove that folder"
+            )
+        if described is not None and described.get("key") != key:
+            raise UsageError(
+                f"{folder} is of another network, other options or other rows; remove it, or name another --output"
+            )
+        if described is None:
+            with replacing(folder / "run.json") as temporary:
+                temporary.write_text(json.dumps({"key": key, "size": size}), encoding="utf-8")
+        pieces = Pieces(output, folder, size if described is None else int(described["size"]))
+        try:
+            yield pieces
+        finally:
+            if not pieces.done:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(file: IO[str], output: Path) -> None:
+    """Lock a file for as long as it is open."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ResourceError(f"{output}: another run is writing it; wait for its end, or name another file") from error
+    except OSError:  # a file system without locks
+        return
+
+
+def _described(path: Path) -> dict[str, Any] | None:
+    """Return what an earlier run said of itself; None if there was none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("size"), int) or found["size"] < 1:
+        raise UsageError(f"{path} is damaged; remove its folder")
+    return found
+
+
+def _read(path: Path) -> Piece:
+    with suppress(ValueError, TypeError):
+        return Piece(**json.loads(path.read_text(encoding="utf-8")))
+    raise UsageError(f"{path} is damaged; remove it")
+
+
+def _make(path: Path, suffix: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Make a file that holds an array, of which nothing is written yet."""
+    path.touch()
+    if suffix == ".npy":
+        with path.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+    else:
+        with created(path) as target:
+            how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            how.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            kind, space = h5py.h5t.py_create(dtype), h5py.h5s.create_simple(shape)
+            h5py.h5d.create(target.id, _DATASET.encode(), kind, space, how)
+    with path.open("r+b") as file:
+        file.truncate(max(path.stat().st_size, _place(path, suffix) + math.prod(shape) * dtype.itemsize))
+
+
+def _place(path: Path, suffix: str) -> int:
+    """Return where in a file its array begins."""
+    if suffix == ".npy":
+        with path.open("rb") as file:
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+            return file.tell()
+    with h5py.File(path, "r", locking=False) as file:
+        return int(file[_DATASET].id.get_offset())

@@ -1,0 +1,166 @@
+"""Work shared by threads: items handed out as threads become free, and what becomes of them, in one place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, Queue, SimpleQueue
+from typing import Generic, TypeVar
+
+__all__ = ["Stopping", "ahead", "shared"]
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+class _StoppedError(Exception):
+    """Ends work that nobody waits for any more."""
+
+
+class Stopping:
+    """Whether work is to be left undone, because other work has failed or whoever waits for it was interrupted."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        """Have all work end where it looks next."""
+        self._asked.set()
+
+    def look(self, first: int = 0, last: int = 0, layers: int = 0) -> None:
+        """End the work of this thread if that is asked for; what a report of rows is told makes no difference."""
+        if self._asked.is_set():
+            raise _StoppedError
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A thread that does nothing more.
+
+    Parameters
+    ----------
+    error : why; None where no item is left.
+    """
+
+    error: BaseException | None = None
+
+
+class _Shared(Generic[Item, Value]):
+    """Items that threads take one by one, and what they make of them."""
+
+    def __init__(self, items: Iterable[Item], most: int) -> None:
+        self.stopping = Stopping()
+        self.done: SimpleQueue[tuple[Item, Value] | _Ended] = SimpleQueue()
+        self.room = threading.Semaphore(most)
+        self._items, self._turns = iter(items), threading.Lock()
+
+    def work(self, make: Callable[[Item, Stopping], Value]) -> None:
+        """Do items until none is left."""
+        error: BaseException | None = None
+        try:
+            while self._do_next(make):
+                pass
+        except _StoppedError:
+            pass
+        except BaseException as failure:
+            error = failure
+        self.done.put(_Ended(error))
+
+    def _do_next(self, make: Callable[[Item, Stopping], Value]) -> bool:
+        """Do an item; returns whether there was one."""
+        self.room.acquire()
+        self.stopping.look()
+        with self._turns:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self.room.release()
+                return False
+        self.stopping.look()
+        self.done.put((item, make(item, self.stopping)))
+        return True
+
+
+def shared(
+    workers: Mapping[str, Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int = 0
+) -> Generator[tuple[Item, Value], None, None]:
+    """Have items done by several threads at once, and yield each with what was made of it, in the order of their ends.
+
+    Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and have
+    ended when this returns.
+
+    Parameters
+    ----------
+    workers : what each thread does with an item, by the thread's name; it may look whether it is to stop.
+    items : taken one by one, in one thread at a time.
+    ahead : how many may be done, or be under way, beside one a thread, before what was made of them is asked for.
+
+    Raises
+    ------
+    BaseException
+        What a worker, or the iteration over the items, raised first.
+    """
+    state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
+    threads = [threading.Thread(target=state.work, args=(make,), name=name) for name, make in workers.items()]
+    started: list[threading.Thread] = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+        left = len(started)
+        while left:
+            found = state.done.get()
+            if not isinstance(found, _Ended):
+                yield found
+                state.room.release()
+            elif found.error is not None:
+                raise found.error
+            else:
+                left -= 1
+    finally:
+        state.stopping.ask()
+        state.room.release(len(threads))
+        for thread in started:
+            thread.join()
+
+
+@contextmanager
+def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
+    """Yield items that a thread takes before they are asked for, so many at most; it has ended when this returns.
+
+    What the iteration over the items raises is raised where the next one is asked for.
+    """
+    waiting: Queue[tuple[Item] | _Ended] = Queue(most)
+    stopping = Stopping()
+
+    def take() -> None:
+        error: BaseException | None = None
+        try:
+            for item in items:
+                waiting.put((item,))
+                stopping.look()
+        except _StoppedError:
+            pass
+        except BaseException as failure:
+            error = failure
+        waiting.put(_Ended(error))
+
+    def given() -> Iterator[Item]:
+        while not isinstance(found := waiting.get(), _Ended):
+            yield found[0]
+        waiting.put(found)  # for whoever asks again
+        if found.error is not None:
+            raise found.error
+
+    thread = threading.Thread(target=take, name="sparsenn reads")
+    thread.start()
+    try:
+        yield given()
+    finally:
+        stopping.ask()
+        while thread.is_alive():
+            with suppress(Empty):
+                waiting.get(timeout=0.05)
+        thread.join()

@@ -1,0 +1,296 @@
+"""Rows that are larger than memory, from a file to a file: read, computed and written side by side, in pieces."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparsenn.distributed.devices import Devices, Sessions, session_on
+from sparsenn.distributed.digests import content_digest, file_stamp
+from sparsenn.distributed.pieces import PIECE_SUFFIXES, Piece, Pieces, opened_pieces
+from sparsenn.distributed.sharing import Stopping, ahead, shared
+from sparsenn.engine import Result, Seconds, Session
+from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.passage import Part, joined
+from sparsenn.engine.plan import Plan, with_inputs
+from sparsenn.engine.shelf import LOOKED_AT_MOST
+from sparsenn.errors import ResourceError, UsageError
+from sparsenn.formats import CSR, Array
+from sparsenn.io.row_source import RowSource, opened_rows
+from sparsenn.memory import bytes_of, free_memory
+from sparsenn.network import Network
+from sparsenn.progress import Progress, silent
+
+__all__ = ["PIECE_SUFFIXES", "rows_a_piece", "stream"]
+
+USUAL_MEMORY = 2 << 30
+"""Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
+
+MOST_PIECE_ROWS = 1 << 20
+"""Of a piece: so that a run that ends early has not much to do again."""
+
+LEAST_PIECES = 4
+"""A device, where rows suffice: so that reading, computing and writing go on side by side."""
+
+LEAST_ROWS = 4096
+"""Of a piece, where memory holds them: kernels take fewer less efficiently."""
+
+SPARE_PIECES = 3
+"""In memory beside one a device: one that is read, one that waits, and one that is written."""
+
+_FREE_OPTIONS = ("device", "memory_limit", "weight_memory", "batch_size")
+"""Options that a run may be gone on with others of: results are the same."""
+
+
+class _Work(NamedTuple):
+    """A piece of rows: its number, counted from 0, and the rows as read."""
+
+    number: int
+    rows: CSR | Array
+
+
+class _Done(NamedTuple):
+    """What a device has made of a piece."""
+
+    part: Part
+    seconds: Seconds
+    outputs: Array | None
+
+
+def stream(
+    network: Network,
+    rows: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    devices: Devices | None = None,
+    resume: bool = False,
+    memory_limit: int | str | None = None,
+    prepare: Callable[[Any], Any] | None = None,
+    classes: bool = False,
+    statistics: bool = True,
+    progress: Progress = silent,
+    **options: Any,
+) -> Result:
+    """Run a network on the rows of a file that need not fit into memory, and write outputs as they come.
+
+    Where a run ends early, what it has done stays in the folder `OUTPUT.pieces`, and `resume` goes on from there: what
+    comes out is the same, bit for bit, as of a run that was not cut.
+
+    Parameters
+    ----------
+    network : the layers.
+    rows : a file, as `sparsenn.io.row_source` reads it.
+    output : `.tsv` for the categories in the official form; `.npy`, or `.h5` as dataset `outputs`, for the outputs of
+        all rows; None for neither.
+    devices : as `Sessions` takes them; unless given, the one that the options say.
+    resume : go on with an earlier run, if there was one.
+    memory_limit : bytes, or a text such as "2G", for rows read, in flight and to be written; on a GPU also for those in
+        flight there. The network comes on top.
+    prepare : what is done to rows first, such as scaling.
+    classes : write the number of the largest output of each row, counted from 0, instead of the outputs.
+    statistics : whether layers are counted and timed.
+    progress : told of rows done.
+    options : those of `Session`.
+
+    Returns
+    -------
+    The result, without outputs: these are in the file. Seconds of reading are those in which devices waited for rows.
+    Without statistics where part of it was done by an earlier run.
+
+    Raises
+    ------
+    UsageError
+        The name of a file says of no kind; there are pieces of an earlier run, and `resume` is not set, or of another
+        network, options or rows; or an option is wrong.
+    ResourceError
+        Another run writes the output; memory does not hold the rows of a piece; or the disk is full.
+    SparseNNError
+        As reading, and `Session.run`, do.
+    """
+    target = _checked_target(output, resume, classes)
+    limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
+    if limit is not None:
+        options["memory_limit"] = max(1, limit // 2)
+    with ExitStack() as files:
+        source = files.enter_context(opened_rows(rows, network.inputs))
+        session = session_on(network, devices=devices, **options)
+        sessions = session if isinstance(session, Sessions) else Sessions.of([session])
+        files.callback(sessions.close)
+        size = rows_a_piece(source, sessions, limit, target is not None and target.suffix.lower() != ".tsv")
+        pieces = None
+        if target is not None:
+            key = content_digest(
+                _of_options(sessions), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
+            )
+            pieces = files.enter_context(opened_pieces(target, key, size, resume))
+        run = _Run(sessions, source, pieces, size, Path(rows), prepare, classes, statistics, progress)
+        result = run.result(files)
+        if pieces is not None:
+            pieces.finish()
+        return result
+
+
+def _checked_target(output: str | os.PathLike[str] | None, resume: bool, classes: bool) -> Path | None:
+    if output is None:
+        if resume:
+            raise UsageError("without an output there is nothing to go on with; name it, or leave out resume")
+        return None
+    path = Path(output)
+    if path.suffix.lower() not in PIECE_SUFFIXES or (classes and path.suffix.lower() != ".npy"):
+        known = ".npy" if classes else ", ".join(PIECE_SUFFIXES)
+        raise UsageError(f"{path}: rows are streamed to {known}")
+    return path
+
+
+def _of_options(sessions: Sessions) -> list[Any]:
+    """Return what results may depend on, besides network and rows."""
+    options, backend = sessions.options, sessions.sessions[0].backend
+    return [
+        backend.device,
+        *(getattr(options, field.name) for field in fields(options) if field.name not in _FREE_OPTIONS),
+    ]
+
+
+def rows_a_piece(source: RowSource, sessions: Sessions, limit: int | None, outputs: bool) -> int:
+    """Return how many rows a piece has: as many as memory holds of all pieces that are in it at a time.
+
+    Parameters
+    ----------
+    source, sessions : the rows, and what runs them.
+    limit : bytes; None for the usual.
+    outputs : whether outputs are written.
+
+    Raises
+    ------
+    ResourceError
+        It does not hold one row of each.
+    """
+    devices, network = len(sessions.devices), sessions.network
+    free = free_memory()
+    room = (limit or min(USUAL_MEMORY, USUAL_MEMORY if free is None else free // 4)) // 2
+    row = 2 * source.row_bytes + (8 * network.outputs if outputs else 0) + 64
+    fitting = int(room / (devices + SPARE_PIECES) / row)
+    if fitting < 1:
+        raise ResourceError(
+            f"a memory limit of {2 * room:,} bytes does not hold {devices + SPARE_PIECES} rows at a time, which take "
+            f"{2 * int(row * (devices + SPARE_PIECES)):,} with what they become"
+        )
+    fitting = min(fitting, MOST_PIECE_ROWS)
+    if source.rows is None:
+        return fitting
+    return max(1, min(fitting, max(LEAST_ROWS, -(-source.rows // (LEAST_PIECES * devices)))))
+
+
+class _Run:
+    """One run over a file."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        source: RowSource,
+        pieces: Pieces | None,
+        size: int,
+        path: Path,
+        prepare: Callable[[Any], Any] | None,
+        classes: bool,
+        statistics: bool,
+        progress: Progress,
+    ) -> None:
+        self._sessions, self._source, self._pieces = sessions, source, pieces
+        self._size = size if pieces is None else pieces.size
+        self._path, self._prepare, self._classes = path, prepare, classes
+        self._statistics, self._progress = statistics, progress
+        self._earlier = {} if pieces is None else dict(pieces.done)
+
+    def result(self, files: ExitStack) -> Result:
+        """Run all that is not done."""
+        start = time.perf_counter()
+        plan, planned = self._planned(files)
+        parts: dict[int, Part] = {}
+        spent = Seconds()
+        done, task = sum(piece.rows for piece in self._earlier.values()), f"run {self._path.name}"
+        work = files.enter_context(ahead(self._work(), 1))
+        names = [f"sparsenn {number}: {device}" for number, device in enumerate(self._sessions.devices)]
+        workers = {name: self._worker(session) for name, session in zip(names, self._sessions.sessions, strict=True)}
+        with closing(shared(workers, work, ahead=1)) as finished:
+            for piece, (part, seconds, outputs) in finished:
+                if self._pieces is not None:
+                    categories = part.categories.tolist()
+                    self._pieces.keep(piece.number, Piece(part.rows, content_digest(piece.rows), categories), outputs)
+                parts[piece.number], spent, done = part, spent + seconds, done + part.rows
+                self._progress(task, done, self._source.rows or done + 1)
+        self._progress(task, done, done)
+        wall = time.perf_counter() - start - planned.total
+        return self._joined(parts, plan, planned + self._in_all(spent, wall), done)
+
+    def _planned(self, files: ExitStack) -> tuple[Plan, Seconds]:
+        """Have all devices know how rows run, by the first of them; make room for the outputs."""
+        first, *others = self._sessions.sessions
+        looked_at = next(self._source.pieces(min(self._size, LOOKED_AT_MOST)), None)
+        rows = np.zeros((0, first.network.inputs), np.float32) if looked_at is None else self._prepared(looked_at)
+        _, plan, seconds = first.begin_shared(rows, self._source.rows)
+        for session in others:
+            session.learn(first)
+        if self._pieces is not None and self._pieces.takes_matrix:
+            if self._source.rows is None:
+                raise UsageError(f"{self._path}: how many rows it holds is known at its end only; write .tsv")
+            width = () if self._classes else (first.network.outputs,)
+            kind = np.int64 if self._classes else np.float64 if first.backend.doubles else np.float32
+            self._pieces.prepare((self._source.rows, *width), kind, files)
+        return plan, seconds
+
+    def _prepared(self, rows: Inputs) -> Inputs:
+        return rows if self._prepare is None else self._prepare(rows)
+
+    def _work(self) -> Iterator[_Work]:
+        """Yield pieces that are to be done; the last of those before the first of them is held against its digest."""
+        begin = 0
+        while begin in self._earlier:
+            begin += 1
+        looked_at = max(0, begin - 1)
+        for number, rows in enumerate(self._source.pieces(self._size, looked_at * self._size), start=looked_at):
+            if number not in self._earlier:
+                yield _Work(number, rows)
+            elif number == looked_at and content_digest(rows) != self._earlier[number].digest:
+                raise UsageError(f"{self._path}: the rows are others than those of the earlier run; remove its pieces")
+
+    def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:
+        wanted = self._pieces is not None and self._pieces.takes_matrix
+
+        def run(piece: _Work, stopping: Stopping) -> _Done:
+            given, _, _ = session.begin_shared(self._prepared(piece.rows), self._source.rows)
+            count = given.count
+            part, seconds = session.run_part(given, 0, count, count, self._statistics, stopping.look)
+            outputs = joined((part,), part.plan, seconds).dense if wanted else None
+            if outputs is not None and self._classes:
+                outputs = outputs.argmax(axis=1)
+            first = piece.number * self._size
+            return _Done(replace(part, batches=(), categories=part.categories + first), seconds, outputs)
+
+        return run
+
+    def _in_all(self, spent: Seconds, wall: float) -> Seconds:
+        """Return where wall time went, of what devices spent: the mean of each, and the rest on waiting for rows."""
+        count = len(self._sessions.devices)
+        shares = {part.name: getattr(spent, part.name) / count for part in fields(Seconds)}
+        return Seconds(**{**shares, "read": max(0.0, wall - sum(shares.values()))})
+
+    def _joined(self, parts: dict[int, Part], plan: Plan, seconds: Seconds, count: int) -> Result:
+        ordered = [parts[number] for number in sorted(parts)] or [Part(plan, 0, np.zeros(0, np.int64), (), None, ())]
+        result = joined(ordered, with_inputs(ordered[0].plan, count, None), seconds)
+        notes = [*result.notes]
+        if len(self._sessions.devices) > 1:
+            notes.append(f"Rows were shared by {', '.join(self._sessions.devices)}.")
+        if not self._earlier:
+            return replace(result, notes=tuple(notes))
+        assert self._pieces is not None
+        earlier = sum(piece.rows for piece in self._earlier.values())
+        notes.append(f"{earlier:,} of {count:,} rows were done by an earlier run; times and counts are of the others.")
+        return replace(result, inputs=count, categories=self._pieces.categories, statistics=(), notes=tuple(notes))

@@ -1,0 +1,277 @@
+"""Passage: rows that a session was given, from one number to another, on their way through its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft
+from sparsenn.engine.attempts import Attempts
+from sparsenn.engine.clock import Clock, Unwatched
+from sparsenn.engine.finite import HALF_PRECISION, check_inputs
+from sparsenn.engine.inputs import Given
+from sparsenn.engine.plan import Plan, Problem
+from sparsenn.engine.ready import Pass
+from sparsenn.engine.result import BatchOutput, Result, Seconds
+from sparsenn.engine.shelf import Shelf, form_of_features
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION
+from sparsenn.engine.tally import Tally
+from sparsenn.formats import Array
+from sparsenn.layers import ImageLayer
+from sparsenn.spans import span
+
+__all__ = ["Part", "Passage", "Report", "joined"]
+
+PIECE_BYTES = 64 << 20
+"""Rows from the host that are copied to a GPU at a time, while those before are computed: enough for eight threads to
+fill pinned memory side by side, and a few milliseconds' work."""
+
+OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
+"""Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
+
+
+class Report(Protocol):
+    """Told how far rows have come."""
+
+    def __call__(self, first: int, last: int, layers: int) -> None:
+        """Take note that rows before `first` are done, and those from there to `last` up to so many layers."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What came of some of the rows of a run.
+
+    Parameters
+    ----------
+    plan : what ran them.
+    rows : how many they are.
+    categories : sorted int64, those whose final row has a non-zero, counted from the first row of the run.
+    batches, notes : as `Result` has them.
+    tally : what was counted; None where nothing was.
+    """
+
+    plan: Plan
+    rows: int
+    categories: Array
+    batches: tuple[BatchOutput, ...]
+    tally: Tally | None
+    notes: tuple[str, ...]
+
+
+def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
+    """Return the result of a run, of one part or more, in the order of their rows."""
+    network = plan.network
+    tally = None if any(part.tally is None for part in parts) else Tally.of(network)
+    if tally is not None:
+        for part in parts:
+            assert part.tally is not None
+            tally.join(part.tally)
+    return Result(
+        plan=plan,
+        inputs=sum(part.rows for part in parts),
+        neurons=network.inputs,
+        layers=len(network),
+        edges=network.multiply_adds,
+        categories=np.concatenate([part.categories for part in parts]),
+        statistics=tally.statistics(network) if tally is not None else (),
+        seconds=seconds,
+        batches=tuple(batch for part in parts for batch in part.batches),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def _untold(first: int, last: int, layers: int) -> None:
+    """Tell nobody."""
+
+
+class Passage:
+    """Takes rows through the layers, with what a session keeps ready.
+
+    Parameters
+    ----------
+    problem : the session's network and how it is to be run.
+    shelf : what is ready.
+
+    Attributes
+    ----------
+    used : the plan that ran the last rows; None before the first.
+    """
+
+    def __init__(self, problem: Problem, shelf: Shelf) -> None:
+        self._problem, self._shelf, self._backend = problem, shelf, problem.backend
+        self._images = any(layer.family is ImageLayer for layer in problem.network)
+        self.used: Plan | None = None
+
+    # ---- With counts and times -----------------------------------------------------------------------------------
+
+    def part(self, given: Given, first: int, last: int, size: int, counted: bool, clock: Clock, report: Report) -> Part:
+        """Run rows, at most so many at a time, and say what came of them; how they run depends on all that are given.
+
+        Parameters
+        ----------
+        given : all rows of the run.
+        first, last : which of them, counted from 0.
+        size : rows at a time.
+        counted : whether layers are counted and timed.
+        clock : of the session's backend.
+        report : told of layers done.
+        """
+        network = self._problem.network
+        plan = self._shelf.plan_of(given)
+        tally = Tally.of(network) if counted else None
+        batches, categories = [], [np.zeros(0, np.int64)]
+        attempts = Attempts(last, size, self._shelf.make_room, first)
+        going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
+        for start, stop in attempts:
+            going.tally, going.following = Tally.of(network) if counted else None, stop < last
+            going.report = partial(report, start, stop)
+            with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
+                batch, living = self._batch(given, start, stop, attempts.size, going)
+                if tally is not None and going.tally is not None:
+                    tally.join(going.tally)
+                categories.append(start + living)
+                batches.append(batch)
+                attempts.done()
+        self._refuse_infinite(given, going.check)
+        used, found = plan if self.used is None else self.used, np.concatenate(categories)
+        return Part(used, last - first, found, tuple(batches), tally, attempts.notes())
+
+    # ---- Outputs alone -------------------------------------------------------------------------------------------
+
+    def outputs(
+        self,
+        given: Given,
+        first: int,
+        last: int,
+        room: Callable[[Any], Array] | None = None,
+        report: Report = _untold,
+    ) -> Any:
+        """Return dense outputs of rows, where these are; how they run depends on all that are given.
+
+        Parameters
+        ----------
+        given : all rows of the run.
+        first, last : which of them, counted from 0.
+        room : returns the matrix of all outputs, on the host, for their type; rows `first` to `last` of it are filled
+            and returned. None for one that is made here.
+        report : told of layers done.
+        """
+        network, backend = self._problem.network, self._backend
+        plan = self._shelf.plan_of(given)
+        going = Pass(Unwatched(), check=self.number_check(given), keep_half=plan.keeps_half)
+        target: Array | None = None
+        parts: list[Any] = []
+        waiting: list[Callable[[], None]] = []
+        moves = room is not None or (given.on_host and not backend.in_host_memory)
+        size = min(plan.batch_size, self._piece(plan, given))
+        attempts = Attempts(last, size, self._shelf.make_room, first)
+        for start, stop in attempts:
+            going.following, going.report = stop < last, partial(report, start, stop)
+            with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
+                left = self._through(given, start, stop, attempts.size, going)
+                assert self.used is not None, "rows have gone through the layers"
+                rows = self.spread(left, self.used, stop - start)
+                if not moves:
+                    parts.append(rows)
+                else:
+                    if target is None:
+                        whole = np.empty((last, network.outputs), rows.dtype) if room is None else room(rows.dtype)
+                        target = whole[first:last]
+                    with span("copy out", "transfer"):
+                        waiting.append(backend.fetch_later(rows, target[start - first : stop - first]))
+                attempts.done()
+            while len(waiting) > 2:
+                _finish(waiting.pop(0))
+        for finish in waiting:
+            _finish(finish)
+        self._refuse_infinite(given, going.check)
+        if moves:
+            return np.empty((0, network.outputs), np.float32) if target is None else target
+        if len(parts) == 1:
+            self._settle(given)
+            return parts[0]
+        return backend.joined(parts, network.outputs)
+
+    def _settle(self, given: Given) -> None:
+        """Remember what runs such rows, where nothing but the steps is to be done with them."""
+        plan = self.used
+        as_it_is = given.source is given.rows and self._backend.reads_as_is(given.source)
+        if plan is None or not as_it_is:
+            return
+        if given.on_host and (self._watches(plan) or (self._images and not self._backend.in_host_memory)):
+            return
+        self._shelf.settle((given.source.shape, given.source.dtype), plan)
+
+    def spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
+        """Return each input's outputs, in memory that is the caller's."""
+        expansion = self._problem.merged.expansion
+        own = left.owner is None and expansion is None and plan.steps[-1].kernel.operation in OWN_OUTPUTS
+        return left.features if own else self._backend.spread(left, expansion, count)
+
+    def _piece(self, plan: Plan, given: Given) -> int:
+        """Return how many rows are copied to the device at a time: all, unless copies and computing can overlap."""
+        if not given.on_host or given.sparse or self._backend.in_host_memory or plan.groups_rows or plan.streams:
+            return max(1, given.count)
+        pieces = -(-given.count * given.row_bytes // PIECE_BYTES)
+        return max(1, -(-given.count // max(1, pieces)))
+
+    # ---- Some rows -----------------------------------------------------------------------------------------------
+
+    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
+        """Run some rows; return their outputs, and which of them end with a non-zero."""
+        with going.clock.part("transfer", "check"):
+            check = self._shelf.queue_check(given, first, last, size)
+        living, kept = self._taken_out(given, first, last, size, going, check)
+        if check is not None and not check.passed():  # the rows are of another form than those before
+            going.tally = None if going.tally is None else Tally.of(self._problem.network)
+            living, kept = self._taken_out(given, first, last, size, going)
+        return BatchOutput(kept, last - first, None if self._backend.in_host_memory else self._backend.fetch), living
+
+    def _taken_out(
+        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
+    ) -> tuple[Array, RowsLeft]:
+        """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
+        left = self._through(given, first, last, size, going, check)
+        with going.clock.part("transfer", "copy out"):
+            return self._backend.take_out(left, last - first, self._problem.options.compaction)
+
+    def _through(
+        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
+    ) -> RowsLeft:
+        """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""
+        with going.clock.part("transfer", "copy in"):
+            features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
+        form = form_of_features(features)
+        self._shelf.note(given, form)
+        with going.clock.part("prepare", "ready plan"):
+            ready = self._shelf.ready_for(form, given.whole, size)
+        self.used = ready.plan
+        if going.check is not None:
+            going.check.look(features)
+            if self._backend.in_host_memory:  # where it is known at once
+                self._refuse_infinite(given, going.check)
+        if given.on_host and self._watches(ready.plan):
+            going.watch = self._shelf.half_range.watch()
+        return ready.run(features, going)
+
+    def _watches(self, plan: Plan) -> bool:
+        return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
+
+    def number_check(self, given: Given) -> NumberCheck | None:
+        """Return what looks for NaN and infinity among images from the host; other rows are not looked at."""
+        return self._backend.number_check() if self._images and given.on_host else None
+
+    def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
+        if check is not None and not check.result()[1]:
+            check_inputs(given.rows)
+
+
+def _finish(copy: Callable[[], None]) -> None:
+    """Wait for the end of a copy."""
+    with span("wait for the copy", "wait"):
+        copy()

@@ -1,0 +1,80 @@
+"""`sparsenn infer --devices`: several devices give what one gives, and other names are refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from sparsenn import Linear, Network, write_model
+from sparsenn.distributed import devices as devices_module
+from sparsenn.io import Dataset
+from sparsenn.io.hdf5_source import opened
+from sparsenn.io.model import Model
+from sparsenn.io.tsv import read_categories
+from sparsenn.layers import Identity, ReLU
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all devices are: three that compute on the CPU."""
+    monkeypatch.setattr(devices_module, "gpus", lambda: ("cpu", "cpu", "cpu"))
+    monkeypatch.setattr(devices_module, "LEAST_ROWS", 20)
+
+
+def test_categories_are_verified(run: Run, problem: Path, dataset: Dataset, three: None, tmp_path: Path) -> None:
+    done = run("infer", problem, "--devices", "all", "--output", tmp_path / "found.tsv", "--json", "-", "--stats")
+    assert done.exit_code == 0
+    record = json.loads(done.stdout)
+    assert record["verified"] is True
+    assert record["notes"][-1].startswith("Rows were shared by ")
+    assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
+
+
+def outputs(path: Path) -> list[bytes]:
+    """The bytes of the outputs in a file."""
+    with opened(path) as source:
+        kinds = {"indptr": "<i8", "indices": "<u2", "values": "<f4"}
+        return [source.vector(f"outputs/{name}", kind).tobytes() for name, kind in kinds.items()]
+
+
+def test_outputs_are_those_of_one_device(run: Run, problem: Path, three: None, tmp_path: Path) -> None:
+    for option, value in (("--device", "cpu"), ("--devices", "all"), ("--devices", "cpu")):
+        target = tmp_path / f"{option}-{value}.h5"
+        assert run("infer", problem, option, value, "--output", target).exit_code == 0
+    found = [outputs(path) for path in sorted(tmp_path.glob("*.h5"))]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_model_takes_devices(run: Run, rng: np.random.Generator, three: None, tmp_path: Path) -> None:
+    layers = Linear(rng.normal(size=(6, 9)), None, ReLU()), Linear(rng.normal(size=(9, 2)), None, Identity())
+    write_model(tmp_path / "m.h5", Model(Network(layers), "mse", False))
+    np.save(tmp_path / "rows.npy", rng.normal(size=(300, 6)).astype(np.float32))
+    for name, *options in (("one", "--device", "cpu"), ("three", "--devices", "all")):
+        given = ("--inputs", tmp_path / "rows.npy", "--reproducible", "--output", tmp_path / f"{name}.npy")
+        done = run("infer", tmp_path / "m.h5", *given, *options)
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "one.npy").read_bytes() == (tmp_path / "three.npy").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--devices", "abacus"), "the devices are 'abacus'; give all, cpu, or GPUs"),
+        (("--devices", "0,0"), "one of them twice"),
+        (("--devices", "0,cpu"), "give all, cpu, or GPUs"),
+        (("--devices", "cpu", "--device", "cpu"), "--device"),
+        (("--devices", "cpu", "--kernel", "none"), "unknown cpu kernel for spmspm 'none'"),
+    ],
+)
+def test_what_does_not_go_is_told_in_one_line(run: Run, problem: Path, options: tuple[str, ...], words: str) -> None:
+    done = run("infer", problem, *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,109 @@
+"""`sparsenn infer --rows`: rows of a file that need not fit into memory, and runs that are gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from sparsenn import Linear, Network, Session, write_model
+from sparsenn.distributed import streaming
+from sparsenn.formats import Scaling
+from sparsenn.io import Dataset, write_dataset
+from sparsenn.io.model import Model
+from sparsenn.io.tsv import read_categories
+from sparsenn.layers import Identity, ReLU
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces so small that there are several."""
+    monkeypatch.setattr(streaming, "LEAST_ROWS", 20)
+
+
+def test_a_dataset_runs_its_own_inputs_from_its_file(run: Run, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
+    done = run("infer", problem, "--rows", problem, "--output", tmp_path / "found.tsv", "--json", "-", "--stats")
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert record["verified"] is True
+    assert record["inputs"] == 200
+    assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
+    assert [path.name for path in tmp_path.glob("found*")] == ["found.tsv"]
+
+
+def test_the_official_images(run: Run, folder: Path, dataset: Dataset, tmp_path: Path) -> None:
+    (images,) = folder.glob("sparse-images*")
+    options = ("--devices", "cpu", "--memory-limit", "0.02", "--output", tmp_path / "found.tsv")
+    done = run("infer", folder, "--rows", images, *options)
+    assert done.exit_code == 0, done.output
+    assert "no truth to verify against" in done.stdout
+    assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
+
+
+def test_a_wrong_truth_fails_with_code_1(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    write_dataset(Dataset("wrong", dataset.network, dataset.inputs, dataset.truth[1:]), tmp_path / "wrong.h5")
+    assert run("infer", tmp_path / "wrong.h5", "--rows", tmp_path / "wrong.h5").exit_code == 1
+    assert run("infer", tmp_path / "wrong.h5", "--rows", tmp_path / "wrong.h5", "--no-verify").exit_code == 0
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_a_model_scales_rows_and_tells_classes(run: Run, tmp_path: Path, classes: bool) -> None:
+    rng = np.random.default_rng(5)
+    network = Network(
+        (Linear(rng.normal(size=(6, 9)), None, ReLU()), Linear(rng.normal(size=(9, 3)), None, Identity()))
+    )
+    scaling = Scaling(np.array([0.5]), np.array([0.1]), np.array([2.0]))
+    write_model(tmp_path / "m.h5", Model(network, "cross_entropy" if classes else "mse", classes, scaling=scaling))
+    rows = rng.normal(size=(300, 6)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    options = ("--device", "cpu", "--reproducible", "--output", tmp_path / "found.npy")
+    done = run("infer", tmp_path / "m.h5", "--rows", tmp_path / "rows.npy", *options)
+    assert done.exit_code == 0, done.output
+    right = Session(network, device="cpu", reproducible=True)(scaling.apply(rows, None))
+    found = np.load(tmp_path / "found.npy")
+    assert found.tobytes() == (right.argmax(axis=1) if classes else right).tobytes()
+
+
+def test_a_run_is_gone_on_with(
+    run: Run, problem: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "found.tsv"
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming.Pieces, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run("infer", problem, "--rows", problem, "--output", target).exit_code == 130
+    refused = run("infer", problem, "--rows", problem, "--output", target)
+    assert refused.exit_code == 2
+    assert "go on with it by --resume" in refused.stderr
+    done = run("infer", problem, "--rows", problem, "--output", target, "--resume")
+    assert done.exit_code == 0
+    assert "200 of 200 rows were done by an earlier run" in done.stdout
+    assert np.array_equal(read_categories(target), dataset.truth)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--rows", "none.npy"), "none.npy: no such file"),
+        (("--resume",), "--resume goes with --rows"),
+        (("--rows", "{problem}", "--resume"), "nothing to go on with"),
+        (("--rows", "{problem}", "--limit-inputs", "3"), "--limit-inputs does not go with --rows"),
+        (("--rows", "{problem}", "--output", "found.csv"), "does not name a known file type"),
+        (("--rows", "{problem}", "--output", "{problem}"), "would overwrite"),
+        (("--rows", "{problem}", "--memory-limit", "0.000001"), "memory limit"),
+    ],
+)
+def test_what_does_not_go_is_told_in_one_line(
+    run: Run, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("infer", problem, *(option.format(problem=problem) for option in options))
+    assert done.exit_code == 2, done.output
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not [path for path in tmp_path.iterdir() if path.name != "cache"]

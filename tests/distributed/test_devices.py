@@ -1,0 +1,328 @@
+"""Several sessions that share rows: the bits of one, errors and interrupts of all, and what may be asked for."""
+
+import pickle
+import threading
+from importlib import import_module
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sessions import altered, same
+
+import sparsenn
+from sparsenn import Linear, Network, Session, Sessions
+from sparsenn.backends import gpus
+from sparsenn.backends.cpu import CPUBackend
+from sparsenn.distributed import devices as devices_module
+from sparsenn.distributed.devices import device_names
+from sparsenn.engine import merge_equal_outputs
+from sparsenn.errors import DeviceError, OutOfMemoryError, UsageError
+from sparsenn.formats import CSR, from_dense
+from sparsenn.layers import Identity, ReLU, Sigmoid
+
+
+def scattered(rng, rows, width, density=0.3):
+    return sp.random(rows, width, density, format="csr", random_state=rng, dtype=np.float32)
+
+
+@pytest.fixture
+def network(rng):
+    weights = [scattered(rng, 48, 48, 0.2) * np.float32(0.4) for _ in range(6)]
+    return Network.from_scipy(weights, -0.01, ReLU(clip=32))
+
+
+@pytest.fixture
+def rows(rng):
+    return from_dense((rng.random((500, 48)) < 0.2).astype(np.float32))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Pieces as many rows of a test make."""
+    monkeypatch.setattr(devices_module, "LEAST_ROWS", 20)
+
+
+def several(network, count, device="cpu", **options):
+    """So many sessions on one device, which count as so many devices."""
+    first = Session(network, device=device, **options)
+    return Sessions.of([first, *(first.on(device) for _ in range(count - 1))])
+
+
+# ---- The same bits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("batch_size", [None, 13])
+def test_results_do_not_depend_on_the_number_of_devices(network, rows, small_pieces, device, count, batch_size):
+    one = Session(network, device=device).run(rows)
+    found = several(network, count, device, batch_size=batch_size).run(rows)
+    assert same(found.outputs, one.outputs)
+    assert np.array_equal(found.categories, one.categories)
+    assert found.dense.tobytes() == one.dense.tobytes()
+    assert found.inputs == one.inputs == 500
+    for name in ("layer", "kernel", "active_rows", "nonzeros"):
+        told = [[getattr(layer, name) for layer in result.statistics] for result in (found, one)]
+        assert told[0] == told[1]
+
+
+def as_bytes(outputs):
+    dense = outputs if isinstance(outputs, np.ndarray) else outputs.to_scipy() if isinstance(outputs, CSR) else outputs
+    return (dense if isinstance(dense, np.ndarray) else dense.toarray()).tobytes()
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_calls_return_what_one_session_returns(network, rows, small_pieces, device, count):
+    one, many = Session(network, device=device), several(network, count, device)
+    for given in (rows.to_scipy(), rows.to_scipy().toarray(), rows, rows.to_scipy().toarray().tolist()):
+        right, found = one(given), many(given)
+        assert type(found) is type(right)
+        assert as_bytes(found) == as_bytes(right)
+    dense = many(rows.to_scipy(), form="dense")
+    assert dense.tobytes() == one(rows.to_scipy(), form="dense").tobytes()
+
+
+def test_dense_layers_have_the_same_bits_where_they_are_reproducible(rng, small_pieces):
+    network = Network(
+        (Linear(rng.normal(size=(6, 9)), rng.normal(size=9), ReLU()), Linear(rng.normal(size=(9, 3)), 0.5, Sigmoid()))
+    )
+    rows = rng.normal(size=(300, 6)).astype(np.float32)
+    one = Session(network, device="cpu", reproducible=True)(rows)
+    for count in (2, 3):
+        assert several(network, count, reproducible=True)(rows).tobytes() == one.tobytes()
+
+
+def test_no_rows_and_fewer_rows_than_devices(network, rows):
+    for count in (0, 1, 2):
+        part = rows.slice_groups(0, count)
+        found = several(network, 4).run(part)
+        assert found.inputs == count
+        assert same(found.outputs, Session(network, device="cpu").run(part).outputs)
+        assert several(network, 4)(part).shape == (count, 48)
+
+
+def test_a_result_tells_the_devices_and_how_it_was_planned(network, rows):
+    found = several(network, 2).run(rows)
+    assert found.notes[-1].startswith("Rows were shared by ")
+    assert found.plan.inputs == 500
+    assert found.seconds.compute > 0
+
+
+@pytest.mark.gpu
+def test_all_gpus_give_the_bits_of_one(network, rows, small_pieces):
+    if len(gpus()) < 2:
+        pytest.skip("there is one GPU")
+    one = Session(network, device="cuda:0").run(rows)
+    with Sessions(network, "all") as sessions:
+        for _ in range(3):
+            found = sessions.run(rows)
+            assert same(found.outputs, one.outputs)
+            assert sessions(rows.to_scipy().toarray()).tobytes() == one.dense.tobytes()
+
+
+# ---- What is shared --------------------------------------------------------------------------------------------------
+
+
+def test_equal_outputs_are_looked_for_once(network, monkeypatch):
+    calls, real = [], merge_equal_outputs
+    module = import_module("sparsenn.engine.plan")
+    monkeypatch.setattr(module, "merge_equal_outputs", lambda given: calls.append(1) or real(given))
+    sessions = several(network, 4)
+    assert len(calls) == 1
+    merged = {id(session.plan(np.zeros((1, 48), np.float32)).merged) for session in sessions._sessions}
+    assert len(merged) == 1
+
+
+def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_pieces):
+    sessions = several(network, 2)
+    slow, fast = sessions._sessions
+    other_done, taken = threading.Event(), {slow: 0, fast: 0}
+    for session in (slow, fast):
+        real = session.run_part
+
+        def run(given, first, last, *rest, session=session, real=real):
+            taken[session] += 1
+            if session is slow:
+                other_done.wait(20)  # until the other one has done all else
+            elif taken[fast] == 7:
+                other_done.set()
+            return real(given, first, last, *rest)
+
+        session.run_part = run
+    found = sessions.run(rows)
+    assert taken == {slow: 1, fast: 7}
+    assert same(found.outputs, Session(network, device="cpu").run(rows).outputs)
+
+
+# ---- Errors and interrupts -------------------------------------------------------------------------------------------
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("sparsenn ")]
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("full", 0), MemoryError("no"), DeviceError("gone")], ids=repr)
+def test_an_error_of_one_device_ends_the_run(network, rows, small_pieces, error):
+    sessions, failed = several(network, 3), threading.Event()
+    first, one, last = sessions._sessions
+
+    def fail(*_):
+        failed.set()
+        raise error
+
+    def wait(given, first, last, *rest):
+        assert failed.wait(20)
+        while True:
+            rest[-1](first, last, 0)  # which ends it
+
+    one.run_part = one.fill = fail
+    first.run_part = last.run_part = first.fill = last.fill = wait
+    with pytest.raises(type(error), match=str(error)):
+        sessions.run(rows)
+    with pytest.raises(type(error), match=str(error)):
+        sessions(rows)
+    assert not threads()
+
+
+def test_the_others_stop_in_the_middle_of_their_pieces(network, rows):
+    sessions = several(network, 2)
+    begun, ended = threading.Event(), []
+    other, failing = sessions._sessions
+
+    def run(given, first, last, size, statistics, report):
+        begun.set()
+        for layer in range(10**9):
+            report(first, last, layer)
+        ended.append(1)
+
+    def fail(*_):
+        assert begun.wait(20)
+        raise DeviceError("gone")
+
+    other.run_part, failing.run_part = run, fail
+    with pytest.raises(DeviceError, match="gone"):
+        sessions.run(rows)
+    assert not ended
+    assert not threads()
+
+
+def test_an_interrupt_stops_all(network, rows):
+    sessions = several(network, 2)
+
+    def interrupt(task, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sessions.run(rows, progress=interrupt)
+    assert not threads()
+    assert same(sessions.run(rows).outputs, Session(network, device="cpu").run(rows).outputs)
+
+
+def test_a_run_ends_between_the_layers_of_a_piece(rng, rows):
+    """What stops a device is looked at while layers run, not only between pieces."""
+    weights = [scattered(rng, 48, 48, 0.2) for _ in range(6)]
+    session = Session(Network.from_scipy(weights), device="cpu", kernel="scipy")
+    given, _, _ = session.begin_shared(rows)
+    told = []
+
+    def report(first, last, layers):
+        told.append(layers)
+        raise DeviceError("stop")
+
+    with pytest.raises(DeviceError, match="stop"):
+        session.run_part(given, 0, 500, 500, True, report)
+    with pytest.raises(DeviceError, match="stop"):
+        session.fill(given, 0, 500, lambda dtype: np.empty((500, 48), dtype), report)
+    assert told == [1, 1]
+
+
+# ---- What may be asked for -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("devices", "names"),
+    [
+        ("cpu", ("cpu",)),
+        ("0", ("cuda:0",)),
+        ("0,2", ("cuda:0", "cuda:2")),
+        ("cuda:1, 0", ("cuda:1", "cuda:0")),
+        (["cuda:0", "cuda:3"], ("cuda:0", "cuda:3")),
+        (["cpu"], ("cpu",)),
+    ],
+)
+def test_names_of_devices(devices, names):
+    assert device_names(devices) == names
+
+
+@pytest.mark.parametrize(
+    "devices", ["", "gpu", "cuda", "0,0", "cuda:1,1", "cpu,0", "all,0", "-1", "0;1", [], [0], 7, None, ["cuda:99999"]]
+)
+def test_other_names_are_refused_in_one_line(devices):
+    with pytest.raises(UsageError, match=r"the devices are .*(; give all, cpu, or|twice)") as caught:
+        device_names(devices)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_all_asks_for_a_gpu(monkeypatch):
+    monkeypatch.setattr(devices_module, "gpus", lambda: ("cuda:0", "cuda:1"))
+    assert device_names("all") == ("cuda:0", "cuda:1")
+
+
+def test_device_and_devices_are_not_given_together(network):
+    with pytest.raises(UsageError, match="leave out device"):
+        Sessions(network, "cpu", device="cpu")
+    with pytest.raises(UsageError, match="leave out machine"):
+        Sessions(network, "cpu", machine="h200")
+
+
+def test_infer_takes_devices(network, rows):
+    found = sparsenn.infer(network, rows, devices="cpu")
+    assert same(found.outputs, sparsenn.infer(network, rows, device="cpu").outputs)
+
+
+def test_a_session_says_where_several_devices_go(network):
+    with pytest.raises(UsageError, match=r"sparsenn\.Sessions"):
+        Session(network, devices="all")
+
+
+def test_closed_sessions_are_closed(network, rows):
+    with several(network, 2) as sessions:
+        assert sessions.nbytes >= 0
+        assert len(sessions.devices) == 2
+        assert sessions.plan(rows).inputs == 500
+    with pytest.raises(UsageError, match="closed"):
+        sessions.run(rows)
+
+
+def test_sessions_pickle_as_their_networks_and_options(network, rows):
+    sessions = several(network, 2)
+    again = pickle.loads(pickle.dumps(sessions))
+    assert same(again.run(rows).outputs, sessions.run(rows).outputs)
+    assert len({id(session.network) for session in again._sessions}) == 1
+
+
+@pytest.mark.parametrize("form", ["coo", 3])
+def test_other_forms_are_refused(network, rows, form):
+    with pytest.raises(UsageError, match="dense or csr"):
+        several(network, 2)(rows, form=form)
+
+
+class Elsewhere(CPUBackend):
+    """A device for whose rows the host has no arrays."""
+
+    def device_rows(self, inputs):
+        return inputs
+
+
+def test_rows_on_a_gpu_are_refused(network, rows):
+    one = altered(network, backend=Elsewhere(), device="cpu")
+    with pytest.raises(UsageError, match="rows are on a GPU"):
+        Sessions.of([one, one]).run(rows.to_scipy().toarray())
+
+
+def test_images_with_infinite_numbers_are_refused_by_all():
+    network = Network((Linear(np.eye(4), None, Identity()),))
+    rows = np.full((50, 4), np.inf, np.float64)
+    right = Session(network, device="cpu")(rows)
+    assert several(network, 3)(rows).tobytes() == right.tobytes()

@@ -1,0 +1,513 @@
+"""Rows from files to files, in pieces: the bits of one run, whatever cuts it, and within the memory that is allowed."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparsenn import Linear, Network, Session, Sessions
+from sparsenn.distributed import streaming
+from sparsenn.distributed.pieces import Piece, opened_pieces
+from sparsenn.distributed.streaming import stream
+from sparsenn.errors import DeviceError, FileFormatError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import from_dense
+from sparsenn.io import Dataset, write_dataset
+from sparsenn.io.tsv import read_categories, write_images
+from sparsenn.layers import Identity, ReLU
+
+WIDTH, ROWS = 48, 900
+
+
+@pytest.fixture(scope="module")
+def network():
+    rng = np.random.default_rng(1)
+    weights = [
+        sp.random(WIDTH, WIDTH, 0.2, format="csr", random_state=rng, dtype=np.float32) * np.float32(0.4)
+        for _ in range(6)
+    ]
+    return Network.from_scipy(weights, -0.05, ReLU(clip=32))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(2)
+    found = from_dense((rng.random((ROWS, WIDTH)) < 0.1).astype(np.float32))
+    assert np.diff(found.indptr)[-1]  # text of triples says nothing of empty rows at the end
+    return found
+
+
+@pytest.fixture(scope="module")
+def right(network, rows):
+    return Session(network, device="cpu").run(rows)
+
+
+@pytest.fixture(scope="module")
+def folder(network, rows, right, tmp_path_factory):
+    """The rows in every kind of file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    made = tmp_path_factory.mktemp("rows")
+    dense = rows.to_scipy().toarray()
+    np.save(made / "rows.npy", dense)
+    np.save(made / "doubles.npy", dense.astype(">f8"))
+    write_dataset(Dataset("rows", network, rows, right.categories), made / "rows.h5")
+    with h5py.File(made / "matrix.h5", "w") as file:
+        file["inputs"] = dense
+    write_images(made / "rows.tsv", rows)
+    write_images(made / "rows.tsv.gz", rows)
+    table = pa.table({f"column {number}": dense[:, number] for number in range(WIDTH)})
+    parquet.write_table(table, made / "rows.parquet", row_group_size=101)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(streaming, "LEAST_ROWS", 50)
+
+
+def limit_for(size, devices=1, row=2 * 4 * WIDTH):
+    """The memory limit at which pieces of dense rows, of which outputs are written, have so many rows."""
+    return int(2 * size * (devices + streaming.SPARE_PIECES) * (row + 8 * WIDTH + 64))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def pieces_folder(output):
+    return output.with_name(f"{output.name}.pieces")
+
+
+# ---- The same bits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["rows.npy", "doubles.npy", "rows.h5", "matrix.h5", "rows.parquet", "rows.tsv", "rows.tsv.gz"]
+)
+@pytest.mark.parametrize("most", [None, 250, 1])
+def test_every_kind_of_rows_and_outputs(network, folder, right, tmp_path, monkeypatch, name, most):
+    if most is not None:
+        monkeypatch.setattr(streaming, "MOST_PIECE_ROWS", most if most > 1 else 97)
+    found = stream(network, folder / name, tmp_path / "found.tsv", device="cpu")
+    assert np.array_equal(found.categories, right.categories)
+    assert np.array_equal(read_categories(tmp_path / "found.tsv"), right.categories)
+    assert found.inputs == ROWS
+    assert [layer.nonzeros for layer in found.statistics] == [layer.nonzeros for layer in right.statistics]
+    if ".tsv" in name:
+        with pytest.raises(UsageError, match=r"known at its end only; write \.tsv"):
+            stream(network, folder / name, tmp_path / "found.npy", device="cpu")
+        assert names(tmp_path) == ["found.tsv"]
+        return
+    stream(network, folder / name, tmp_path / "found.npy", device="cpu")
+    stream(network, folder / name, tmp_path / "found.h5", device="cpu")
+    assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
+    with h5py.File(tmp_path / "found.h5") as file:
+        assert file["outputs"][()].tobytes() == right.dense.tobytes()
+    assert names(tmp_path) == ["found.h5", "found.npy", "found.tsv"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("size", [33, 400])
+def test_several_devices_and_sizes_of_pieces(network, folder, right, tmp_path, monkeypatch, count, size):
+    monkeypatch.setattr("sparsenn.distributed.devices.gpus", lambda: ("cpu",) * count)
+    limit = limit_for(size, count)
+    found = stream(network, folder / "rows.npy", tmp_path / "found.npy", devices="all", memory_limit=limit)
+    assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
+    assert np.array_equal(found.categories, right.categories)
+    assert found.notes[-1].startswith("Rows were shared by ")
+
+
+@pytest.mark.gpu
+def test_gpus_give_the_bits_of_the_cpu(network, folder, right, tmp_path):
+    stream(network, folder / "rows.npy", tmp_path / "found.npy", devices="all", memory_limit=limit_for(60))
+    assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
+
+
+def test_classes_and_scaled_rows(folder, tmp_path):
+    rng = np.random.default_rng(3)
+    network = Network((Linear(rng.normal(size=(WIDTH, 5)), None, Identity()),))
+    rows = np.load(folder / "rows.npy")
+    given = {"device": "cpu", "reproducible": True, "memory_limit": limit_for(70)}
+    stream(network, folder / "rows.npy", tmp_path / "c.npy", classes=True, prepare=lambda found: 2 * found, **given)
+    classes = np.load(tmp_path / "c.npy")
+    right = Session(network, device="cpu", reproducible=True)(2 * rows)
+    assert classes.dtype == np.int64
+    assert np.array_equal(classes, right.argmax(axis=1))
+
+
+def test_which_kernels_run_does_not_depend_on_the_size_of_pieces(network, folder, tmp_path):
+    """Rows of a piece are planned as those of the whole file."""
+    kernels = set()
+    for size in (20, 100, 900):
+        found = stream(
+            network, folder / "rows.npy", tmp_path / f"{size}.npy", device="cpu", memory_limit=limit_for(size)
+        )
+        kernels.add(tuple(kernel.name for kernel in found.plan.kernels))
+    assert len(kernels) == 1
+
+
+def test_no_rows(network, tmp_path):
+    np.save(tmp_path / "none.npy", np.zeros((0, WIDTH), np.float32))
+    found = stream(network, tmp_path / "none.npy", tmp_path / "found.npy", device="cpu")
+    assert (found.inputs, found.categories.size) == (0, 0)
+    assert np.load(tmp_path / "found.npy").shape == (0, WIDTH)
+
+
+# ---- Runs that are cut -----------------------------------------------------------------------------------------------
+
+
+CHILD = """
+import sys
+from pathlib import Path
+import sparsenn
+from sparsenn.distributed import streaming
+streaming.LEAST_ROWS = 10
+dataset = sparsenn.load(sys.argv[1], limit_inputs=1)
+print("go", flush=True)
+streaming.stream(dataset.network, sys.argv[2], sys.argv[3], device="cpu", resume=True, memory_limit=int(sys.argv[4]))
+"""
+
+
+def start(*arguments):
+    command = [sys.executable, "-c", CHILD, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("rows.npy", ".npy"), ("rows.tsv.gz", ".tsv"), ("rows.h5", ".h5")])
+def test_a_run_that_is_killed_is_gone_on_with(network, folder, right, tmp_path, name, suffix):
+    output = tmp_path / f"found{suffix}"
+    moments = np.random.default_rng(len(name)).integers(1, 7, 3)
+    left = 0
+    for more in moments:
+        child = start(folder / "rows.h5", folder / name, output, limit_for(15))
+        while child.poll() is None and len(list(pieces_folder(output).glob("0*.json"))) < left + more:
+            time.sleep(0.001)
+        child.kill()
+        _, told = child.communicate()
+        assert child.returncode in (-signal.SIGKILL, 0), told
+        left = len(list(pieces_folder(output).glob("0*.json")))
+    child = start(folder / "rows.h5", folder / name, output, limit_for(15))
+    _, told = child.communicate(timeout=100)
+    assert child.returncode == 0, told
+    if suffix == ".tsv":
+        assert np.array_equal(read_categories(output), right.categories)
+    elif suffix == ".npy":
+        assert np.load(output).tobytes() == right.dense.tobytes()
+    else:
+        with h5py.File(output) as file:
+            assert file["outputs"][()].tobytes() == right.dense.tobytes()
+    assert names(tmp_path) == [output.name]
+
+
+def cut_after(monkeypatch, count, error):
+    """Have writing fail after so many pieces."""
+    kept, real = [], streaming.Pieces.keep
+
+    def keep(self, number, piece, outputs):
+        if len(kept) == count:
+            raise error
+        kept.append(number)
+        real(self, number, piece, outputs)
+
+    monkeypatch.setattr(streaming.Pieces, "keep", keep)
+
+
+def cut_run(network, folder, output, name="rows.npy", count=3):
+    with pytest.MonkeyPatch.context() as patch:
+        cut_after(patch, count, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stream(network, folder / name, output, device="cpu", memory_limit=limit_for(40))
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "rows.h5", "rows.parquet", "rows.tsv"])
+def test_only_what_is_not_done_is_computed(network, folder, right, tmp_path, monkeypatch, name):
+    output = tmp_path / "found.tsv"
+    cut_run(network, folder, output, name)
+    size = json.loads((pieces_folder(output) / "run.json").read_text())["size"]
+    computed, real = [], Session.run_part
+    monkeypatch.setattr(Session, "run_part", lambda self, *given: computed.append(given[2]) or real(self, *given))
+    found = stream(network, folder / name, output, device="cpu", resume=True, memory_limit=limit_for(77))
+    assert sum(computed) == ROWS - 3 * size
+    assert np.array_equal(read_categories(output), right.categories)
+    assert np.array_equal(found.categories, right.categories)
+    assert "were done by an earlier run" in found.notes[-1]
+    assert found.statistics == ()
+
+
+def test_pieces_that_are_missing_in_the_middle_are_computed(network, folder, right, tmp_path):
+    output = tmp_path / "found.npy"
+    cut_run(network, folder, output, count=5)
+    (pieces_folder(output) / "00000001.json").unlink()
+    (pieces_folder(output) / "00000003.json").unlink()
+    stream(network, folder / "rows.npy", output, device="cpu", resume=True)
+    assert np.load(output).tobytes() == right.dense.tobytes()
+
+
+def test_a_run_that_was_cut_at_its_very_end_is_finished(network, folder, right, tmp_path, monkeypatch):
+    output = tmp_path / "found.npy"
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming.Pieces, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            stream(network, folder / "rows.npy", output, device="cpu")
+    found = stream(network, folder / "rows.npy", output, device="cpu", resume=True)
+    assert np.load(output).tobytes() == right.dense.tobytes()
+    assert found.inputs == ROWS
+
+
+def test_an_earlier_run_is_not_lost_unasked(network, folder, tmp_path):
+    output = tmp_path / "found.npy"
+    cut_run(network, folder, output)
+    before = names(pieces_folder(output))
+    with pytest.raises(UsageError, match="go on with it by --resume"):
+        stream(network, folder / "rows.npy", output, device="cpu")
+    assert names(pieces_folder(output)) == before
+
+
+def test_other_rows_options_and_networks_are_refused(network, folder, tmp_path):
+    output = tmp_path / "found.npy"
+    cut_run(network, folder, output)
+    other = Network(network.layers[:5])
+    for given, file, options in (
+        (network, "matrix.h5", {}),
+        (network, "rows.npy", {"kernel": "scipy"}),
+        (other, "rows.npy", {}),
+    ):
+        with pytest.raises(UsageError, match="of another network, other options or other rows"):
+            stream(given, folder / file, output, device="cpu", resume=True, **options)
+
+
+def test_rows_that_were_changed_in_a_way_that_nothing_tells_are_found(network, folder, tmp_path, monkeypatch):
+    path, output = tmp_path / "rows.npy", tmp_path / "found.npy"
+    path.write_bytes((folder / "rows.npy").read_bytes())
+    monkeypatch.setattr(streaming, "file_stamp", lambda path: "the same")
+    cut_run(network, tmp_path, output)
+    rows = np.load(path)
+    rows[:] = 1
+    np.save(path, rows)
+    with pytest.raises(UsageError, match="the rows are others than those of the earlier run"):
+        stream(network, path, output, device="cpu", resume=True)
+
+
+@pytest.mark.parametrize("name", ["00000001.json", "run.json"])
+def test_damaged_notes_are_told_in_one_line(network, folder, tmp_path, name):
+    output = tmp_path / "found.npy"
+    cut_run(network, folder, output)
+    (pieces_folder(output) / name).write_text("{")
+    with pytest.raises(UsageError, match=f"{name} is damaged"):
+        stream(network, folder / "rows.npy", output, device="cpu", resume=True)
+
+
+def test_a_second_run_into_one_file_is_refused(network, folder, tmp_path):
+    output = tmp_path / "found.npy"
+    with opened_pieces(output, "key", 10, resume=False) as pieces:
+        pieces.keep(0, Piece(10, "digest", []), None)
+        for resume in (False, True):
+            with pytest.raises(ResourceError, match="another run is writing it"):
+                stream(network, folder / "rows.npy", output, device="cpu", resume=resume)
+    assert (pieces_folder(output) / "00000000.json").is_file()
+
+
+# ---- Errors ----------------------------------------------------------------------------------------------------------
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("sparsenn ")]
+
+
+def test_an_error_of_a_device_ends_all_and_keeps_what_is_done(network, folder, right, tmp_path, monkeypatch):
+    output, real = tmp_path / "found.npy", Session.run_part
+
+    def fail(self, given, *rest):
+        if len(list(pieces_folder(output).glob("0*.json"))) > 1:
+            raise DeviceError("gone")
+        return real(self, given, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "run_part", fail)
+        with pytest.raises(DeviceError, match="gone"):
+            stream(network, folder / "rows.npy", output, device="cpu", memory_limit=limit_for(40))
+    assert not threads()
+    assert not output.exists()
+    stream(network, folder / "rows.npy", output, device="cpu", resume=True)
+    assert np.load(output).tobytes() == right.dense.tobytes()
+
+
+def test_a_fault_in_the_middle_of_a_file(network, folder, tmp_path):
+    with h5py.File(folder / "rows.h5") as file:
+        place = file["inputs/indices"].id.get_offset() + 2 * file["inputs/indptr"][700]
+    (tmp_path / "rows.h5").write_bytes((folder / "rows.h5").read_bytes())
+    with (tmp_path / "rows.h5").open("r+b") as file:
+        file.seek(place)
+        file.write(b"\xff\xff")
+    with pytest.raises(FileFormatError, match=r"rows\.h5: rows from 6\d\d on: ") as caught:
+        stream(network, tmp_path / "rows.h5", tmp_path / "found.npy", device="cpu", memory_limit=limit_for(60))
+    assert len(str(caught.value).splitlines()) == 1
+    assert not threads()
+    assert not (tmp_path / "found.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda path: np.save(path, np.zeros((9, 5), np.float32)), ShapeError, "holds 9 × 5 numbers"),
+        (lambda path: np.save(path, np.zeros((9, WIDTH), np.float32).T.copy().T), FileFormatError, "column by column"),
+        (lambda path: np.save(path, np.array([["a"] * WIDTH])), FileFormatError, "must hold real numbers"),
+        (lambda path: path.write_bytes(b"nothing"), FileFormatError, "not NumPy's, or damaged"),
+        (lambda path: path.write_bytes(b""), FileFormatError, "not NumPy's, or damaged"),
+    ],
+)
+def test_files_that_are_none_are_refused_and_leave_nothing(network, tmp_path, make, error, words):
+    make(tmp_path / "rows.npy")
+    with pytest.raises(error, match=words) as caught:
+        stream(network, tmp_path / "rows.npy", tmp_path / "found.npy", device="cpu")
+    assert len(str(caught.value).splitlines()) == 1
+    assert names(tmp_path) == ["rows.npy"]
+
+
+def test_text_that_is_not_in_order_is_refused(network, tmp_path):
+    (tmp_path / "rows.tsv").write_text("2\t1\t1\n1\t1\t1\n")
+    with pytest.raises(FileFormatError, match="the images are not in order"):
+        stream(network, tmp_path / "rows.tsv", device="cpu")
+
+
+def test_a_table_with_gaps_or_texts_is_refused(network, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {f"column {number}": [1.0, 2.0] for number in range(WIDTH)}
+    for column, words in (([1.0, None], "row 2 lacks a number"), (["a", "b"], "holds texts; needed are numbers")):
+        parquet.write_table(pa.table({**columns, "column 3": column}), tmp_path / "rows.parquet")
+        with pytest.raises(FileFormatError, match=words):
+            stream(network, tmp_path / "rows.parquet", device="cpu")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows", "rows.npz"])
+def test_other_kinds_of_files_are_refused(network, tmp_path, name):
+    with pytest.raises(UsageError, match="rows are streamed from"):
+        stream(network, tmp_path / name, device="cpu")
+
+
+def test_other_kinds_of_outputs_are_refused(network, folder, tmp_path):
+    with pytest.raises(UsageError, match="rows are streamed to"):
+        stream(network, folder / "rows.npy", tmp_path / "found.csv", device="cpu")
+    with pytest.raises(UsageError, match=r"rows are streamed to \.npy"):
+        stream(network, folder / "rows.npy", tmp_path / "found.tsv", classes=True, device="cpu")
+    with pytest.raises(UsageError, match="without an output there is nothing to go on with"):
+        stream(network, folder / "rows.npy", resume=True, device="cpu")
+    with pytest.raises(ResourceError, match="its folder does not exist"):
+        stream(network, folder / "rows.npy", tmp_path / "none" / "found.npy", device="cpu")
+    assert names(tmp_path) == []
+
+
+def test_memory_that_does_not_hold_a_row_of_each_piece_is_told(network, folder):
+    with pytest.raises(ResourceError, match="does not hold"):
+        stream(network, folder / "rows.npy", device="cpu", memory_limit=2000)
+
+
+# ---- Memory and overlap ----------------------------------------------------------------------------------------------
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, scipy.sparse as sp
+from sparsenn import Network
+from sparsenn.distributed.streaming import stream
+network = Network.from_scipy([sp.identity(256, format="csr", dtype=np.float32)] * 3)
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+np.save(sys.argv[1] + "/small.npy", np.ones((5000, 256), np.float32))
+stream(network, sys.argv[1] + "/small.npy", sys.argv[1] + "/small-out.npy", device="cpu", memory_limit="8M")
+before = peak()
+stream(network, sys.argv[1] + "/large.npy", sys.argv[1] + "/out.npy", device="cpu", memory_limit="32M")
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is told in other units elsewhere")
+def test_memory_stays_within_the_limit(tmp_path):
+    rows = 150_000
+    large = np.lib.format.open_memmap(tmp_path / "large.npy", "w+", np.float32, (rows, 256))
+    large[:, 3] = np.arange(rows)
+    large.flush()
+    del large
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "large.npy").stat().st_size > 150e6
+    assert int(done.stdout) < 40e6
+    found = np.load(tmp_path / "out.npy", mmap_mode="r")
+    assert np.array_equal(found[:, 3], np.arange(rows, dtype=np.float32))
+
+
+def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
+    """The next piece is read before the one at hand is done."""
+    read, real = threading.Event(), Session.run_part
+    from sparsenn.io import row_source
+
+    pieces = row_source._Dense.pieces
+
+    def told(self, size, first=0):
+        for number, piece in enumerate(pieces(self, size, first)):
+            if number == 1:
+                read.set()
+            yield piece
+
+    def run(self, *given):
+        assert read.wait(20)
+        return real(self, *given)
+
+    monkeypatch.setattr(row_source._Dense, "pieces", told)
+    monkeypatch.setattr(Session, "run_part", run)
+    stream(network, folder / "rows.npy", device="cpu", memory_limit=limit_for(100))
+
+
+def test_progress_tells_rows(network, folder):
+    told = []
+    stream(network, folder / "rows.npy", device="cpu", progress=lambda *given: told.append(given))
+    assert told[-1] == ("run rows.npy", ROWS, ROWS)
+    told.clear()
+    stream(network, folder / "rows.tsv", device="cpu", progress=lambda *given: told.append(given))
+    assert told[-1] == ("run rows.tsv", ROWS, ROWS)
+    assert all(done < total for _, done, total in told[:-1])
+
+
+def test_sessions_that_are_ready_are_closed_in_the_end(network, folder, monkeypatch):
+    closed, real = [], Sessions.close
+    monkeypatch.setattr(Sessions, "close", lambda self: closed.append(1) or real(self))
+    stream(network, folder / "rows.npy", device="cpu")
+    assert closed == [1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
+def test_a_full_disk_is_told_in_one_line(network, folder, tmp_path, monkeypatch):
+    output = tmp_path / "found.npy"
+
+    class Full:
+        def __init__(self, file):
+            self._file = file
+
+        def seek(self, place):
+            pass
+
+        def write(self, data):
+            with Path("/dev/full").open("wb", buffering=0) as full:
+                full.write(data)
+
+    real = streaming.Pieces.prepare
+
+    def prepare(self, *given):
+        real(self, *given)
+        self._matrix = Full(self._matrix)
+
+    monkeypatch.setattr(streaming.Pieces, "prepare", prepare)
+    with pytest.raises(ResourceError, match="the disk is full"):
+        stream(network, folder / "rows.npy", output, device="cpu")
+    assert not output.exists()
