@@ -54,7 +54,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere(repository: Path) -> N
 
 def test_examples_run_as_they_stand(repository: Path, tmp_path: Path) -> None:
     """Those of Python one after the other, in one process; then the file that they wrote from the command line."""
-    names = ("README.md", "docs/python.md", "docs/images.md", "docs/tracing.md")
+    names = ("README.md", "docs/python.md", "docs/images.md", "docs/tracing.md", "docs/many-devices.md")
     pages = [(repository / name).read_text() for name in names]
     examples = [re.findall(r"```python\n(.*?)```", page, re.DOTALL) for page in pages]
     assert all(examples)
