@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
     from sparsenn.distributed.devices import Sessions, infer
+    from sparsenn.distributed.streaming import stream
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, plan, trace
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
@@ -102,6 +103,7 @@ __all__ = [
     "radixnet",
     "read_data",
     "read_model",
+    "stream",
     "to_onnx",
     "trace",
     "train",
@@ -113,6 +115,7 @@ _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.distributed.devices": ("Sessions", "infer"),
+    "sparsenn.distributed.streaming": ("stream",),
     "sparsenn.engine": (
         "LayerStatistics",
         "Plan",

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, replace
 from types import TracebackType
@@ -28,6 +29,7 @@ from sparsenn.workers import chunks
 
 __all__ = ["Sessions", "device_names", "infer", "session_on"]
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 Devices = str | Iterable[str]
@@ -162,6 +164,8 @@ class Sessions:
     def _begin(self, sessions: Sequence[Session]) -> None:
         self._sessions = tuple(sessions)
         self._turns = threading.Lock()
+        # threads that stay: cuBLAS makes what it needs for each thread anew
+        self._threads = [ThreadPoolExecutor(1, f"sparsenn {device}") for device in self.devices]
 
     @property
     def network(self) -> Network:
@@ -218,7 +222,7 @@ class Sessions:
             def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
                 return lambda rows, stopping: session.fill(given, *rows, room, stopping.look)
 
-            with closing(self._shared(fill, pieces)) as finished:
+            with closing(self.shared(fill, pieces, len(pieces))) as finished:
                 for _ in finished:
                     pass
             outputs: Any = room(np.float32)
@@ -255,7 +259,7 @@ class Sessions:
 
             parts: dict[tuple[int, int], Part] = {}
             spent, done = Seconds(), 0
-            with closing(self._shared(run, pieces)) as finished:
+            with closing(self.shared(run, pieces, len(pieces))) as finished:
                 for rows, (part, seconds) in finished:
                     parts[rows], spent, done = part, spent + seconds, done + part.rows
                     progress("rows", done, given.count)
@@ -269,8 +273,9 @@ class Sessions:
 
     def close(self) -> None:
         """Give back the memory of weights and buffers; the sessions can be used no more."""
-        for session in self._sessions:
+        for session, thread in zip(self._sessions, self._threads, strict=True):
             session.close()
+            thread.shutdown()
 
     def __enter__(self) -> Sessions:
         return self
@@ -289,15 +294,11 @@ class Sessions:
             session.learn(first)
         return given, self._pieces(given.count, plan), seconds
 
-    def _shared(
-        self,
-        worker: Callable[[Session], Callable[[tuple[int, int], Stopping], Value]],
-        pieces: list[tuple[int, int]],
-    ) -> Generator[tuple[tuple[int, int], Value], None, None]:
-        """Have all sessions take pieces of rows, each in a thread that is named for it."""
-        names = [f"sparsenn {number}: {device}" for number, device in enumerate(self.devices)]
-        workers = dict(zip(names, map(worker, self._sessions), strict=True))
-        return shared(workers, pieces, ahead=len(pieces))
+    def shared(
+        self, worker: Callable[[Session], Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int
+    ) -> Generator[tuple[Item, Value], None, None]:
+        """Have all sessions do items as they become free, each in its own thread; see `sharing.shared`."""
+        return shared(self._threads, [worker(session) for session in self._sessions], items, ahead)
 
     def _pieces(self, count: int, plan: Plan) -> list[tuple[int, int]]:
         """Cut rows into pieces of one size: as many for each device."""

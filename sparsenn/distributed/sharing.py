@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, Queue, SimpleQueue
@@ -84,16 +85,20 @@ class _Shared(Generic[Item, Value]):
 
 
 def shared(
-    workers: Mapping[str, Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int = 0
+    threads: Sequence[Executor],
+    workers: Sequence[Callable[[Item, Stopping], Value]],
+    items: Iterable[Item],
+    ahead: int = 0,
 ) -> Generator[tuple[Item, Value], None, None]:
     """Have items done by several threads at once, and yield each with what was made of it, in the order of their ends.
 
-    Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and have
-    ended when this returns.
+    Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and do
+    nothing more when this returns.
 
     Parameters
     ----------
-    workers : what each thread does with an item, by the thread's name; it may look whether it is to stop.
+    threads : of one thread each.
+    workers : what each of them does with an item; it may look whether it is to stop.
     items : taken one by one, in one thread at a time.
     ahead : how many may be done, or be under way, beside one a thread, before what was made of them is asked for.
 
@@ -103,13 +108,11 @@ def shared(
         What a worker, or the iteration over the items, raised first.
     """
     state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
-    threads = [threading.Thread(target=state.work, args=(make,), name=name) for name, make in workers.items()]
-    started: list[threading.Thread] = []
+    begun: list[Future[None]] = []
     try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
-        left = len(started)
+        for thread, make in zip(threads, workers, strict=True):
+            begun.append(thread.submit(state.work, make))
+        left = len(begun)
         while left:
             found = state.done.get()
             if not isinstance(found, _Ended):
@@ -121,9 +124,8 @@ def shared(
                 left -= 1
     finally:
         state.stopping.ask()
-        state.room.release(len(threads))
-        for thread in started:
-            thread.join()
+        state.room.release(len(begun) + 1)
+        wait(begun)
 
 
 @contextmanager

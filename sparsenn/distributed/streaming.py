@@ -15,7 +15,7 @@ import numpy as np
 from sparsenn.distributed.devices import Devices, Sessions, session_on
 from sparsenn.distributed.digests import content_digest, file_stamp
 from sparsenn.distributed.pieces import PIECE_SUFFIXES, Piece, Pieces, opened_pieces
-from sparsenn.distributed.sharing import Stopping, ahead, shared
+from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.passage import Part, joined
@@ -91,8 +91,8 @@ def stream(
         all rows; None for neither.
     devices : as `Sessions` takes them; unless given, the one that the options say.
     resume : go on with an earlier run, if there was one.
-    memory_limit : bytes, or a text such as "2G", for rows read, in flight and to be written; on a GPU also for those in
-        flight there. The network comes on top.
+    memory_limit : bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The
+        network comes on top.
     prepare : what is done to rows first, such as scaling.
     classes : write the number of the largest output of each row, counted from 0, instead of the outputs.
     statistics : whether layers are counted and timed.
@@ -116,12 +116,10 @@ def stream(
     """
     target = _checked_target(output, resume, classes)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
-    if limit is not None:
-        options["memory_limit"] = max(1, limit // 2)
     with ExitStack() as files:
         source = files.enter_context(opened_rows(rows, network.inputs))
         session = session_on(network, devices=devices, **options)
-        sessions = session if isinstance(session, Sessions) else Sessions.of([session])
+        sessions = _within(session if isinstance(session, Sessions) else Sessions.of([session]), limit)
         files.callback(sessions.close)
         size = rows_a_piece(source, sessions, limit, target is not None and target.suffix.lower() != ".tsv")
         pieces = None
@@ -135,6 +133,14 @@ def stream(
         if pieces is not None:
             pieces.finish()
         return result
+
+
+def _within(sessions: Sessions, limit: int | None) -> Sessions:
+    """Return sessions whose rows in flight take no more than half of a limit of the host's memory."""
+    if limit is None or not sessions.sessions[0].backend.in_host_memory:
+        return sessions
+    half = max(1, limit // 2)
+    return Sessions.of([session.on(session.options.device, memory_limit=half) for session in sessions.sessions])
 
 
 def _checked_target(output: str | os.PathLike[str] | None, resume: bool, classes: bool) -> Path | None:
@@ -217,9 +223,7 @@ class _Run:
         spent = Seconds()
         done, task = sum(piece.rows for piece in self._earlier.values()), f"run {self._path.name}"
         work = files.enter_context(ahead(self._work(), 1))
-        names = [f"sparsenn {number}: {device}" for number, device in enumerate(self._sessions.devices)]
-        workers = {name: self._worker(session) for name, session in zip(names, self._sessions.sessions, strict=True)}
-        with closing(shared(workers, work, ahead=1)) as finished:
+        with closing(self._sessions.shared(self._worker, work, 1)) as finished:
             for piece, (part, seconds, outputs) in finished:
                 if self._pieces is not None:
                     categories = part.categories.tolist()

@@ -231,15 +231,18 @@ class Problem:
         limits = _limits(backend, options)
         return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
 
-    def on(self, device: str) -> Problem:
+    def on(self, options: Options) -> Problem:
         """Return the same problem on another device; equal outputs are not looked for again.
+
+        Parameters
+        ----------
+        options : these, with another device, limits of memory or batch size.
 
         Raises
         ------
         SparseNNError
             As `of` does.
         """
-        options = replace(self.options, device=device)
         backend, kernels = _chosen(self.network, options)
         limit, weights = _limits(backend, options)
         return replace(

@@ -92,17 +92,22 @@ class Session:
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
 
-    def on(self, device: str) -> Session:
-        """Return a session of the same network and options on another device.
+    def on(self, device: str, **options: Any) -> Session:
+        """Return a session of the same network on another device.
 
         What was found out about the network, such as its equal outputs, is shared.
+
+        Parameters
+        ----------
+        device : as `Options` has it.
+        options : limits of memory, and batch size, if they are to be others; all else stays.
 
         Raises
         ------
         SparseNNError
             As `Session` does.
         """
-        return self._of(self._problem.on(device))
+        return self._of(self._problem.on(replace(self.options, device=device, **options)))
 
     @classmethod
     def _of(cls, problem: Problem) -> Session:

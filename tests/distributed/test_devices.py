@@ -158,7 +158,9 @@ def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_piece
 # ---- Errors and interrupts -------------------------------------------------------------------------------------------
 
 
-def threads():
+def threads(sessions):
+    """Threads that are left when sessions are closed, which waits for those that are at work."""
+    sessions.close()
     return [thread for thread in threading.enumerate() if thread.name.startswith("sparsenn ")]
 
 
@@ -182,7 +184,7 @@ def test_an_error_of_one_device_ends_the_run(network, rows, small_pieces, error)
         sessions.run(rows)
     with pytest.raises(type(error), match=str(error)):
         sessions(rows)
-    assert not threads()
+    assert not threads(sessions)
 
 
 def test_the_others_stop_in_the_middle_of_their_pieces(network, rows):
@@ -204,7 +206,7 @@ def test_the_others_stop_in_the_middle_of_their_pieces(network, rows):
     with pytest.raises(DeviceError, match="gone"):
         sessions.run(rows)
     assert not ended
-    assert not threads()
+    assert not threads(sessions)
 
 
 def test_an_interrupt_stops_all(network, rows):
@@ -215,8 +217,8 @@ def test_an_interrupt_stops_all(network, rows):
 
     with pytest.raises(KeyboardInterrupt):
         sessions.run(rows, progress=interrupt)
-    assert not threads()
     assert same(sessions.run(rows).outputs, Session(network, device="cpu").run(rows).outputs)
+    assert not threads(sessions)
 
 
 def test_a_run_ends_between_the_layers_of_a_piece(rng, rows):

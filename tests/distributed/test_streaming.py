@@ -182,10 +182,17 @@ def start(*arguments):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("rows.npy", ".npy"), ("rows.tsv.gz", ".tsv"), ("rows.h5", ".h5")])
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        ("rows.npy", ".npy"),
+        pytest.param("rows.tsv.gz", ".tsv", marks=pytest.mark.slow),
+        pytest.param("rows.h5", ".h5", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_is_killed_is_gone_on_with(network, folder, right, tmp_path, name, suffix):
     output = tmp_path / f"found{suffix}"
-    moments = np.random.default_rng(len(name)).integers(1, 7, 3)
+    moments = np.random.default_rng(len(name)).integers(1, 20, 2)
     left = 0
     for more in moments:
         child = start(folder / "rows.h5", folder / name, output, limit_for(15))
