@@ -50,7 +50,7 @@ _install() { # ROOT EXTRA
     return 1
   }
   _say "compiling the kernels (once, half a minute)"
-  (cd "$1" && "$python" -m sparsenn kernels --compile >/dev/null) || return 1
+  (cd "$1" && "$python" -m sparsenn kernels list --compile >/dev/null) || return 1
   local stamp
   for stamp in base ${2:-}; do
     _digest "$1" >"$1/.venv/.installing" && mv "$1/.venv/.installing" "$1/.venv/.installed-$stamp" || return 1

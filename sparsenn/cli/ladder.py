@@ -1,4 +1,4 @@
-"""`sparsenn ladder`: what each optimisation of an operation buys on this machine."""
+"""`sparsenn kernels ladder`: what each optimisation of an operation buys on this machine."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def ladder(
 
     \b
     Examples:
-      sparsenn ladder spmspm
-      sparsenn ladder spmspm --device cuda --json ladder.json --plot ladder.png
-      sparsenn ladder spmspm --device cuda --sweep --layers 4
-      sparsenn ladder sort --device cuda
-      sparsenn ladder mlp --rows 5120000 --device cuda
-      sparsenn ladder train --device cuda
-      sparsenn ladder conv2d --rows 16 --sizes 64,224,224,64,3,1 --device cuda
-      sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
+      sparsenn kernels ladder spmspm
+      sparsenn kernels ladder spmspm --json ladder.json --plot ladder.png
+      sparsenn kernels ladder spmspm --device cuda --sweep --layers 4
+      sparsenn kernels ladder sort --device cuda
+      sparsenn kernels ladder mlp --rows 5120000 --device cuda
+      sparsenn kernels ladder train --device cuda
+      sparsenn kernels ladder conv2d --rows 16 --sizes 64,224,224,64,3,1
+      sparsenn kernels ladder gemm --sizes 4096,4096,4096 --device cuda
     """
     check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)

@@ -1,4 +1,4 @@
-"""`sparsenn roofline`: what the device allows each kernel, beside what it takes."""
+"""`sparsenn kernels roofline`: what the device allows each kernel, beside what it takes."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def roofline(
 
     \b
     Examples:
-      sparsenn roofline
-      sparsenn roofline conv2d --device cuda --plot roofline.png
-      sparsenn roofline conv2d --rows 16 --sizes 64,224,224,64,3,1
-      sparsenn roofline mlp --rows 100000 --json -
-      sparsenn roofline --measure
+      sparsenn kernels roofline
+      sparsenn kernels roofline conv2d --device cuda --plot roofline.png
+      sparsenn kernels roofline conv2d --rows 16 --sizes 64,224,224,64,3,1
+      sparsenn kernels roofline mlp --rows 100000 --json -
+      sparsenn kernels roofline --measure
     """
     if operation is not None:  # else what fails is told, and the others are shown
         check_dataset_source(dataset)

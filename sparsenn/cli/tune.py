@@ -1,4 +1,4 @@
-"""`sparsenn tune`: find the numbers that a kernel is fastest with on this machine."""
+"""`sparsenn kernels tune`: find the numbers that a kernel is fastest with on this machine."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def tune(
 
     \b
     Examples:
-      sparsenn tune panel --limit-inputs 10000
-      sparsenn tune panel --values lanes=64,128 --values chunk_rows=2048
-      sparsenn tune coarsened --operation spmspm --device cuda
-      sparsenn tune --show
-      sparsenn tune panel --forget
+      sparsenn kernels tune panel --limit-inputs 10000
+      sparsenn kernels tune panel --values lanes=64,128 --values chunk_rows=2048
+      sparsenn kernels tune coarsened --operation spmspm --device cuda
+      sparsenn kernels tune --show
+      sparsenn kernels tune panel --forget
     """
     check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)

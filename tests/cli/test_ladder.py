@@ -1,4 +1,4 @@
-"""`sparsenn ladder` as its users meet it."""
+"""`sparsenn kernels ladder` as its users meet it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _quick_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path: Path) -> None:
     document, picture = tmp_path / "ladder.json", tmp_path / "ladder.png"
     options = ("--limit-inputs", 20, "--layers", 2, "--runs", 1, "--json", document, "--plot", picture)
-    done = run("ladder", "spmspm", "--device", "cpu", "--dataset", problem, *options)
+    done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, *options)
     assert done.exit_code == 0, done.output
     record = json.loads(document.read_text())
     names = ["sequential", "scipy", "scatter", "panel"]
@@ -36,7 +36,21 @@ def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path
 
 
 def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
-    done = run("ladder", "spmspm", "--dataset", problem, "--limit-inputs", 5, "--layers", 1, "--runs", 1, "--json", "-")
+    done = run(
+        "kernels",
+        "ladder",
+        "spmspm",
+        "--dataset",
+        problem,
+        "--limit-inputs",
+        5,
+        "--layers",
+        1,
+        "--runs",
+        1,
+        "--json",
+        "-",
+    )
     assert done.exit_code == 0
     assert json.loads(done.stdout)["operation"] == "spmspm"
     assert "sequential" in done.stderr
@@ -47,10 +61,13 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
     [
         (("spmm",), "unknown ladder 'spmm'"),
         (("sort", "--device", "cpu"), "sort has no kernel for the device cpu"),
-        (("spmspm", "--sweep", "--device", "cpu"), "spmspm, but sparsenn tune does: panel; use sparsenn tune panel"),
+        (
+            ("spmspm", "--sweep", "--device", "cpu"),
+            "spmspm, but sparsenn kernels tune does: panel; use sparsenn kernels tune panel",
+        ),
         (
             ("conv2d", "--sweep", "--device", "cpu"),
-            "conv2d, but sparsenn tune does: im2col_blas; use sparsenn tune im2",
+            "conv2d, but sparsenn kernels tune does: im2col_blas; use sparsenn kernels tune im2",
         ),
         (("spmspm", "--device", "cuda:99"), "use --device cpu"),
         (("spmspm", "--plot", "ladder.gif"), "'.gif' does not name a known file type"),
@@ -92,14 +109,14 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
     ],
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    done = run("ladder", *arguments)
+    done = run("kernels", "ladder", *arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
 
 
 def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
     options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "mlp.json")
-    done = run("ladder", "mlp", "--rows", 33, "--widths", "7,5,3", "--seed", 4, *options)
+    done = run("kernels", "ladder", "mlp", "--rows", 33, "--widths", "7,5,3", "--seed", 4, *options)
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "mlp.json").read_text())
     assert (record["rows"], record["widths"], record["seed"], record["stages"]) == (33, [7, 5, 3], 4, 1)
@@ -111,14 +128,14 @@ def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
 
 
 def test_dense_layers_are_those_of_the_study_unless_told_otherwise(run: Run) -> None:
-    done = run("ladder", "mlp", "--device", "cpu", "--runs", 1, "--json", "-")
+    done = run("kernels", "ladder", "mlp", "--device", "cpu", "--runs", 1, "--json", "-")
     record = json.loads(done.stdout)
     assert (record["rows"], record["widths"]) == (12_800, [72, 64, 64, 4])
 
 
 def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None:
     options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "conv2d.json", "--plot", tmp_path / "conv2d.svg")
-    done = run("ladder", "conv2d", "--rows", 5, "--sizes", "2,9,8,3,3", "--seed", 4, *options)
+    done = run("kernels", "ladder", "conv2d", "--rows", 5, "--sizes", "2,9,8,3,3", "--seed", 4, *options)
     assert done.exit_code == 0, done.output
     assert "conv2d on cpu" in done.stdout
     assert "5 images, 1 convolution" in done.stdout
@@ -132,13 +149,13 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
 
 
 def test_an_epoch_is_of_a_problem_that_does_not_diverge(run: Run) -> None:
-    done = run("ladder", "train", "--device", "cpu", "--rows", 640, "--runs", 1)
+    done = run("kernels", "ladder", "train", "--device", "cpu", "--rows", 640, "--runs", 1)
     assert done.exit_code == 0, done.output
     assert "Errors are absolute, of weights and biases after the first epoch." in " ".join(done.stdout.split())
 
 
 def test_products_are_of_random_matrices(run: Run) -> None:
-    done = run("ladder", "gemm", "--sizes", "30,20,10", "--device", "cpu", "--runs", 1, "--json", "-")
+    done = run("kernels", "ladder", "gemm", "--sizes", "30,20,10", "--device", "cpu", "--runs", 1, "--json", "-")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert (record["rows"], record["sizes"], record["multiply_adds"]) == (30, [30, 20, 10], 6000)
@@ -150,6 +167,6 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    done = run("ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--runs", 1)
+    done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--runs", 1)
     assert done.exit_code == 1
     assert "wrong" in done.stdout
