@@ -38,7 +38,7 @@ print(calls)
 MOST_CALLS = 2000
 """Of functions, when the backends are imported. Enumerating the tilings of one kernel takes some hundred thousand."""
 
-INFER = ("infer", "radixnet-1024x120", "--layers", "2", "--limit-inputs", "9", "--device", "cpu")
+INFER = ("infer", "radixnet-1024x120", "--layers", "2", "--samples", "9", "--device", "cpu")
 RUN = "import sys, sparsenn.cli; sys.argv = ['sparsenn', *sys.argv[1:]]; code = sparsenn.cli.main(); "
 
 

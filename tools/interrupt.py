@@ -71,7 +71,7 @@ class Verb:
 
 def verbs(scratch: Path, address: str) -> dict[str, Verb]:
     data, problem = str(scratch / "data.csv"), str(scratch / "problem.h5")
-    new = ["--neurons", "1024", "--layers", "12", "--images", "500", "--inputs", "digits", "--no-progress"]
+    new = ["--neurons", "1024", "--layers", "12", "--samples", "500", "--input-kind", "digits", "--no-progress"]
     train = ["train", data, "--hidden", "64,64", "--epochs", "12", "--seed", "3", "--device", "cpu"]
     files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu"]
     return {

@@ -17,12 +17,12 @@ from sparsenn.errors import UsageError
 
 __all__ = ["benchmark"]
 
-MOST_ROWS = 2**31 - 1
+MOST_SAMPLES = 2**31 - 1
 
 
 def benchmark(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model, as infer takes it.", show_default=False)],
-    rows: Annotated[str, typer.Option(metavar="N,N,...", help="Rows of a call.")] = "1,64,1024,10000",
+    samples: Annotated[str, typer.Option(metavar="N,N,...", help="Samples of a call.")] = "1,64,1024,10000",
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Rows to call it with, as infer takes them; else random ones.")
     ] = None,
@@ -45,12 +45,12 @@ def benchmark(
     \b
     Examples:
       sparsenn benchmark model.onnx
-      sparsenn benchmark weights.npz --rows 1,10000 --against onnxruntime
+      sparsenn benchmark weights.npz --samples 1,10000 --against onnxruntime
       sparsenn benchmark model.h5 --device cuda --precision tf32 --json bench.json
     """
     options.check_finite("--seconds", seconds)
-    fault = f"--rows {rows}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
-    counts = options.whole_numbers(rows, fault, most=MOST_ROWS)
+    fault = f"--samples {samples}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
+    counts = options.whole_numbers(samples, fault, most=MOST_SAMPLES)
     check_target("--json", None if json == STDOUT else json)
     check_target("--trace", trace, TRACE_SUFFIXES)
     check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace})

@@ -42,7 +42,7 @@ def convert(
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
-    limit_inputs: options.LimitInputs = None,
+    samples: options.Samples = None,
     archive: Annotated[bool, typer.Option("--archive", help="Into a folder: all layers in one .tar.gz.")] = False,
     compress: Annotated[bool, typer.Option("--compress", help="Into a folder: text through gzip.")] = False,
     shape: Annotated[
@@ -77,21 +77,21 @@ def convert(
     else:
         check_dataset_source(source)
     check_apart({"SRC": source}, {"DST": target})
-    choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    choice = {"neurons": neurons, "layers": layers, "bias": bias}
     folder_only = {"archive": archive, "compress": compress}
     if matrix:
-        _refuse("one matrix", {**choice, **folder_only, "sparse": sparse, "steps": steps})
+        _refuse("one matrix", {**choice, **folder_only, "samples": samples, "sparse": sparse, "steps": steps})
         _convert_matrix(Path(source), target, shape)
         return
     if not Path(source).is_dir() and kind_of(source) is not None and is_model(source):
-        _refuse("a model", {**choice, **folder_only, "shape": shape})
+        _refuse("a model", {**choice, **folder_only, "samples": samples, "shape": shape})
         _convert_model(source, target, sparse, steps)
         return
     _refuse("a dataset", {"shape": shape, "sparse": sparse, "steps": steps})
     check_dataset_target("DST", target)
     if is_hdf5(target):
         _refuse("HDF5", folder_only)
-    _convert_dataset(source, target, choice, folder_only, progress)
+    _convert_dataset(source, target, {**choice, "limit_inputs": samples}, folder_only, progress)
 
 
 def _refuse(what: str, given: dict[str, Any]) -> None:

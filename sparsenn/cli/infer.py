@@ -43,7 +43,7 @@ def infer(
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
-    limit_inputs: options.LimitInputs = None,
+    samples: options.Samples = None,
     inputs: data_options.Inputs = None,
     labels: data_options.Labels = None,
     targets: data_options.TargetsOrNone = None,
@@ -60,8 +60,8 @@ def infer(
     memory_limit: options.MemoryLimit = None,
     weight_memory: options.WeightMemory = None,
     no_compaction: options.NoCompaction = False,
-    no_dedup: options.NoDedup = False,
-    no_merge: options.NoMerge = False,
+    no_deduplication: options.NoDeduplication = False,
+    no_merging: options.NoMerging = False,
     reproducible: options.Reproducible = False,
     verify: options.Verify = None,
     output: options.Output = None,
@@ -87,7 +87,7 @@ def infer(
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --trace run.json
-      sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
+      sparsenn infer problem.h5 --kernel scipy --no-compaction --no-deduplication
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
       sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.13
@@ -107,7 +107,7 @@ def infer(
     rows = None
     if model:
         unit_bytes = scale is None
-        rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune, steps)
+        rows = Rows(_given(dataset, inputs), labels, targets, classes, samples, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats)
@@ -125,15 +125,15 @@ def infer(
         "memory_limit": _bytes("--memory-limit", memory_limit),
         "weight_memory": _bytes("--weight-memory", weight_memory),
         "compaction": not no_compaction,
-        "deduplication": not no_dedup,
-        "merging": not no_merge,
+        "deduplication": not no_deduplication,
+        "merging": not no_merging,
         "reproducible": reproducible,
     }
     if rows is not None:
         with tracing(trace):
             evaluate_model(Path(dataset), rows, how, files, progress)
         return
-    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": samples}
     with tracing(trace):
         problem, result = _run(dataset, what, how, verify, progress)
         verdict = _verdict(problem, result, verify)

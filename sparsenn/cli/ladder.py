@@ -18,6 +18,9 @@ from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
 
+FIRST_SAMPLES = 1200
+"""Samples of a dataset that are taken unless asked for otherwise."""
+
 
 def ladder(
     context: typer.Context,
@@ -25,8 +28,7 @@ def ladder(
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = None,
-    limit_inputs: options.LimitInputs = 1200,
-    rows: options.Rows = None,
+    samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
@@ -42,7 +44,7 @@ def ladder(
     """Run all kernels of an operation on one problem, from plain to best: each is checked, then timed.
 
     Sparse operations take a dataset. The others take random numbers: mlp, a stack of dense layers, and train, an epoch
-    of its training, of --widths; conv2d, a convolution of --rows images, and gemm, a product of matrices, of --sizes.
+    of its training, of --widths; conv2d, a convolution of --samples images, and gemm, a product, of --sizes.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -54,10 +56,10 @@ def ladder(
       sparsenn kernels ladder spmspm --json ladder.json --plot ladder.png
       sparsenn kernels ladder spmspm --device cuda --sweep --layers 4
       sparsenn kernels ladder sort --device cuda
-      sparsenn kernels ladder mlp --rows 5120000 --device cuda
+      sparsenn kernels ladder mlp --samples 5120000 --device cuda
       sparsenn kernels ladder train --device cuda
-      sparsenn kernels ladder conv2d --rows 16 --sizes 64,224,224,64,3,1
-      sparsenn kernels ladder gemm --sizes 4096,4096,4096 --device cuda
+      sparsenn kernels ladder conv2d --samples 16 --sizes height=224,width=224
+      sparsenn kernels ladder gemm --sizes m=4096,n=4096 --device cuda
     """
     check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
@@ -71,7 +73,7 @@ def ladder(
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
     rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read
-    given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
+    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
     with reporting(progress) as report:
         problem, origin = given.problem(chosen, report)
         result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, progress=report)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sparsenn.printable import printable
 
-__all__ = ["renewed", "tell_renamed"]
+__all__ = ["OPTIONS", "renewed", "tell_renamed"]
 
 _MOVED = {
     "ladder": ("kernels", "ladder"),
@@ -19,8 +19,25 @@ _MOVED = {
 }
 """Verbs, by their old names."""
 
-_OPTIONS: dict[str, dict[str, str]] = {}
-"""Options by their old names, of a verb; those of "" are any verb's."""
+_SAMPLES = {"--limit-inputs": "--samples", "--rows": "--samples"}
+
+OPTIONS: dict[str, dict[str, str]] = {
+    "infer": {
+        "--limit-inputs": "--samples",
+        "--no-dedup": "--no-deduplication",
+        "--no-merge": "--no-merging",
+    },
+    "info": _SAMPLES,
+    "convert": {"--limit-inputs": "--samples"},
+    "benchmark": {"--rows": "--samples"},
+    "generate": {"--images": "--samples", "--inputs": "--input-kind"},
+    "download": {"--layers": "--depth"},
+    "train": {"--checkpoint-every": "--checkpoint-seconds"},
+    "kernels ladder": _SAMPLES,
+    "kernels roofline": _SAMPLES,
+    "kernels tune": _SAMPLES,
+}
+"""Options of a verb, by their old names."""
 
 _OF_KERNELS = ("list", "ladder", "roofline", "tune", "-h", "--help")
 """What may follow the verb `kernels`; whatever else follows is meant for `kernels list`."""
@@ -37,7 +54,7 @@ def renewed(words: Sequence[str]) -> list[str]:
         verb = ["kernels", "list"]
     elif verb == ["kernels"]:
         verb, rest = ["kernels", *rest[:1]], rest[1:]
-    names = {**_OPTIONS.get("", {}), **_OPTIONS.get(" ".join(verb), {})}
+    names = OPTIONS.get(" ".join(verb), {})
     ended = False
     for number, word in enumerate(rest):
         ended = ended or word == "--"

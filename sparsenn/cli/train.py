@@ -76,7 +76,9 @@ def train(
             ".data, .train or .test.",
         ),
     ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The model: an .h5 file.", rich_help_panel=_FILES)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The model: an .h5 file.", rich_help_panel=_FILES)
+    ],
     hidden: Annotated[
         str,
         typer.Option(metavar="N,N,…", help="Widths of the hidden layers; none unless given.", rich_help_panel=_NETWORK),
@@ -173,8 +175,10 @@ def train(
     kernel: Annotated[
         str,
         typer.Option(
+            "--kernel",
+            "-k",
             metavar="NAME",
-            help="One of those that sparsenn kernels train lists.",
+            help="One of those that sparsenn kernels list train names.",
             rich_help_panel="Speed and memory",
             show_default=False,
         ),
@@ -189,10 +193,10 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Keep the state here, so that --resume can go on.", rich_help_panel=_FILES),
     ] = None,
-    checkpoint_every: Annotated[
+    checkpoint_seconds: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0, help="Least time between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
+            metavar="S", min=0, help="Least time between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
         ),
     ] = 0.0,
     resume: Annotated[
@@ -249,7 +253,7 @@ def train(
             context, ("validation_labels", "validate_every"), "goes with --validation, which is not given"
         )
     if checkpoint is None:
-        refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
+        refuse_given_options(context, ("checkpoint_seconds", "resume"), "goes with --checkpoint, which is not given")
     check_sources(data, labels, validation, validation_labels)
     files = _Targets(output, checkpoint, json, plot, trace)
     files.check()
@@ -274,7 +278,7 @@ def train(
         "kernel": kernel,
         "precision": precision,
         "checkpoint": checkpoint,
-        "checkpoint_every": checkpoint_every,
+        "checkpoint_every": checkpoint_seconds,
         "resume": resume,
     }
     kind: dict[str, Any] = {

@@ -15,7 +15,7 @@ from sparsenn.studies.tuning import tunable_named
 Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
-QUICK = ("--device", "cpu", "--layers", 1, "--limit-inputs", 20, "--runs", 1)
+QUICK = ("--device", "cpu", "--layers", 1, "--samples", 20, "--runs", 1)
 FEW = (*QUICK, "--values", "lanes=8,16", "--values", "chunk_rows=2048")
 
 
@@ -69,7 +69,17 @@ def test_kept_numbers_are_shown_and_forgotten(run: Run, problem: Path, kept: Pat
 def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
     from sparsenn.backends.cpu import panel
 
-    options = ("--device", "cpu", "--no-merge", "--no-dedup", "--no-compaction", "--limit-inputs", 20, "--layers", 1)
+    options = (
+        "--device",
+        "cpu",
+        "--no-merging",
+        "--no-deduplication",
+        "--no-compaction",
+        "--samples",
+        20,
+        "--layers",
+        1,
+    )
     assert run("kernels", "tune", "panel", "--dataset", problem, *FEW).exit_code == 0
     table = json.loads(kept.read_text())
     table["entries"][0]["parameters"] = {"lanes": 32, "chunk_rows": 512}
@@ -89,7 +99,6 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
         (("sequential",), "unknown cpu kernel that can be tuned 'sequential'"),
         (("coarsened",), "unknown cpu kernel that can be tuned 'coarsened'"),
         (("panel", "--show", "--forget"), "--show and --forget cannot be combined"),
-        (("panel", "--rows", 10), "--rows: the ladder of spmspm takes a dataset"),
         (("panel", "--dataset", "nowhere.h5"), "no such file or folder"),
         (("panel", "--json", "nowhere/tune.json"), "the folder nowhere does not exist"),
         (("panel", "--device", "gpu"), "unknown device 'gpu'"),
