@@ -63,11 +63,11 @@ def benchmark(
 
     if seconds <= 0:
         raise UsageError(f"--seconds {seconds:g}: take more than 0")
-    found = read_model(model, steps)
-    given = None if inputs is None else read_given_rows(found, inputs)
     names = [] if against == "none" else [name.strip() for name in against.split(",") if name.strip()]
     with tracing(trace):
         with reporting(progress) as report:
+            found = read_model(model, steps)
+            given = None if inputs is None else read_given_rows(found, inputs)
             result = run_benchmark(
                 found.network,
                 counts,

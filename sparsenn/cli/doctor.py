@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from sparsenn.cli import options
-from sparsenn.cli.console import console
+from sparsenn.cli.console import console, reporting
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.printable import printable
 
@@ -36,7 +36,8 @@ def doctor(json: options.Json = None) -> None:
     check_target("--json", None if json == STDOUT else json)
     from sparsenn.diagnosis import diagnose
 
-    findings = diagnose()
+    with reporting(None):
+        findings = diagnose()
     if json != STDOUT:
         console().print(_table(findings))
     if json is not None:

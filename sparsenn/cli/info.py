@@ -97,10 +97,12 @@ def info(
             refuse_given_options(context, ("samples",), "goes with a dataset, or with --plan")
         check_target("--json", None if json == STDOUT else json)
         check_apart({"DATASET": dataset}, {"--json": json})
-        model = read_model(Path(dataset), steps)
-        if prune is not None:
-            model = model.pruned(prune)
-        _tell(dataset, model, _planned(model, samples or PLANNED_SAMPLES, device, precision) if plan else None, json)
+        with reporting(progress):
+            model = read_model(Path(dataset), steps)
+            if prune is not None:
+                model = model.pruned(prune)
+            planned = _planned(model, samples or PLANNED_SAMPLES, device, precision) if plan else None
+        _tell(dataset, model, planned, json)
         return
     refuse_given_options(context, ("plan", "prune", "steps"), "goes with a model, which this is not")
     with reporting(progress) as report:

@@ -18,6 +18,12 @@ from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
 
+FIRST_LAYERS = 4
+"""Layers of a dataset that are run unless asked for otherwise: rows that have died, in later ones, tell little."""
+
+RUNS = {"cuda": 20, "cpu": 5, "reference": 1}
+"""Timed runs on each kind of device unless asked for otherwise: the first kernels of a ladder take seconds on a CPU."""
+
 FIRST_SAMPLES = 1200
 """Samples of a dataset that are taken unless asked for otherwise."""
 
@@ -27,13 +33,21 @@ def ladder(
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="An operation with a ladder, such as spmspm.")],
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
-    layers: options.Layers = None,
+    layers: options.Layers = FIRST_LAYERS,
     samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    runs: Annotated[int, typer.Option(metavar="R", min=1, help="Timed runs of each layer, after a checked one.")] = 20,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="R",
+            min=1,
+            help=f"Timed runs of each layer, after a checked one; unless given, {RUNS['cuda']} on a GPU and "
+            f"{RUNS['cpu']} on a CPU.",
+        ),
+    ] = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Vary what can be varied, such as rows a thread, instead of all rungs.")
     ] = False,
@@ -72,11 +86,12 @@ def ladder(
 
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
-    rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read
+    kind = backend_for(device).device
+    rungs_of(operation, kind, sweep)  # whatever is refused is refused before anything is read
     given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
     with reporting(progress) as report:
         problem, origin = given.problem(chosen, report)
-        result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, progress=report)
+        result = run_ladder(operation, *problem, device=device, runs=runs or RUNS[kind], sweep=sweep, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))
     _deliver(result, origin, json, plot)
     if not result.correct:

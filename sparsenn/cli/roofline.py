@@ -89,7 +89,8 @@ def roofline(
     else:
         refuse_given(context, chosen[0])
     given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
-    measured = roofs_of(meter_for(backend), anew=measure)
+    with reporting(progress):
+        measured = roofs_of(meter_for(backend), anew=measure)
     for note in measured.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)

@@ -14,7 +14,7 @@ import typer
 
 from sparsenn import __version__
 from sparsenn.cli import data_options, options
-from sparsenn.cli.console import console, telling_of_compiling
+from sparsenn.cli.console import console, drawn_progress, telling_of_compiling
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
@@ -322,16 +322,16 @@ def _run(
     from sparsenn.training import read_data
     from sparsenn.training import train as run
 
-    with span(f"read {path.name}", "read"):
-        data = read_data(path, labels=labels, **kind)
-    held_out = None
-    if validation is not None:
-        outputs = data.targets.shape[1] if data.classes else None
-        with span(f"read {validation.name}", "read"):
-            held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
-    if scale == "auto":
-        scale = "none" if data.encoding is None else "standard"
     with _epochs(progress) as report:
+        with span(f"read {path.name}", "read"):
+            data = read_data(path, labels=labels, **kind)
+        held_out = None
+        if validation is not None:
+            outputs = data.targets.shape[1] if data.classes else None
+            with span(f"read {validation.name}", "read"):
+                held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
+        if scale == "auto":
+            scale = "none" if data.encoding is None else "standard"
         return data, run(data, validation=held_out, scale=scale, report=report, **how)
 
 
@@ -347,18 +347,8 @@ def _epochs(wanted: bool | None) -> Iterator[Callable[[Epoch], None]]:
                 f"epoch {epoch.number:,} of {epoch.total:,}: {_state(epoch)}", file=sys.stderr, flush=True
             )
     else:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("epoch {task.completed:,.0f} of {task.total:,.0f}"),
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console(sys.stderr), transient=True) as bars, telling_of_compiling():
-            task = bars.add_task("", total=1)
-            yield lambda epoch: bars.update(task, completed=epoch.number, total=epoch.total, description=_state(epoch))
+        with drawn_progress() as draw:
+            yield lambda epoch: draw("epochs", epoch.number, epoch.total, _state(epoch))
 
 
 def _state(epoch: Epoch) -> str:

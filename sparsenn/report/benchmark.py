@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.printable import printable
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
 from sparsenn.studies.benchmark import OURS, BenchmarkResult
 
@@ -23,11 +24,11 @@ def benchmark_table(name: str, result: BenchmarkResult) -> Table:
     )
     told += "".join(f" Left out: {peer}, for {reason}." for peer, reason in result.left_out)
     title = f"{printable(name)} on {result.device}"
-    table = Table(title=title, title_justify="left", caption=printable(told), caption_justify="left")
-    table.add_column("rows", justify="right", no_wrap=True)
+    table = FittedTable(title=title, caption=printable(told))
+    table.add_numbers("samples")
     table.add_column("way", no_wrap=True)
-    for heading in ("p50", "p95", "p99", "rows/s", "× ours"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("p50", "p95", "p99", "samples/s", "× ours"):
+        table.add_numbers(heading)
     before = None
     for call in result.calls:
         table.add_row(
