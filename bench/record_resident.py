@@ -80,8 +80,8 @@ def main() -> None:
         configuration={"runs": RUNS, "copy_bandwidth_gb_per_s": bandwidth / 1e9, "sgemm_multiply_adds_per_s": product},
         notes=[
             "From inputs and (merged) weights on the device to which rows are left, there, too, by CUDA events; median "
-            f"and IQR of {RUNS} runs, with a saving off medians of {FEW_RUNS}. Each answer equals the CPU engine's, and its count the official one. "
-            "The network of 1024 × 120 is the official one, the others are generated.",
+            f"and IQR of {RUNS} runs, with a saving off medians of {FEW_RUNS}. Each answer equals the CPU engine's, "
+            "and its count the official one. The network of 1024 × 120 is the official one, the others are generated.",
             f"Floor: inputs and weights read once at the measured copy bandwidth ({bandwidth / 1e12:.1f} TB/s), or the "
             f"multiply-adds done at the measured rate of a float32 matrix product ({product / 1e12:.0f} T/s). A dash: "
             f"unmerged, rows that wide do not fit the kernels, or there are more than {MOST_PLAIN_LAYERS} layers.",

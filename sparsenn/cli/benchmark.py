@@ -12,7 +12,7 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
-from sparsenn.cli.targets import STDOUT, TRACE_SUFFIXES, check_target, tracing, write_json
+from sparsenn.cli.targets import PAGE_SUFFIXES, STDOUT, TRACE_SUFFIXES, check_target, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 
 __all__ = ["benchmark"]
@@ -34,6 +34,10 @@ def benchmark(
     ] = "onnxruntime,torch,scipy",
     seconds: Annotated[float, typer.Option(metavar="S", help="Time for each way and number of rows.")] = 2.0,
     json: options.Json = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE.html", help="One page, with pictures, that opens without a network."),
+    ] = None,
     trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
@@ -46,14 +50,15 @@ def benchmark(
     Examples:
       sparsenn benchmark model.onnx
       sparsenn benchmark weights.npz --samples 1,10000 --against onnxruntime
-      sparsenn benchmark model.h5 --device cuda --precision tf32 --json bench.json
+      sparsenn benchmark model.h5 --precision tf32 --report bench.html
     """
     options.check_finite("--seconds", seconds)
     fault = f"--samples {samples}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
     counts = options.whole_numbers(samples, fault, most=MOST_SAMPLES)
     check_target("--json", None if json == STDOUT else json)
     check_target("--trace", trace, TRACE_SUFFIXES)
-    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace})
+    check_target("--report", page, PAGE_SUFFIXES)
+    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace, "--report": page})
     check_sources(model, inputs)
     from sparsenn.cli.evaluate import read_given_rows
     from sparsenn.io.model_files import read_model
@@ -81,3 +86,7 @@ def benchmark(
         console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(model.name, result))
         if json is not None:
             write_json(json, to_json(benchmark_record(model.name, result)))
+        if page is not None:
+            from sparsenn.report.page import benchmark_page
+
+            write_page(page, benchmark_page(model.name, found, result))

@@ -18,7 +18,7 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
 from sparsenn.spans import span
@@ -68,6 +68,7 @@ def infer(
     json: options.Json = None,
     stats: options.Stats = False,
     plot: options.Plot = None,
+    report: options.Report = None,
     trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
@@ -86,7 +87,7 @@ def infer(
       sparsenn infer radixnet-1024x120 --stats --plot layers.png
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
-      sparsenn infer problem.h5 --trace run.json
+      sparsenn infer problem.h5 --trace run.json --report run.html
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-deduplication
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
@@ -110,11 +111,11 @@ def infer(
         rows = Rows(_given(dataset, inputs), labels, targets, classes, samples, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
-    files = ResultTargets(output, json, plot, trace, stats)
+    files = ResultTargets(output, json, plot, trace, stats, report)
     files.check(model)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
-        {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
+        {"--output": output, "--json": json, "--plot": plot, "--trace": trace, "--report": report},
     )
     wake_gpu(device)
     how: dict[str, Any] = {
@@ -214,6 +215,10 @@ def _deliver(name: str, result: Result, verdict: Verification | str, targets: Re
     if targets.plot is not None:
         with drawing(targets.plot):
             draw_layers(result.statistics, targets.plot, name)
+    if targets.report is not None:
+        from sparsenn.report.page import inference_page
+
+        write_page(targets.report, inference_page(name, result, verdict))
 
 
 def _write_output(path: Path, name: str, result: Result) -> None:

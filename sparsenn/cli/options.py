@@ -32,6 +32,7 @@ __all__ = [
     "Precision",
     "ProgressFlag",
     "Prune",
+    "Report",
     "Reproducible",
     "Samples",
     "Seed",
@@ -250,6 +251,14 @@ Plot = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Draw rows, density and time by layer: .png, .svg or .pdf.", rich_help_panel=_REPORT
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.html",
+        help="One page that opens without a network: summary, plan, pictures and tables by layer, machine.",
+        rich_help_panel=_REPORT,
     ),
 ]
 Trace = Annotated[
