@@ -296,8 +296,8 @@ def main() -> int:
     random.seed(given.seed)
     for name in STARTS_WITH:
         import_module(f"sparsenn.{name}")
-    for name in VERBS:
-        import_module(f"sparsenn.cli.{name}")
+    for verb in VERBS:
+        import_module(f"sparsenn.cli.{verb.module}")
     with scratch_folder() as folder, served(folder) as address:
         known = verbs(folder, address)
         chosen = {name: verb for name, verb in known.items() if name in (given.verbs or known)}

@@ -63,7 +63,7 @@ def benchmark(
     from sparsenn.cli.evaluate import read_given_rows
     from sparsenn.io.model_files import read_model
     from sparsenn.report import to_json
-    from sparsenn.report.benchmark import benchmark_record, benchmark_table
+    from sparsenn.report.benchmark import benchmark_page, benchmark_record, benchmark_table
     from sparsenn.studies.benchmark import run_benchmark
 
     if seconds <= 0:
@@ -87,6 +87,4 @@ def benchmark(
         if json is not None:
             write_json(json, to_json(benchmark_record(model.name, result)))
         if page is not None:
-            from sparsenn.report.page import benchmark_page
-
             write_page(page, benchmark_page(model.name, found, result))

@@ -71,7 +71,8 @@ class _Program(TyperGroup):
     """The application: it takes what was renamed by its old name, too, and tells bad usage in one line."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
-        """Run the program and end with its exit code."""
+        """Run the program and end with its exit code; not in standalone mode, return it."""
+        standalone = more.pop("standalone_mode", True)
         words = renewed(sys.argv[1:] if args is None else list(args))
         try:
             code = super().main(words, *others, **{**more, "standalone_mode": False})
@@ -79,7 +80,10 @@ class _Program(TyperGroup):
             code = _tell_usage(error)
         except typer.Abort:
             code = ExitCode.INTERRUPTED
-        sys.exit(code if isinstance(code, int) else 0)
+        code = code if isinstance(code, int) else 0
+        if not standalone:
+            return code
+        sys.exit(code)
 
 
 def _tell_usage(error: Any) -> int:

@@ -19,19 +19,25 @@ from rich.text import Text
 from sparsenn import __version__
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.engine import LayerStatistics, Plan, Result
-from sparsenn.io import Model
 from sparsenn.printable import printable
-from sparsenn.report.benchmark import benchmark_table
 from sparsenn.report.fitting import NOTHING
 from sparsenn.report.inference import ModelRun, model_layer_table, model_summary
 from sparsenn.report.planned import plan_table
-from sparsenn.report.quantities import count, duration
+from sparsenn.report.quantities import duration
 from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
-from sparsenn.studies.benchmark import BenchmarkResult
 
-__all__ = ["benchmark_page", "inference_page", "model_page"]
+__all__ = [
+    "bars_part",
+    "facts_part",
+    "inference_page",
+    "line_part",
+    "machine_part",
+    "model_page",
+    "page",
+    "table_part",
+]
 
 _LIBRARIES = ("numpy", "scipy", "numba", "cupy-cuda12x", "cupy-cuda13x")
 
@@ -69,13 +75,13 @@ def inference_page(name: str, result: Result, verdict: Verification | str) -> st
     result : a finished inference.
     verdict : the verification, or the reason why there is none.
     """
-    layers = [*_pictures(result.statistics), _table(layer_table(result.statistics))]
-    return _page(
+    layers = [*_pictures(result.statistics), table_part(layer_table(result.statistics))]
+    return page(
         f"Inference of {name}",
-        ("Summary", [_facts(summary(name, result, verdict))]),
-        ("Plan", [_table(plan_table(result.plan))]),
+        ("Summary", [facts_part(summary(name, result, verdict))]),
+        ("Plan", [table_part(plan_table(result.plan))]),
         ("Layers", layers),
-        ("Machine", [_machine(result.plan)]),
+        ("Machine", [machine_part(result.plan)]),
     )
 
 
@@ -87,48 +93,17 @@ def model_page(model: str, data: str, run: ModelRun) -> str:
     model, data : what the two files are called.
     run : the model's run on the data.
     """
-    layers = [*_pictures(run.statistics), _table(model_layer_table(run.plan.network, run.statistics))]
-    return _page(
+    layers = [*_pictures(run.statistics), table_part(model_layer_table(run.plan.network, run.statistics))]
+    return page(
         f"{model} on {data}",
-        ("Summary", [_facts(model_summary(model, data, run))]),
-        ("Plan", [_table(plan_table(run.plan))]),
+        ("Summary", [facts_part(model_summary(model, data, run))]),
+        ("Plan", [table_part(plan_table(run.plan))]),
         ("Layers", layers),
-        ("Machine", [_machine(run.plan)]),
+        ("Machine", [machine_part(run.plan)]),
     )
 
 
-def benchmark_page(name: str, model: Model, result: BenchmarkResult) -> str:
-    """Return the page of a benchmark: times beside those of peers, as pictures and as a table, and the machine.
-
-    Parameters
-    ----------
-    name : what the model's file is called.
-    model : what is in it.
-    result : what was measured.
-    """
-    pictures = [
-        _bars(f"median of {count(rows)} samples (ms)", [(call.way, 1e3 * call.median) for call in calls])
-        for rows in dict.fromkeys(call.rows for call in result.calls)
-        for calls in [[call for call in result.calls if call.rows == rows]]
-    ]
-    network = model.network
-    facts = fact_table(
-        [
-            ("model", name),
-            ("network", f"{count(len(network))} layers, {count(network.inputs)} → {count(network.outputs)}"),
-            ("device", result.device),
-            ("precision", result.precision),
-        ]
-    )
-    return _page(
-        f"Benchmark of {name}",
-        ("Summary", [_facts(facts)]),
-        ("Times", [*pictures, _table(benchmark_table(name, result))]),
-        ("Machine", [_machine()]),
-    )
-
-
-def _page(title: str, *sections: tuple[str, Iterable[str]]) -> str:
+def page(title: str, *sections: tuple[str, Iterable[str]]) -> str:
     """Return a whole page; its parts are HTML already, title and headings are texts."""
     body = "\n".join(
         f'<section aria-labelledby="part{number}">\n<h2 id="part{number}">{_text(heading)}</h2>\n'
@@ -162,14 +137,14 @@ def _text(value: Any) -> str:
     return "<br>".join(escape(printable(line)) for line in plain.split("\n"))
 
 
-def _facts(table: Table) -> str:
+def facts_part(table: Table) -> str:
     """Return a table of facts, each beside its heading, as a list of definitions."""
     headings, facts = (list(column.cells) for column in table.columns)
     pairs = (f"<dt>{_text(heading)}</dt><dd>{_text(fact)}</dd>" for heading, fact in zip(headings, facts, strict=True))
     return "<dl>\n" + "\n".join(pairs) + "\n</dl>"
 
 
-def _table(table: Table) -> str:
+def table_part(table: Table) -> str:
     """Return a table for the terminal as one of HTML, without columns of which nothing is known."""
     kept = [column for column in table.columns if any(_text(cell) not in NOTHING for cell in column.cells)]
     kinds = [' class="number"' if column.justify == "right" else "" for column in kept]
@@ -190,16 +165,16 @@ def _table(table: Table) -> str:
 
 def _pictures(statistics: Sequence[LayerStatistics]) -> list[str]:
     """Return pictures by layer: time, and rows and density where they are known and not the same in all."""
-    drawn = [_bars("time by layer (ms)", [(str(layer.layer), 1e3 * layer.seconds) for layer in statistics])]
+    drawn = [bars_part("time by layer (ms)", [(str(layer.layer), 1e3 * layer.seconds) for layer in statistics])]
     rows = [(layer.layer, layer.active_rows) for layer in statistics if layer.active_rows is not None]
     density = [(layer.layer, layer.density) for layer in statistics if layer.density is not None]
     for title, points in (("active rows by layer", rows), ("density of active rows by layer", density)):
         if len({value for _, value in points}) > 1:
-            drawn.append(_line(title, points))
+            drawn.append(line_part(title, points))
     return drawn
 
 
-def _bars(title: str, bars: Sequence[tuple[str, float]]) -> str:
+def bars_part(title: str, bars: Sequence[tuple[str, float]]) -> str:
     """Return a picture with a bar for each name; where there are many, some names are left out."""
     most = max((value for _, value in bars), default=0.0) or 1.0
     step = (_WIDTH - _LEFT) / max(1, len(bars))
@@ -219,7 +194,7 @@ def _bars(title: str, bars: Sequence[tuple[str, float]]) -> str:
     return _picture(title, told, most, drawn)
 
 
-def _line(title: str, points: Sequence[tuple[int, float]]) -> str:
+def line_part(title: str, points: Sequence[tuple[int, float]]) -> str:
     """Return a picture with a line through points, ascending from left to right."""
     most = max(value for _, value in points) or 1.0
     first, last = points[0][0], points[-1][0]
@@ -246,11 +221,11 @@ def _picture(title: str, told: str, most: float, drawn: Iterable[str]) -> str:
     )
 
 
-def _machine(plan: Plan | None = None) -> str:
+def machine_part(plan: Plan | None = None) -> str:
     """Return what a page's figures were measured on."""
     found = [f"{name} {known}" for name in _LIBRARIES if (known := _version(name))]
     estimate = None if plan is None else plan.estimate
-    return _facts(
+    return facts_part(
         fact_table(
             [
                 *([] if plan is None else [("device", plan.device)]),

@@ -14,7 +14,7 @@ from typer.testing import Result
 from sparsenn.io import Model, write_model
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.network import Network
-from sparsenn.report.page import _bars, _line
+from sparsenn.report.page import bars_part, line_part
 
 Run = Callable[..., Result]
 
@@ -121,9 +121,9 @@ def test_what_cannot_be_written_is_told_first(run: Run, problem: Path, tmp_path:
 
 
 def test_pictures_of_little_and_of_much() -> None:
-    Page(_bars("none", []))
-    Page(_bars("zeros", [("a", 0.0)]))
-    many = Page(_bars("many", [(str(number), float(number)) for number in range(1920)]))
+    Page(bars_part("none", []))
+    Page(bars_part("zeros", [("a", 0.0)]))
+    many = Page(bars_part("many", [(str(number), float(number)) for number in range(1920)]))
     assert len(many.named("text")) < 30
     assert "many: 1920 bars, the longest 1919 with 1,919" in str(many.named("svg")[0]["aria-label"])
-    Page(_line("two", [(1, 5.0), (2, 0.0)]))
+    Page(line_part("two", [(1, 5.0), (2, 0.0)]))
