@@ -23,9 +23,9 @@ def main() -> None:
     commands = {
         "sparsenn --help": ["--help"],
         "sparsenn infer FILE.h5": ["infer", str(dataset)],
-        "sparsenn infer FILE.h5 --no-merge": ["infer", str(dataset), "--no-merge"],
-        "… --no-merge --no-dedup --no-compaction": [
-            *("infer", str(dataset), "--no-merge", "--no-dedup", "--no-compaction")
+        "sparsenn infer FILE.h5 --no-merging": ["infer", str(dataset), "--no-merging"],
+        "… --no-merging --no-deduplication --no-compaction": [
+            *("infer", str(dataset), "--no-merging", "--no-deduplication", "--no-compaction")
         ],
     }
     rows = []

@@ -12,6 +12,7 @@ A file is one JSON object::
     columns        [{"key": …, "label": …, "format": a Python format string such as "{:.2f}"}, …], in order
     rows           [{key: number, string, boolean or null, …}, …]; every key belongs to a column or adds detail
     notes          lines below the table
+    command        what was run, from the repository's root; empty in files from before it was recorded
 
 Only the standard library is used, so that files can be read and tables written without the package installed.
 """
@@ -22,7 +23,9 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,6 +38,7 @@ __all__ = [
     "Column",
     "ResultError",
     "ResultFile",
+    "command_of_process",
     "commit_of_tree",
     "installed_versions",
     "machine",
@@ -98,6 +102,7 @@ class ResultFile:
     columns: tuple[Column, ...]
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = field(default=())
+    command: str = ""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.table):
@@ -127,7 +132,7 @@ def write_results(
     configuration: Mapping[str, Any],
     notes: Iterable[str] = (),
 ) -> ResultFile:
-    """Write a result file together with the machine, the versions, the commit and the date of now.
+    """Write a result file with the command, the machine, the versions, the commit and the date of now.
 
     Parameters
     ----------
@@ -156,6 +161,7 @@ def write_results(
         columns=tuple(_column(column) for column in columns),
         rows=tuple(plain["rows"]),
         notes=tuple(notes),
+        command=command_of_process(),
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     replace_text(Path(path), json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
@@ -271,6 +277,12 @@ def commit_of_tree() -> str:
         "git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!bench/results", ":!README.md", ":!docs"
     )
     return commit + ("-dirty" if changes else "")
+
+
+def command_of_process() -> str:
+    """Return the command line of this process, with paths in the repository as seen from its root."""
+    words = ["python", *sys.orig_argv[1:]]
+    return shlex.join([word.replace(f"{ROOT}{os.sep}", "") for word in words])
 
 
 def _output(*command: str) -> str | None:

@@ -31,9 +31,17 @@ import numba
 from numba.core import event
 
 from sparsenn.spans import span
-from sparsenn.storage.compiled import compiled_cache
+from sparsenn.storage.compiled import compiled_cache, is_kept
 
-__all__ = ["compile_seconds", "compiled", "compiled_functions", "example", "run_examples", "threaded"]
+__all__ = [
+    "compile_seconds",
+    "compiled",
+    "compiled_functions",
+    "example",
+    "kept_functions",
+    "run_examples",
+    "threaded",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -142,6 +150,11 @@ def compile_seconds() -> float:
 def compiled_functions() -> tuple[Any, ...]:
     """Return numba's dispatchers of all functions that modules imported so far compile."""
     return tuple(_functions)
+
+
+def kept_functions() -> int:
+    """Return of how many functions that modules imported so far compile anything is kept on disk."""
+    return sum(map(is_kept, _functions))
 
 
 def example(run: Callable[[], object]) -> Callable[[], object]:

@@ -15,7 +15,7 @@ try:
 except ImportError:  # not a Unix
     resource = None  # type: ignore[assignment]
 
-__all__ = ["bytes_of", "check_memory", "free_memory", "shown_bytes"]
+__all__ = ["bytes_of", "check_memory", "free_memory", "memory_left", "shown_bytes"]
 
 
 class _Controller(NamedTuple):
@@ -78,8 +78,21 @@ def free_memory(root: Path = Path("/")) -> int | None:
     ----------
     root : of the file system that holds proc and sys.
     """
-    found = (_left_by_system(root), *_left_by_groups(root), _left_by_limit(root))
-    return min((left for left in found if left is not None), default=None)
+    return min((left for left in memory_left(root).values() if left is not None), default=None)
+
+
+def memory_left(root: Path = Path("/")) -> dict[str, int | None]:
+    """Return the bytes that each of three limits leaves, by its name; None where there is no such limit.
+
+    Parameters
+    ----------
+    root : of the file system that holds proc and sys.
+    """
+    return {
+        "system": _left_by_system(root),
+        "control groups": min(_left_by_groups(root), default=None),
+        "ulimit -v": _left_by_limit(root),
+    }
 
 
 def bytes_of(text: str, name: str) -> int:

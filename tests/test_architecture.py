@@ -26,6 +26,7 @@ ROWS = (
     ("engine", "io"),
     ("studies",),
     ("distributed", "report", "datasets", "training", "torch", "estimators"),
+    ("diagnosis",),
     ("cli",),
     ("__init__", "__main__"),
 )

@@ -80,10 +80,10 @@ print(json.dumps({
 """
 
 LINES = [
-    "generate p.h5 --neurons 64 --kronecker 4 --radices 4,4 --layers 3 --images 20 --bias -0.1 --inputs digits",
+    "generate p.h5 --neurons 64 --kronecker 4 --radices 4,4 --layers 3 --samples 20 --bias -0.1 --input-kind digits",
     "infer p.h5 --device cpu --output found.h5 --json found.json",
     *(f"infer p.h5 --device cpu --kernel {kernel}" for kernel in ("panel", "sequential", "scipy")),
-    "infer p.h5 --device cpu --no-merge --no-dedup --no-compaction",
+    "infer p.h5 --device cpu --no-merging --no-deduplication --no-compaction",
     "convert p.h5 official",
     "infer official --device cpu --bias -0.1",
     "info p.h5",
@@ -92,12 +92,12 @@ LINES = [
     "train t.csv --device cpu --classes --activation tanh --hidden 3 --epochs 1 --output c.h5",
     "infer c.h5 --inputs t.csv --device cpu",
     *(
-        f"ladder {operation} --device cpu --runs 1"
+        f"kernels ladder {operation} --device cpu --runs 1"
         for operation in (
             "gemm --sizes 3,4,5",
-            "conv2d --rows 2 --sizes 2,5,5,3,3,1",
-            "mlp --rows 4 --widths 3,2,1",
-            "train --rows 64 --widths 3,2,1",
+            "conv2d --samples 2 --sizes channels=2,height=5,width=5,filters=3,side=3,padding=1",
+            "mlp --samples 4 --widths 3,2,1",
+            "train --samples 64 --widths 3,2,1",
             "spmspm --dataset p.h5",
         )
     ),

@@ -71,7 +71,7 @@ class Verb:
 
 def verbs(scratch: Path, address: str) -> dict[str, Verb]:
     data, problem = str(scratch / "data.csv"), str(scratch / "problem.h5")
-    new = ["--neurons", "1024", "--layers", "12", "--images", "500", "--inputs", "digits", "--no-progress"]
+    new = ["--neurons", "1024", "--layers", "12", "--samples", "500", "--input-kind", "digits", "--no-progress"]
     train = ["train", data, "--hidden", "64,64", "--epochs", "12", "--seed", "3", "--device", "cpu"]
     files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu"]
     return {
@@ -296,8 +296,8 @@ def main() -> int:
     random.seed(given.seed)
     for name in STARTS_WITH:
         import_module(f"sparsenn.{name}")
-    for name in VERBS:
-        import_module(f"sparsenn.cli.{name}")
+    for verb in VERBS:
+        import_module(f"sparsenn.cli.{verb.module}")
     with scratch_folder() as folder, served(folder) as address:
         known = verbs(folder, address)
         chosen = {name: verb for name, verb in known.items() if name in (given.verbs or known)}

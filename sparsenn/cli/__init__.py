@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from sparsenn.cli.exits import ExitCode, finish, leave, prepare_streams, report_error
@@ -43,7 +42,10 @@ def main() -> int:
 
 def _exit_code() -> int:
     try:
-        _application(sys.argv[1:2])()
+        from sparsenn.cli.renamed import renewed
+
+        words = renewed(sys.argv[1:])
+        _application(words)(words)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except BaseException as error:
@@ -52,11 +54,12 @@ def _exit_code() -> int:
 
 
 def _application(words: list[str]) -> typer.Typer:
-    """Return the application with the verb that the first word names; with all verbs if it names none."""
-    from sparsenn.cli.program import VERBS, program
+    """Return the application with the verb that a command line begins with; with all verbs if it begins with none."""
+    from sparsenn.cli.program import program, verb_of
 
-    if words and words[0] in VERBS:
-        return program([getattr(import_module(f"{__name__}.{words[0]}"), words[0])])
+    verb = verb_of(words)
+    if verb is not None:
+        return program([verb])
     from sparsenn.cli.app import app
 
     return app

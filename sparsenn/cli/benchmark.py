@@ -12,17 +12,17 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
-from sparsenn.cli.targets import STDOUT, TRACE_SUFFIXES, check_target, tracing, write_json
+from sparsenn.cli.targets import PAGE_SUFFIXES, STDOUT, TRACE_SUFFIXES, check_target, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 
 __all__ = ["benchmark"]
 
-MOST_ROWS = 2**31 - 1
+MOST_SAMPLES = 2**31 - 1
 
 
 def benchmark(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model, as infer takes it.", show_default=False)],
-    rows: Annotated[str, typer.Option(metavar="N,N,...", help="Rows of a call.")] = "1,64,1024,10000",
+    samples: Annotated[str, typer.Option(metavar="N,N,...", help="Samples of a call.")] = "1,64,1024,10000",
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Rows to call it with, as infer takes them; else random ones.")
     ] = None,
@@ -34,6 +34,10 @@ def benchmark(
     ] = "onnxruntime,torch,scipy",
     seconds: Annotated[float, typer.Option(metavar="S", help="Time for each way and number of rows.")] = 2.0,
     json: options.Json = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE.html", help="One page, with pictures, that opens without a network."),
+    ] = None,
     trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
@@ -45,29 +49,30 @@ def benchmark(
     \b
     Examples:
       sparsenn benchmark model.onnx
-      sparsenn benchmark weights.npz --rows 1,10000 --against onnxruntime
-      sparsenn benchmark model.h5 --device cuda --precision tf32 --json bench.json
+      sparsenn benchmark weights.npz --samples 1,10000 --against onnxruntime
+      sparsenn benchmark model.h5 --precision tf32 --report bench.html
     """
     options.check_finite("--seconds", seconds)
-    fault = f"--rows {rows}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
-    counts = options.whole_numbers(rows, fault, most=MOST_ROWS)
+    fault = f"--samples {samples}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
+    counts = options.whole_numbers(samples, fault, most=MOST_SAMPLES)
     check_target("--json", None if json == STDOUT else json)
     check_target("--trace", trace, TRACE_SUFFIXES)
-    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace})
+    check_target("--report", page, PAGE_SUFFIXES)
+    check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace, "--report": page})
     check_sources(model, inputs)
     from sparsenn.cli.evaluate import read_given_rows
     from sparsenn.io.model_files import read_model
     from sparsenn.report import to_json
-    from sparsenn.report.benchmark import benchmark_record, benchmark_table
+    from sparsenn.report.benchmark import benchmark_page, benchmark_record, benchmark_table
     from sparsenn.studies.benchmark import run_benchmark
 
     if seconds <= 0:
         raise UsageError(f"--seconds {seconds:g}: take more than 0")
-    found = read_model(model, steps)
-    given = None if inputs is None else read_given_rows(found, inputs)
     names = [] if against == "none" else [name.strip() for name in against.split(",") if name.strip()]
     with tracing(trace):
         with reporting(progress) as report:
+            found = read_model(model, steps)
+            given = None if inputs is None else read_given_rows(found, inputs)
             result = run_benchmark(
                 found.network,
                 counts,
@@ -81,3 +86,5 @@ def benchmark(
         console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(model.name, result))
         if json is not None:
             write_json(json, to_json(benchmark_record(model.name, result)))
+        if page is not None:
+            write_page(page, benchmark_page(model.name, found, result))

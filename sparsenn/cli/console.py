@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,7 +17,7 @@ from sparsenn.spans import Span, watching
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["COMPILING", "console", "reporting", "telling_of_compiling"]
+__all__ = ["COMPILING", "console", "drawn_progress", "reporting", "telling_of_compiling"]
 
 USUAL_WIDTH = 80
 """Columns where COLUMNS says 0, which stands for a width that is not known."""
@@ -27,6 +27,9 @@ PIPE_WIDTH = 160
 
 COMPILING = "compiling kernels, once …"
 """What is told when numba begins to compile: later runs load what it made."""
+
+WORKING = "working"
+"""What is shown while nothing tells what is done."""
 
 LINE_INTERVAL = 1.0
 """Seconds between two progress lines where there is no terminal to draw a bar on."""
@@ -64,8 +67,8 @@ def reporting(wanted: bool | None) -> Iterator[Progress]:
     if wanted is False or (wanted is None and not terminal):
         yield silent
     elif terminal:
-        with _bars() as report, telling_of_compiling():
-            yield report
+        with drawn_progress() as draw:
+            yield lambda task, done, total: draw(task, done, total, "")
     else:
         with telling_of_compiling():
             yield _Lines(sys.stderr)
@@ -89,9 +92,13 @@ def telling_of_compiling() -> Iterator[None]:
 
 
 @contextmanager
-def _bars() -> Iterator[Progress]:
-    """One bar a task on stderr; they vanish at the end."""
-    from rich.progress import BarColumn, Task, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+def drawn_progress() -> Iterator[Callable[[str, int, int, str], None]]:
+    """Yield what draws a bar a task on the terminal at stderr: told of its name, steps done, all steps, and a remark.
+
+    The first line moves from the beginning on, whatever is done, and says what; a task has a bar, with its rate and the
+    time left, once a step of it is done. All of it vanishes at the end.
+    """
+    from rich.progress import BarColumn, SpinnerColumn, Task, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
     from rich.text import Text
 
@@ -101,21 +108,33 @@ def _bars() -> Iterator[Progress]:
 
     tasks: dict[str, TaskID] = {}
     columns = (
+        SpinnerColumn(finished_text=" "),
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        BarColumn(20),
+        TextColumn("{task.fields[told]}", markup=False),
         Rate(""),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
+    with Bars(*columns, console=console(sys.stderr), transient=True) as bars, telling_of_compiling():
+        now = bars.add_task(WORKING, total=None, told="")
 
-        def report(task: str, done: int, total: int) -> None:
+        @contextmanager
+        def show(span: Span) -> Iterator[None]:
+            bars.update(now, description="compile kernels" if span.category == "compile" else printable(span.name))
+            yield
+            bars.update(now, description=WORKING)
+
+        def draw(task: str, done: int, total: int, remark: str) -> None:
+            if done <= 0:
+                return
             if task not in tasks:
-                tasks[task] = bars.add_task(printable(task), total=total)
-            bars.update(tasks[task], completed=done, total=total)
+                tasks[task] = bars.add_task(printable(task), total=total, told="")
+            told = f"{done:,} of {total:,}" + (f"  {remark}" if remark else "")
+            bars.update(tasks[task], completed=done, total=total, told=told)
 
-        yield report
+        with watching(show, "read", "plan", "prepare", "compile", "write"):
+            yield draw
 
 
 class _Lines:

@@ -42,7 +42,7 @@ def convert(
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
-    limit_inputs: options.LimitInputs = None,
+    samples: options.Samples = None,
     archive: Annotated[bool, typer.Option("--archive", help="Into a folder: all layers in one .tar.gz.")] = False,
     compress: Annotated[bool, typer.Option("--compress", help="Into a folder: text through gzip.")] = False,
     shape: Annotated[
@@ -77,21 +77,21 @@ def convert(
     else:
         check_dataset_source(source)
     check_apart({"SRC": source}, {"DST": target})
-    choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    choice = {"neurons": neurons, "layers": layers, "bias": bias}
     folder_only = {"archive": archive, "compress": compress}
     if matrix:
-        _refuse("one matrix", {**choice, **folder_only, "sparse": sparse, "steps": steps})
-        _convert_matrix(Path(source), target, shape)
+        _refuse("one matrix", {**choice, **folder_only, "samples": samples, "sparse": sparse, "steps": steps})
+        _convert_matrix(Path(source), target, shape, progress)
         return
     if not Path(source).is_dir() and kind_of(source) is not None and is_model(source):
-        _refuse("a model", {**choice, **folder_only, "shape": shape})
-        _convert_model(source, target, sparse, steps)
+        _refuse("a model", {**choice, **folder_only, "samples": samples, "shape": shape})
+        _convert_model(source, target, sparse, steps, progress)
         return
     _refuse("a dataset", {"shape": shape, "sparse": sparse, "steps": steps})
     check_dataset_target("DST", target)
     if is_hdf5(target):
         _refuse("HDF5", folder_only)
-    _convert_dataset(source, target, choice, folder_only, progress)
+    _convert_dataset(source, target, {**choice, "limit_inputs": samples}, folder_only, progress)
 
 
 def _refuse(what: str, given: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def _convert_dataset(
     console().print(describe_dataset(dataset))
 
 
-def _convert_model(source: str, target: Path, sparse: bool, steps: str | None) -> None:
+def _convert_model(source: str, target: Path, sparse: bool, steps: str | None, progress: bool | None) -> None:
     from sparsenn.io import read_model, write_model
     from sparsenn.io.onnx import to_onnx
     from sparsenn.report import describe_model
@@ -126,26 +126,28 @@ def _convert_model(source: str, target: Path, sparse: bool, steps: str | None) -
     into_onnx = target.name.lower().endswith((".onnx", ".onnx.gz"))
     if not into_onnx:
         _refuse("HDF5, which keeps what is sparse so", {"sparse": sparse})
-    model = read_model(source, steps)
-    if into_onnx:
-        to_onnx(model, target, sparse)
-    else:
-        write_model(target, model)
+    with reporting(progress):
+        model = read_model(source, steps)
+        if into_onnx:
+            to_onnx(model, target, sparse)
+        else:
+            write_model(target, model)
     console().print(describe_model(target.name, model))
 
 
-def _convert_matrix(source: Path, target: Path, shape: str | None) -> None:
+def _convert_matrix(source: Path, target: Path, shape: str | None, progress: bool | None) -> None:
     from sparsenn.formats import coo_to_csc
     from sparsenn.io import write_layer, write_matrix_market
 
     if not _MATRIX_NAME.fullmatch(target.name):
         raise UsageError(f"DST {target}: one matrix becomes .mtx or .tsv, also .gz, not a dataset")
     check_target("DST", target)
-    matrix = _read_matrix(source, shape)
-    if _is_text_triples(target):
-        write_layer(target, coo_to_csc(matrix))
-    else:
-        write_matrix_market(target, matrix)
+    with reporting(progress):
+        matrix = _read_matrix(source, shape)
+        if _is_text_triples(target):
+            write_layer(target, coo_to_csc(matrix))
+        else:
+            write_matrix_market(target, matrix)
 
 
 def _read_matrix(source: Path, shape: str | None) -> COO:

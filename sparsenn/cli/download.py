@@ -19,7 +19,7 @@ def download(
         str, typer.Argument(metavar="NAME|NEURONS", help="A name such as radixnet-1024x120, or a width such as 1024.")
     ],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; made if absent.")],
-    layers: Annotated[
+    depth: Annotated[
         list[int] | None,
         typer.Option(metavar="L", help="Depth whose categories are wanted, repeatable; all three unless given."),
     ] = None,
@@ -37,14 +37,14 @@ def download(
     \b
     Examples:
       sparsenn download radixnet-1024x120 challenge/
-      sparsenn download 4096 challenge/ --layers 120 --layers 480
+      sparsenn download 4096 challenge/ --depth 120 --depth 480
       sparsenn infer challenge/ --neurons 1024 --layers 120
     """
     from sparsenn.datasets.download import BASE_URL
     from sparsenn.datasets.download import download as fetch_all
 
     with reporting(progress) as report:
-        files = fetch_all(_width_or_name(what), folder, layers=layers, base_url=url or BASE_URL, progress=report)
+        files = fetch_all(_width_or_name(what), folder, layers=depth, base_url=url or BASE_URL, progress=report)
     for file in files:
         console().print(printable(str(file)), soft_wrap=True)
 

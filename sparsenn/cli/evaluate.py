@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json, write_page
 from sparsenn.errors import UsageError
 from sparsenn.spans import span
 
@@ -166,3 +166,7 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
     if files.plot is not None:
         with drawing(files.plot):
             draw_layers(result.statistics, files.plot, path.name)
+    if files.report is not None:
+        from sparsenn.report.page import model_page
+
+        write_page(files.report, model_page(path.name, inputs.name, result))

@@ -104,7 +104,7 @@ def _message(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return (
             f"memory does not suffice ({error or 'no details'}); "
-            "try a lower --memory-limit or --batch-size, or fewer inputs with --limit-inputs"
+            "try a lower --memory-limit or --batch-size, or fewer inputs with --samples"
         )
     if isinstance(error, ImportError) and not (error.name or "").startswith("sparsenn"):
         return f"something that is needed cannot be loaded ({' '.join(str(error).split())}); install it{_source(error)}"

@@ -49,7 +49,7 @@ def generate(
     seed: Annotated[
         int, typer.Option("--seed", metavar="SEED", min=0, help="Seed of network and digits.", rich_help_panel=_NETWORK)
     ] = 0,
-    inputs: Annotated[
+    input_kind: Annotated[
         str,
         typer.Option(
             metavar="auto|mnist|digits",
@@ -57,8 +57,8 @@ def generate(
             rich_help_panel=_INPUTS,
         ),
     ] = "auto",
-    images: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Number of inputs.", rich_help_panel=_INPUTS)
+    samples: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of samples.", rich_help_panel=_INPUTS)
     ] = 60_000,
     mnist: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where the MNIST files are.", rich_help_panel=_INPUTS)
@@ -81,18 +81,18 @@ def generate(
     check_dataset_target("DST", target)
     check_finite("--bias", bias)
     from sparsenn import datasets
-    from sparsenn.datasets.generate import input_kind
+    from sparsenn.datasets.generate import input_kind as kind_of_inputs
     from sparsenn.io import write_dataset, write_official
     from sparsenn.report import describe_dataset
 
-    if input_kind(neurons, inputs, mnist) == "mnist":
+    if kind_of_inputs(neurons, input_kind, mnist) == "mnist":
         check_apart({"--mnist": datasets.find_training_images(mnist)}, {"DST": target})
     with reporting(progress) as report:
         made = datasets.generate(
             neurons,
             layers,
-            inputs=inputs,
-            images=images,
+            inputs=input_kind,
+            images=samples,
             mnist=mnist,
             radices=None if radices is None else _radices(radices),
             kronecker=kronecker,

@@ -19,7 +19,7 @@ from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
 from sparsenn.cli.stream import stream_dataset, stream_model
-from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json
+from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
 from sparsenn.spans import span
@@ -34,7 +34,7 @@ __all__ = ["infer"]
 _OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
 """Parameters that only a model has a use for."""
 
-_NOT_STREAMED = ("inputs", "limit_inputs", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
+_NOT_STREAMED = ("inputs", "samples", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
 """Parameters that rows which are streamed have no use for."""
 
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
@@ -47,7 +47,7 @@ def infer(
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
-    limit_inputs: options.LimitInputs = None,
+    samples: options.Samples = None,
     rows_file: options.RowsFile = None,
     inputs: data_options.Inputs = None,
     labels: data_options.Labels = None,
@@ -66,8 +66,8 @@ def infer(
     memory_limit: options.MemoryLimit = None,
     weight_memory: options.WeightMemory = None,
     no_compaction: options.NoCompaction = False,
-    no_dedup: options.NoDedup = False,
-    no_merge: options.NoMerge = False,
+    no_deduplication: options.NoDeduplication = False,
+    no_merging: options.NoMerging = False,
     reproducible: options.Reproducible = False,
     verify: options.Verify = None,
     output: options.Output = None,
@@ -75,6 +75,7 @@ def infer(
     json: options.Json = None,
     stats: options.Stats = False,
     plot: options.Plot = None,
+    report: options.Report = None,
     trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
@@ -93,11 +94,11 @@ def infer(
       sparsenn infer radixnet-1024x120 --stats --plot layers.png
       sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn infer problem.h5 --json - --no-verify
-      sparsenn infer problem.h5 --trace run.json
+      sparsenn infer problem.h5 --trace run.json --report run.html
       sparsenn infer radixnet-65536x1920 --devices all
-      sparsenn infer problem.h5 --rows large.h5 --memory-limit 4 --output found.tsv
+      sparsenn infer problem.h5 --rows large.h5 --output found.tsv
       sparsenn infer model.h5 --rows large.npy --output outputs.npy --resume
-      sparsenn infer problem.h5 --kernel scipy --no-compaction --no-dedup
+      sparsenn infer problem.h5 --kernel scipy --no-compaction --no-deduplication
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
       sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.13
@@ -122,14 +123,14 @@ def infer(
         refuse_given_options(context, ("resume",), "goes with --rows")
     if model and rows_file is None:
         unit_bytes = scale is None
-        rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune, steps)
+        rows = Rows(_given(dataset, inputs), labels, targets, classes, samples, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
-    files = ResultTargets(output, json, plot, trace, stats)
+    files = ResultTargets(output, json, plot, trace, stats, report)
     files.check(model, rows_file is not None)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels, "--rows": rows_file},
-        {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
+        {"--output": output, "--json": json, "--plot": plot, "--trace": trace, "--report": report},
     )
     if devices is not None:
         refuse_given_options(context, ("device",), "does not go with --devices")
@@ -143,8 +144,8 @@ def infer(
         "memory_limit": _bytes("--memory-limit", memory_limit),
         "weight_memory": _bytes("--weight-memory", weight_memory),
         "compaction": not no_compaction,
-        "deduplication": not no_dedup,
-        "merging": not no_merge,
+        "deduplication": not no_deduplication,
+        "merging": not no_merging,
         "reproducible": reproducible,
     }
     if rows is not None:
@@ -155,7 +156,7 @@ def infer(
         with tracing(trace):
             stream_model(Path(dataset), rows_file, how, files, resume, progress)
         return
-    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": samples}
     if rows_file is not None:
         with tracing(trace):
             passed = stream_dataset(dataset, rows_file, what, how, files, resume, verify, progress)
@@ -253,6 +254,10 @@ def _deliver(name: str, result: Result, verdict: Verification | str, targets: Re
     if targets.plot is not None:
         with drawing(targets.plot):
             draw_layers(result.statistics, targets.plot, name)
+    if targets.report is not None:
+        from sparsenn.report.page import inference_page
+
+        write_page(targets.report, inference_page(name, result, verdict))
 
 
 def _write_output(path: Path, name: str, result: Result) -> None:

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["info"]
 
-_OF_DATASETS = ("neurons", "layers", "bias", "limit_inputs")
+_OF_DATASETS = ("neurons", "layers", "bias")
 """Parameters that only a dataset has a use for."""
 
-_OF_PLANS = ("rows", "device", "precision", "json")
+_OF_PLANS = ("device", "precision", "json")
 """Parameters that only --plan has a use for."""
 
 _PLAN = "Plan of a model"
+
+PLANNED_SAMPLES = 10_000
+"""That a model is planned for unless asked for otherwise."""
 
 PlanFlag = Annotated[
     bool,
@@ -38,8 +41,14 @@ PlanFlag = Annotated[
         rich_help_panel=_PLAN,
     ),
 ]
-PlannedRows = Annotated[
-    int, typer.Option(metavar="N", min=1, max=2**31 - 1, help="Rows to plan for.", rich_help_panel=_PLAN)
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=2**31 - 1,
+        help=f"Of a dataset: take the first N samples only. Of a model: plan for N, {PLANNED_SAMPLES:,} unless given.",
+    ),
 ]
 PlanJson = Annotated[
     Path | None,
@@ -55,9 +64,8 @@ def info(
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
-    limit_inputs: options.LimitInputs = None,
+    samples: Samples = None,
     plan: PlanFlag = False,
-    rows: PlannedRows = 10_000,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     json: PlanJson = None,
@@ -72,7 +80,7 @@ def info(
       sparsenn info problem.h5
       sparsenn info challenge/ --neurons 1024 --layers 120
       sparsenn info model.h5
-      sparsenn info model.h5 --plan --rows 1000 --device cpu
+      sparsenn info model.h5 --plan --samples 1000 --device cpu
       sparsenn info model.h5 --plan --prune 0.05
       sparsenn info bag.npz --steps 1x28x28,conv,max_pool2,flatten,fc
     """
@@ -85,16 +93,20 @@ def info(
 
     if kind_of(dataset) is not None and is_model(dataset):
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
+        if not plan:
+            refuse_given_options(context, ("samples",), "goes with a dataset, or with --plan")
         check_target("--json", None if json == STDOUT else json)
         check_apart({"DATASET": dataset}, {"--json": json})
-        model = read_model(Path(dataset), steps)
-        if prune is not None:
-            model = model.pruned(prune)
-        _tell(dataset, model, _planned(model, rows, device, precision) if plan else None, json)
+        with reporting(progress):
+            model = read_model(Path(dataset), steps)
+            if prune is not None:
+                model = model.pruned(prune)
+            planned = _planned(model, samples or PLANNED_SAMPLES, device, precision) if plan else None
+        _tell(dataset, model, planned, json)
         return
     refuse_given_options(context, ("plan", "prune", "steps"), "goes with a model, which this is not")
     with reporting(progress) as report:
-        found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=limit_inputs, progress=report)
+        found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=samples, progress=report)
     screen = console()
     screen.print(describe_dataset(found))
     screen.print(describe_layers(found.network))

@@ -1,4 +1,4 @@
-"""`sparsenn kernels`: the ways in which each operation can be computed."""
+"""`sparsenn kernels list`: the ways in which each operation can be computed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def kernels(
 
     \b
     Examples:
-      sparsenn kernels
-      sparsenn kernels spmspm
-      sparsenn kernels --compile
+      sparsenn kernels list
+      sparsenn kernels list spmspm
+      sparsenn kernels list --compile
     """
     from sparsenn import datasets  # noqa: F401  its functions, and those that it imports, bring examples
     from sparsenn.engine import compile_kernels

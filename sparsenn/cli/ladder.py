@@ -1,4 +1,4 @@
-"""`sparsenn ladder`: what each optimisation of an operation buys on this machine."""
+"""`sparsenn kernels ladder`: what each optimisation of an operation buys on this machine."""
 
 from __future__ import annotations
 
@@ -18,20 +18,36 @@ from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
 
+FIRST_LAYERS = 4
+"""Layers of a dataset that are run unless asked for otherwise: rows that have died, in later ones, tell little."""
+
+RUNS = {"cuda": 20, "cpu": 5, "reference": 1}
+"""Timed runs on each kind of device unless asked for otherwise: the first kernels of a ladder take seconds on a CPU."""
+
+FIRST_SAMPLES = 1200
+"""Samples of a dataset that are taken unless asked for otherwise."""
+
 
 def ladder(
     context: typer.Context,
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="An operation with a ladder, such as spmspm.")],
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
-    layers: options.Layers = None,
-    limit_inputs: options.LimitInputs = 1200,
-    rows: options.Rows = None,
+    layers: options.Layers = FIRST_LAYERS,
+    samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    runs: Annotated[int, typer.Option(metavar="R", min=1, help="Timed runs of each layer, after a checked one.")] = 20,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="R",
+            min=1,
+            help=f"Timed runs of each layer, after a checked one; unless given, {RUNS['cuda']} on a GPU and "
+            f"{RUNS['cpu']} on a CPU.",
+        ),
+    ] = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Vary what can be varied, such as rows a thread, instead of all rungs.")
     ] = False,
@@ -42,7 +58,7 @@ def ladder(
     """Run all kernels of an operation on one problem, from plain to best: each is checked, then timed.
 
     Sparse operations take a dataset. The others take random numbers: mlp, a stack of dense layers, and train, an epoch
-    of its training, of --widths; conv2d, a convolution of --rows images, and gemm, a product of matrices, of --sizes.
+    of its training, of --widths; conv2d, a convolution of --samples images, and gemm, a product, of --sizes.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -50,14 +66,14 @@ def ladder(
 
     \b
     Examples:
-      sparsenn ladder spmspm
-      sparsenn ladder spmspm --device cuda --json ladder.json --plot ladder.png
-      sparsenn ladder spmspm --device cuda --sweep --layers 4
-      sparsenn ladder sort --device cuda
-      sparsenn ladder mlp --rows 5120000 --device cuda
-      sparsenn ladder train --device cuda
-      sparsenn ladder conv2d --rows 16 --sizes 64,224,224,64,3,1 --device cuda
-      sparsenn ladder gemm --sizes 4096,4096,4096 --device cuda
+      sparsenn kernels ladder spmspm
+      sparsenn kernels ladder spmspm --json ladder.json --plot ladder.png
+      sparsenn kernels ladder spmspm --device cuda --sweep --layers 4
+      sparsenn kernels ladder sort --device cuda
+      sparsenn kernels ladder mlp --samples 5120000 --device cuda
+      sparsenn kernels ladder train --device cuda
+      sparsenn kernels ladder conv2d --samples 16 --sizes height=224,width=224
+      sparsenn kernels ladder gemm --sizes m=4096,n=4096 --device cuda
     """
     check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
@@ -70,11 +86,12 @@ def ladder(
 
     chosen = ladder_for(operation)
     refuse_given(context, chosen)
-    rungs_of(operation, backend_for(device).device, sweep)  # whatever is refused is refused before anything is read
-    given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
+    kind = backend_for(device).device
+    rungs_of(operation, kind, sweep)  # whatever is refused is refused before anything is read
+    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
     with reporting(progress) as report:
         problem, origin = given.problem(chosen, report)
-        result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, progress=report)
+        result = run_ladder(operation, *problem, device=device, runs=runs or RUNS[kind], sweep=sweep, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))
     _deliver(result, origin, json, plot)
     if not result.correct:

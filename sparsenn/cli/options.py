@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sparsenn.cli.renamed import tell_renamed
 from sparsenn.errors import UsageError
 
 __all__ = [
@@ -20,22 +21,23 @@ __all__ = [
     "Json",
     "Kernel",
     "LadderDataset",
+    "LadderSamples",
     "Layers",
-    "LimitInputs",
     "MemoryLimit",
     "Neurons",
     "NoCompaction",
-    "NoDedup",
-    "NoMerge",
+    "NoDeduplication",
+    "NoMerging",
     "Output",
     "Plot",
     "Precision",
     "ProgressFlag",
     "Prune",
+    "Report",
     "Reproducible",
     "Resume",
-    "Rows",
     "RowsFile",
+    "Samples",
     "Seed",
     "Sizes",
     "Source",
@@ -83,17 +85,22 @@ Bias = Annotated[
     float | None,
     typer.Option(metavar="B", help="Bias of every layer, in place of the dataset's.", rich_help_panel=_PROBLEM),
 ]
-LimitInputs = Annotated[
+Samples = Annotated[
     int | None,
-    typer.Option(metavar="K", min=1, help="Take the first K inputs only.", rich_help_panel=_PROBLEM),
+    typer.Option(metavar="N", min=1, help="Take the first N samples (rows) only.", rich_help_panel=_PROBLEM),
 ]
 LadderDataset = Annotated[
     str, typer.Option("--dataset", metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name.")
 ]
-Rows = Annotated[
+LadderSamples = Annotated[
     int | None,
     typer.Option(
-        metavar="K", min=1, max=2**31 - 1, help="Random rows, where no dataset is read.", rich_help_panel=_PROBLEM
+        "--samples",
+        metavar="N",
+        min=1,
+        max=2**31 - 1,
+        help="Samples: the first of a dataset's, or random ones where none is read.",
+        rich_help_panel=_PROBLEM,
     ),
 ]
 RowsFile = Annotated[
@@ -124,9 +131,9 @@ Widths = Annotated[
 Sizes = Annotated[
     str | None,
     typer.Option(
-        metavar="N,N,...",
-        help="Of conv2d: channels, height, width, filters, filters' side, and padding if there is any. Of gemm: rows, "
-        "terms of a sum, columns.",
+        metavar="NAME=N,...",
+        help="Of conv2d: channels, height, width, filters, side (of a filter) and padding. Of gemm: m (rows), k (terms "
+        "of a sum) and n (columns). Those left out are as in the ladder's own problem.",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -136,6 +143,8 @@ Seed = Annotated[
 Device = Annotated[
     str,
     typer.Option(
+        "--device",
+        "-d",
         metavar="auto|cpu|cuda[:i]",
         help="Where to compute; reference is the slow float64 oracle.",
         rich_help_panel=_SPEED,
@@ -154,6 +163,8 @@ Devices = Annotated[
 Kernel = Annotated[
     str,
     typer.Option(
+        "--kernel",
+        "-k",
         metavar="NAME",
         help="Kernel of the sparse layers (spmspm); where there are none, of the convolutions (conv2d), and else of "
         "the dense layers (mlp). sparsenn kernels lists them; other layers are left to auto.",
@@ -173,7 +184,7 @@ Precision = Annotated[
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(metavar="K", min=1, help="Inputs computed at a time.", rich_help_panel=_SPEED),
+    typer.Option(metavar="N", min=1, help="Samples computed at a time.", rich_help_panel=_SPEED),
 ]
 MemoryLimit = Annotated[
     float | None,
@@ -195,13 +206,13 @@ WeightMemory = Annotated[
 NoCompaction = Annotated[
     bool, typer.Option("--no-compaction", help="Keep computing rows that are all zero.", rich_help_panel=_SPEED)
 ]
-NoDedup = Annotated[
-    bool, typer.Option("--no-dedup", help="Compute equal rows each for itself.", rich_help_panel=_SPEED)
+NoDeduplication = Annotated[
+    bool, typer.Option("--no-deduplication", help="Compute equal rows each for itself.", rich_help_panel=_SPEED)
 ]
-NoMerge = Annotated[
+NoMerging = Annotated[
     bool,
     typer.Option(
-        "--no-merge", help="Compute neurons of equal weights and bias each for itself.", rich_help_panel=_SPEED
+        "--no-merging", help="Compute neurons of equal weights and bias each for itself.", rich_help_panel=_SPEED
     ),
 ]
 Reproducible = Annotated[
@@ -242,6 +253,8 @@ Verify = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
+        "--output",
+        "-o",
         metavar="FILE",
         help="Of a dataset, .tsv: the categories in the official form, inputs counted from 1; .h5: outputs and "
         "categories. Of a model, .tsv, .csv or .npy: the class of each row, counted from 0 or, in text, by its name "
@@ -260,6 +273,7 @@ Stats = Annotated[
     bool,
     typer.Option(
         "--stats",
+        "-v",
         help="Add the table by layer. Where threads share the rows, the rows computed and the edges performed may "
         "differ from run to run, the outputs do not.",
         rich_help_panel=_REPORT,
@@ -269,6 +283,14 @@ Plot = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Draw rows, density and time by layer: .png, .svg or .pdf.", rich_help_panel=_REPORT
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.html",
+        help="One page that opens without a network: summary, plan, pictures and tables by layer, machine.",
+        rich_help_panel=_REPORT,
     ),
 ]
 Trace = Annotated[
@@ -338,30 +360,49 @@ def widths_from(text: str) -> tuple[int, ...]:
     return whole_numbers(text, fault, most=WIDEST, fits=lambda widths: len(widths) >= 2)
 
 
-def sizes_from(text: str, form: str, example: Sequence[int]) -> tuple[int, ...]:
+def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes that `--sizes` names.
 
     Parameters
     ----------
-    form : the sizes' names, divided by commas; those in brackets may be left out, and are then 0.
-    example : sizes that fit, for the message.
+    text : `name=number` of some sizes, divided by commas; or, as it was written before, the numbers of all in order.
+    form : the sizes' names, divided by commas; those in brackets may be 0.
+    usual : the sizes of those that are not named; of what is in brackets 0 where it says nothing.
 
     Raises
     ------
     UsageError
-        It is not as many whole numbers, divided by commas: from 1 to 2^20, those in brackets from 0.
+        A name is none of the form, or is given twice; or a number is not whole, from 1 to 2^20, in brackets from 0.
     """
     needed, _, rest = form.partition("[")
+    names = [*needed.split(","), *filter(None, rest.rstrip("]").split(","))]
     fewest = 1 + needed.count(",")
-    most = fewest + rest.count(",")
     fault = (
-        f"--sizes {text}: take {form}, whole numbers from 1 to {WIDEST:,}"
-        + (", those in brackets from 0 if they are given" if rest else "")
-        + f", divided by commas, as in {','.join(map(str, example))}"
+        f"--sizes {text}: give {', '.join(names)}, whole numbers from 1 to {WIDEST:,}"
+        + (f" ({rest.strip(',]')} from 0)" if rest else "")
+        + f", divided by commas, as in {_named(names, usual)}"
     )
+    if "=" in text:
+        found = dict(zip(names, [*usual, *[0] * (len(names) - len(usual))], strict=True)) | _by_name(text, names, fault)
+        sizes = tuple(found.values())
+    else:
+        given = whole_numbers(text, fault, least=0, most=WIDEST, fits=lambda given: fewest <= len(given) <= len(names))
+        sizes = (*given, *[0] * (len(names) - len(given)))
+        tell_renamed(f"--sizes {text}", f"--sizes {_named(names, given)}")
+    if min(sizes[:fewest]) < 1:
+        raise UsageError(fault)
+    return sizes
 
-    def fit(sizes: tuple[int, ...]) -> bool:
-        return fewest <= len(sizes) <= most and min(sizes[:fewest]) >= 1
 
-    sizes = whole_numbers(text, fault, least=0, most=WIDEST, fits=fit)
-    return (*sizes, *[0] * (most - len(sizes)))
+def _named(names: Sequence[str], sizes: Sequence[int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in zip(names, sizes, strict=False))
+
+
+def _by_name(text: str, names: Sequence[str], fault: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = (word.strip() for word in part.partition("="))
+        if name not in names or name in found:
+            raise UsageError(fault)
+        (found[name],) = whole_numbers(number, fault, least=0, most=WIDEST)
+    return found

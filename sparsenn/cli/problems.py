@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 
 __all__ = ["OF_DATASETS", "OF_RANDOM_PROBLEMS", "ProblemOptions", "refuse_given", "refuse_sizes"]
 
-OF_DATASETS = ("dataset", "neurons", "layers", "limit_inputs")
-OF_RANDOM_PROBLEMS = ("rows", "widths", "sizes", "seed")
+OF_DATASETS = ("dataset", "neurons", "layers")
+OF_RANDOM_PROBLEMS = ("widths", "sizes", "seed")
 
 
 @dataclass(frozen=True)
 class ProblemOptions:
-    """The options that say which problem; each ladder takes those that are meant for it."""
+    """The options that say which problem; each ladder takes those that are meant for it.
+
+    Parameters
+    ----------
+    first_samples : how many samples of a dataset are taken where `samples` does not say; None for all.
+    """
 
     dataset: str
     neurons: int | None
     layers: int | None
-    limit_inputs: int | None
-    rows: int | None
+    samples: int | None
     widths: str | None
     seed: int
     sizes: str | None = None
+    first_samples: int | None = None
 
     def problem(self, ladder: Ladder, progress: Progress) -> tuple[tuple[Any, Any], dict[str, Any]]:
         """Return what `run_ladder` takes, and where it is from, as plain values."""
@@ -43,7 +48,7 @@ class ProblemOptions:
                 self.dataset,
                 neurons=self.neurons,
                 layers=self.layers,
-                limit_inputs=self.limit_inputs,
+                limit_inputs=self.samples or self.first_samples,
                 progress=progress,
             )
             return (found.network, found.inputs), {"dataset": found.name}
@@ -52,7 +57,7 @@ class ProblemOptions:
             sizes = options.widths_from(self.widths)
         elif self.sizes is not None:
             sizes = options.sizes_from(self.sizes, ladder.form, ladder.sizes)
-        rows = ladder.rows if self.rows is None else self.rows
+        rows = ladder.rows if self.samples is None else self.samples
         made = ladder.problem(rows, sizes, self.seed)
         return made, {"sizes" if ladder.form else "widths": sizes, "seed": self.seed}
 
@@ -72,7 +77,7 @@ def refuse_given(context: typer.Context, ladder: Ladder) -> None:
     if not ladder.form:
         _refuse(context, ladder, ("sizes",), "--widths N,N,...")
         return
-    _refuse(context, ladder, ("widths",) if ladder.rows else ("widths", "rows"), f"--sizes {ladder.form}")
+    _refuse(context, ladder, ("widths",) if ladder.rows else ("widths", "samples"), f"--sizes {ladder.form}")
 
 
 def refuse_sizes(context: typer.Context) -> None:
@@ -83,7 +88,7 @@ def refuse_sizes(context: typer.Context) -> None:
     UsageError
         There are some; the message names them.
     """
-    given = ", ".join(given_options(context, ("rows", "widths", "sizes")))
+    given = ", ".join(given_options(context, ("widths", "sizes")))
     if given:
         raise UsageError(f"{given}: name the OPERATION that these are for")
 

@@ -2,40 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from sparsenn import __version__
-from sparsenn.cli.exits import guarded
+from sparsenn.cli.exits import ExitCode, guarded
+from sparsenn.cli.renamed import renewed
+from sparsenn.printable import printable
 
-__all__ = ["VERBS", "program"]
+__all__ = ["GROUPS", "VERBS", "Verb", "program", "verb_of"]
+
+_UsageError: Any = typer.BadParameter.__bases__[0]
+"""Typer names it differently in different versions."""
+
+
+class Verb(NamedTuple):
+    """A verb of the program.
+
+    Parameters
+    ----------
+    words : by which it is called: its own name, or a group's and its name in there.
+    module : of this package that holds its function.
+    function : its name in the module.
+    """
+
+    words: tuple[str, ...]
+    module: str
+    function: str
+
+
+GROUPS = {
+    "kernels": "List kernels, compile them, and see what each optimisation buys on this machine.",
+    "cache": "Tell what is kept on disk, or remove it.",
+}
+"""Verbs that have verbs of their own, and what --help says of them."""
 
 VERBS = (
-    *("infer", "benchmark", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune"),
-    "download",
+    Verb(("infer",), "infer", "infer"),
+    Verb(("benchmark",), "benchmark", "benchmark"),
+    Verb(("train",), "train", "train"),
+    Verb(("generate",), "generate", "generate"),
+    Verb(("convert",), "convert", "convert"),
+    Verb(("verify",), "verify", "verify"),
+    Verb(("info",), "info", "info"),
+    Verb(("kernels", "list"), "kernels", "kernels"),
+    Verb(("kernels", "ladder"), "ladder", "ladder"),
+    Verb(("kernels", "roofline"), "roofline", "roofline"),
+    Verb(("kernels", "tune"), "tune", "tune"),
+    Verb(("download",), "download", "download"),
+    Verb(("cache", "info"), "cache", "info"),
+    Verb(("cache", "clear"), "cache", "clear"),
+    Verb(("doctor",), "doctor", "doctor"),
 )
-"""In the order that --help lists them; each is a function of the module of its name."""
+"""In the order that --help lists them."""
 
 
-def program(verbs: Iterable[Callable[..., Any]]) -> typer.Typer:
+def verb_of(words: Sequence[str]) -> Verb | None:
+    """Return the verb that a command line begins with; None where it begins with none."""
+    return next((verb for verb in VERBS if verb.words == tuple(words[: len(verb.words)])), None)
+
+
+class _Program(TyperGroup):
+    """The application: it takes what was renamed by its old name, too, and tells bad usage in one line."""
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
+        """Run the program and end with its exit code; not in standalone mode, return it."""
+        standalone = more.pop("standalone_mode", True)
+        words = renewed(sys.argv[1:] if args is None else list(args))
+        try:
+            code = super().main(words, *others, **{**more, "standalone_mode": False})
+        except _UsageError as error:
+            code = _tell_usage(error)
+        except typer.Abort:
+            code = ExitCode.INTERRUPTED
+        code = code if isinstance(code, int) else 0
+        if not standalone:
+            return code
+        sys.exit(code)
+
+
+def _tell_usage(error: Any) -> int:
+    """Say on stderr what is wrong with a command line, in a line; without any words, how the program is used."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return int(ExitCode.BAD_INPUT)
+    message = " ".join(error.format_message().split()).rstrip(".")
+    path = error.ctx.command_path if error.ctx is not None else "sparsenn"
+    told = f"error: {message[:1].lower()}{message[1:]}; see {path} --help"
+    print(printable(told), file=sys.stderr, flush=True)
+    return int(ExitCode.BAD_INPUT)
+
+
+def program(verbs: Iterable[Verb]) -> typer.Typer:
     """Return the application with these verbs, and with `--version`.
 
     Typer makes the parameters of every verb that an application has, also of those that are not run.
     """
-    made = typer.Typer(
-        name="sparsenn",
-        add_completion=False,
+    made = _application(name="sparsenn", cls=_Program)
+    groups: dict[str, typer.Typer] = {}
+    for verb in verbs:
+        run = getattr(import_module(f"sparsenn.cli.{verb.module}"), verb.function)
+        owner = made
+        if len(verb.words) > 1:
+            name = verb.words[0]
+            if name not in groups:
+                groups[name] = _application(help=GROUPS[name])
+                made.add_typer(groups[name], name=name)
+            owner = groups[name]
+        owner.command(verb.words[-1])(guarded(run))
+    made.callback()(_program)
+    return made
+
+
+def _application(**options: Any) -> typer.Typer:
+    return typer.Typer(
+        add_completion="cls" in options,
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
     )
-    for verb in verbs:
-        made.command()(guarded(verb))
-    made.callback()(_program)
-    return made
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,5 +148,6 @@ def _program(
       sparsenn infer radixnet-1024x120     run and verify the smallest problem
       sparsenn train digits.csv --classes --hidden 64 --output model.h5
       sparsenn kernels                     list what --kernel can be
+      sparsenn doctor                      tell what there is to compute with
       sparsenn infer --help                show all options of a verb
     """

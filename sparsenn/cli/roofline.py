@@ -1,4 +1,4 @@
-"""`sparsenn roofline`: what the device allows each kernel, beside what it takes."""
+"""`sparsenn kernels roofline`: what the device allows each kernel, beside what it takes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["roofline"]
 
+FIRST_SAMPLES = 1200
+"""Samples of a dataset that are taken unless asked for otherwise."""
+
 
 def roofline(
     context: typer.Context,
@@ -38,8 +41,7 @@ def roofline(
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = 4,
-    limit_inputs: options.LimitInputs = 1200,
-    rows: options.Rows = None,
+    samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
@@ -63,11 +65,11 @@ def roofline(
 
     \b
     Examples:
-      sparsenn roofline
-      sparsenn roofline conv2d --device cuda --plot roofline.png
-      sparsenn roofline conv2d --rows 16 --sizes 64,224,224,64,3,1
-      sparsenn roofline mlp --rows 100000 --json -
-      sparsenn roofline --measure
+      sparsenn kernels roofline
+      sparsenn kernels roofline conv2d --device cuda --plot roofline.png
+      sparsenn kernels roofline conv2d --samples 16 --sizes height=224,width=224
+      sparsenn kernels roofline mlp --samples 100000 --json -
+      sparsenn kernels roofline --measure
     """
     if operation is not None:  # else what fails is told, and the others are shown
         check_dataset_source(dataset)
@@ -86,8 +88,9 @@ def roofline(
         refuse_sizes(context)
     else:
         refuse_given(context, chosen[0])
-    given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
-    measured = roofs_of(meter_for(backend), anew=measure)
+    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
+    with reporting(progress):
+        measured = roofs_of(meter_for(backend), anew=measure)
     for note in measured.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)

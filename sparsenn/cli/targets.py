@@ -13,6 +13,7 @@ from sparsenn.errors import ResourceError, SparseNNError, UsageError
 
 __all__ = [
     "HDF5_SUFFIXES",
+    "PAGE_SUFFIXES",
     "STDOUT",
     "TRACE_SUFFIXES",
     "ResultTargets",
@@ -23,10 +24,12 @@ __all__ = [
     "is_hdf5",
     "tracing",
     "write_json",
+    "write_page",
 ]
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 TRACE_SUFFIXES = (".json", ".json.gz")
+PAGE_SUFFIXES = (".html", ".htm")
 
 STDOUT = Path("-")
 """What stands for stdout where a file is asked for."""
@@ -41,6 +44,7 @@ class ResultTargets:
     plot: Path | None
     trace: Path | None
     stats: bool
+    report: Path | None = None
 
     def check(self, model: bool, streamed: bool = False) -> None:
         """Refuse whatever could not be written, before anything is computed.
@@ -60,6 +64,7 @@ class ResultTargets:
             check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
         check_target("--json", None if self.json == STDOUT else self.json)
         check_target("--trace", self.trace, TRACE_SUFFIXES)
+        check_target("--report", self.report, PAGE_SUFFIXES)
         check_plot(self.plot)
 
 
@@ -160,6 +165,14 @@ def write_json(path: Path, document: str) -> None:
     if path == STDOUT:
         sys.stdout.write(document)
         return
+    with replacing(path) as temporary:
+        temporary.write_text(document, encoding="utf-8")
+
+
+def write_page(path: Path, document: str) -> None:
+    """Write an HTML page to a file, replaced only when complete."""
+    from sparsenn.storage import replacing
+
     with replacing(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
 

@@ -14,7 +14,7 @@ import typer
 
 from sparsenn import __version__
 from sparsenn.cli import data_options, options
-from sparsenn.cli.console import console, telling_of_compiling
+from sparsenn.cli.console import console, drawn_progress, telling_of_compiling
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
@@ -76,7 +76,9 @@ def train(
             ".data, .train or .test.",
         ),
     ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The model: an .h5 file.", rich_help_panel=_FILES)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The model: an .h5 file.", rich_help_panel=_FILES)
+    ],
     hidden: Annotated[
         str,
         typer.Option(metavar="N,N,…", help="Widths of the hidden layers; none unless given.", rich_help_panel=_NETWORK),
@@ -173,8 +175,10 @@ def train(
     kernel: Annotated[
         str,
         typer.Option(
+            "--kernel",
+            "-k",
             metavar="NAME",
-            help="One of those that sparsenn kernels train lists.",
+            help="One of those that sparsenn kernels list train names.",
             rich_help_panel="Speed and memory",
             show_default=False,
         ),
@@ -189,10 +193,10 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Keep the state here, so that --resume can go on.", rich_help_panel=_FILES),
     ] = None,
-    checkpoint_every: Annotated[
+    checkpoint_seconds: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0, help="Least time between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
+            metavar="S", min=0, help="Least time between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
         ),
     ] = 0.0,
     resume: Annotated[
@@ -249,7 +253,7 @@ def train(
             context, ("validation_labels", "validate_every"), "goes with --validation, which is not given"
         )
     if checkpoint is None:
-        refuse_given_options(context, ("checkpoint_every", "resume"), "goes with --checkpoint, which is not given")
+        refuse_given_options(context, ("checkpoint_seconds", "resume"), "goes with --checkpoint, which is not given")
     check_sources(data, labels, validation, validation_labels)
     files = _Targets(output, checkpoint, json, plot, trace)
     files.check()
@@ -274,7 +278,7 @@ def train(
         "kernel": kernel,
         "precision": precision,
         "checkpoint": checkpoint,
-        "checkpoint_every": checkpoint_every,
+        "checkpoint_every": checkpoint_seconds,
         "resume": resume,
     }
     kind: dict[str, Any] = {
@@ -318,16 +322,16 @@ def _run(
     from sparsenn.training import read_data
     from sparsenn.training import train as run
 
-    with span(f"read {path.name}", "read"):
-        data = read_data(path, labels=labels, **kind)
-    held_out = None
-    if validation is not None:
-        outputs = data.targets.shape[1] if data.classes else None
-        with span(f"read {validation.name}", "read"):
-            held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
-    if scale == "auto":
-        scale = "none" if data.encoding is None else "standard"
     with _epochs(progress) as report:
+        with span(f"read {path.name}", "read"):
+            data = read_data(path, labels=labels, **kind)
+        held_out = None
+        if validation is not None:
+            outputs = data.targets.shape[1] if data.classes else None
+            with span(f"read {validation.name}", "read"):
+                held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
+        if scale == "auto":
+            scale = "none" if data.encoding is None else "standard"
         return data, run(data, validation=held_out, scale=scale, report=report, **how)
 
 
@@ -343,18 +347,8 @@ def _epochs(wanted: bool | None) -> Iterator[Callable[[Epoch], None]]:
                 f"epoch {epoch.number:,} of {epoch.total:,}: {_state(epoch)}", file=sys.stderr, flush=True
             )
     else:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("epoch {task.completed:,.0f} of {task.total:,.0f}"),
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console(sys.stderr), transient=True) as bars, telling_of_compiling():
-            task = bars.add_task("", total=1)
-            yield lambda epoch: bars.update(task, completed=epoch.number, total=epoch.total, description=_state(epoch))
+        with drawn_progress() as draw:
+            yield lambda epoch: draw("epochs", epoch.number, epoch.total, _state(epoch))
 
 
 def _state(epoch: Epoch) -> str:

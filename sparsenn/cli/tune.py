@@ -1,4 +1,4 @@
-"""`sparsenn tune`: find the numbers that a kernel is fastest with on this machine."""
+"""`sparsenn kernels tune`: find the numbers that a kernel is fastest with on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparsenn.errors import UsageError
 
 __all__ = ["tune"]
 
-_OF_TUNING = ("values", *OF_DATASETS, *OF_RANDOM_PROBLEMS, "device", "runs")
+_OF_TUNING = ("values", *OF_DATASETS, "samples", *OF_RANDOM_PROBLEMS, "device", "runs")
 """Parameters that have no use where nothing is measured."""
 
 
@@ -39,8 +39,7 @@ def tune(
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = 1,
-    limit_inputs: options.LimitInputs = None,
-    rows: options.Rows = None,
+    samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
@@ -62,11 +61,11 @@ def tune(
 
     \b
     Examples:
-      sparsenn tune panel --limit-inputs 10000
-      sparsenn tune panel --values lanes=64,128 --values chunk_rows=2048
-      sparsenn tune coarsened --operation spmspm --device cuda
-      sparsenn tune --show
-      sparsenn tune panel --forget
+      sparsenn kernels tune panel --samples 10000
+      sparsenn kernels tune panel --values lanes=64,128 --values chunk_rows=2048
+      sparsenn kernels tune coarsened --operation spmspm --device cuda
+      sparsenn kernels tune --show
+      sparsenn kernels tune panel --forget
     """
     check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
@@ -81,7 +80,7 @@ def tune(
     elif show:
         _show(rung, operation, json)
     else:
-        given = ProblemOptions(dataset, neurons, layers, limit_inputs, rows, widths, seed, sizes)
+        given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes)
         _tune(context, rung, operation, _limits(values or []), given, device, runs, json, progress)
 
 

@@ -67,7 +67,7 @@ def table() -> tuple[Tuned, ...]:
     entries = record.get("entries", [])
     path = cache_folder() / FILE
     if not isinstance(entries, list):
-        raise FileFormatError(path, "holds no list of entries; sparsenn tune --forget empties it")
+        raise FileFormatError(path, "holds no list of entries; sparsenn kernels tune --forget empties it")
     return tuple(_entry(entry, f"{path}: entry {number}") for number, entry in enumerate(entries, start=1))
 
 
@@ -84,7 +84,7 @@ def _entry(record: Any, place: str) -> Tuned:
     """Return one entry, every field of its type and every number within reason."""
     fields = Tuned.__dataclass_fields__
     if not isinstance(record, dict) or record.keys() != fields.keys():
-        raise FileFormatError(place, f"must have {', '.join(fields)}; sparsenn tune --forget empties the table")
+        raise FileFormatError(place, f"must have {', '.join(fields)}; sparsenn kernels tune --forget empties the table")
     texts = (record[name] for name in ("device", "operation", "rung", "sizes", "package"))
     times = (record[name] for name in ("seconds", "untuned_seconds"))
     numbers = record["parameters"]
@@ -95,7 +95,7 @@ def _entry(record: Any, place: str) -> Tuned:
         and all(map(_is_whole, (record["runs"], *numbers.values())))
     )
     if not right:
-        raise FileFormatError(place, "holds a value of a wrong type; sparsenn tune --forget empties the table")
+        raise FileFormatError(place, "holds a value of a wrong type; sparsenn kernels tune --forget empties the table")
     return Tuned(**record)
 
 

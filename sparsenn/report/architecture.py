@@ -10,6 +10,7 @@ from rich.text import Text
 
 from sparsenn.layers import AvgPool2d, Conv2d, ImageLayer, Linear, MaxPool2d, Pool2d, SparseLinear
 from sparsenn.network import Network
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, percentage
 
 __all__ = ["architecture_table", "layer_title", "shape_text"]
@@ -17,11 +18,11 @@ __all__ = ["architecture_table", "layer_title", "shape_text"]
 
 def architecture_table(network: Network) -> Table:
     """Return the table by layer: what it is, shape of its outputs, parameters, multiply-adds of one input."""
-    table = Table(title="layers", title_justify="left")
-    table.add_column("layer", justify="right")
+    table = FittedTable(title="layers")
+    table.add_numbers("layer")
     table.add_column("what")
     for heading in ("outputs", "parameters", "multiply-adds"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_numbers(heading)
     table.add_column("activation")
     table.add_row("", "inputs", shape_text(network.shapes[0]), "", "", "")
     for number, layer in enumerate(network, start=1):

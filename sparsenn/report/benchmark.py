@@ -1,4 +1,4 @@
-"""Benchmarks of a model as a table and as JSON."""
+"""Benchmarks of a model as a table, a page and JSON."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from sparsenn.io import Model
 from sparsenn.printable import printable
+from sparsenn.report.fitting import FittedTable
+from sparsenn.report.page import bars_part, facts_part, machine_part, page, table_part
 from sparsenn.report.quantities import count, duration
+from sparsenn.report.tables import fact_table
 from sparsenn.studies.benchmark import OURS, BenchmarkResult
 
-__all__ = ["benchmark_record", "benchmark_table"]
+__all__ = ["benchmark_page", "benchmark_record", "benchmark_table"]
 
 
 def benchmark_table(name: str, result: BenchmarkResult) -> Table:
@@ -23,11 +27,11 @@ def benchmark_table(name: str, result: BenchmarkResult) -> Table:
     )
     told += "".join(f" Left out: {peer}, for {reason}." for peer, reason in result.left_out)
     title = f"{printable(name)} on {result.device}"
-    table = Table(title=title, title_justify="left", caption=printable(told), caption_justify="left")
-    table.add_column("rows", justify="right", no_wrap=True)
+    table = FittedTable(title=title, caption=printable(told))
+    table.add_numbers("samples")
     table.add_column("way", no_wrap=True)
-    for heading in ("p50", "p95", "p99", "rows/s", "× ours"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("p50", "p95", "p99", "samples/s", "× ours"):
+        table.add_numbers(heading)
     before = None
     for call in result.calls:
         table.add_row(
@@ -52,3 +56,34 @@ def benchmark_record(name: str, result: BenchmarkResult) -> dict[str, Any]:
         "calls": calls,
         "left_out": dict(result.left_out),
     }
+
+
+def benchmark_page(name: str, model: Model, result: BenchmarkResult) -> str:
+    """Return the page of a benchmark: times beside those of peers, as pictures and as a table, and the machine.
+
+    Parameters
+    ----------
+    name : what the model's file is called.
+    model : what is in it.
+    result : what was measured.
+    """
+    pictures = [
+        bars_part(f"median of {count(rows)} samples (ms)", [(call.way, 1e3 * call.median) for call in calls])
+        for rows in dict.fromkeys(call.rows for call in result.calls)
+        for calls in [[call for call in result.calls if call.rows == rows]]
+    ]
+    network = model.network
+    facts = fact_table(
+        [
+            ("model", name),
+            ("network", f"{count(len(network))} layers, {count(network.inputs)} → {count(network.outputs)}"),
+            ("device", result.device),
+            ("precision", result.precision),
+        ]
+    )
+    return page(
+        f"Benchmark of {name}",
+        ("Summary", [facts_part(facts)]),
+        ("Times", [*pictures, table_part(benchmark_table(name, result))]),
+        ("Machine", [machine_part()]),
+    )

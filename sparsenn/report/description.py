@@ -18,13 +18,25 @@ from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseL
 from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.architecture import architecture_table, shape_text
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 
 __all__ = ["describe_dataset", "describe_layers", "describe_model"]
 
-_NUMERIC = ("layers", "inputs", "outputs", "edges", "density", "per output", "per input")
+_ALWAYS = float("inf")
+_NUMERIC = {
+    "layers": _ALWAYS,
+    "inputs": _ALWAYS,
+    "outputs": _ALWAYS,
+    "edges": _ALWAYS,
+    "density": 3,
+    "per output": 2,
+    "per input": 1,
+}
+"""Columns of numbers, with the importance of those that are left out where there is no room."""
+
 _WORDED = ("weights", "bias", "activation")
 
 
@@ -85,9 +97,9 @@ def describe_layers(network: Network) -> Table:
     """Return a table of the layers; where all are sparse or dense, neighbours that look the same share a line."""
     if any(layer.family is ImageLayer for layer in network):
         return architecture_table(network)
-    table = Table(title="layers", title_justify="left")
-    for heading in _NUMERIC:
-        table.add_column(heading, justify="right")
+    table = FittedTable(title="layers")
+    for heading, importance in _NUMERIC.items():
+        table.add_numbers(heading, importance)
     for heading in _WORDED:
         table.add_column(heading)
     described = ((number, _layer_cells(layer)) for number, layer in enumerate(network, start=1))

@@ -16,6 +16,7 @@ from sparsenn.formats import Array
 from sparsenn.io import Model
 from sparsenn.network import Network
 from sparsenn.report.architecture import layer_title, shape_text
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
 from sparsenn.report.records import plain
 from sparsenn.report.tables import fact_table
@@ -102,12 +103,12 @@ def model_summary(model: str, data: str, run: ModelRun) -> Table:
 
 def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...]) -> Table:
     """Return the table by layer: what it is, the kernel that ran it, the shape of its outputs, and milliseconds."""
-    table = Table(title="by layer", title_justify="left")
-    table.add_column("layer", justify="right")
+    table = FittedTable(title="by layer")
+    table.add_numbers("layer")
     table.add_column("what")
     table.add_column("kernel", no_wrap=True)
-    table.add_column("outputs", justify="right", no_wrap=True)
-    table.add_column("time (ms)", justify="right")
+    table.add_numbers("outputs")
+    table.add_numbers("time (ms)")
     for layer, shape, found in zip(network, network.shapes[1:], statistics, strict=True):
         cells = (layer_title(layer), found.kernel, shape_text(shape), f"{1e3 * found.seconds:,.3f}")
         table.add_row(str(found.layer), *map(Text, cells))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count
 from sparsenn.studies.run import LadderResult, RungResult
@@ -19,18 +19,21 @@ __all__ = ["draw_ladder", "ladder_record", "ladder_table"]
 
 def ladder_table(result: LadderResult) -> Table:
     """Return the table of a ladder: a line a rung, and no column of which nothing is known; no number is cut."""
-    table = Table(title=_title(result), title_justify="left", caption=_caption(result), caption_justify="left")
+    table = FittedTable(title=_title(result), caption=_caption(result))
     mixed = any(rung.precision != "float32" for rung in result.rungs)
     table.add_column("kernel", no_wrap=True)
-    if mixed:
-        table.add_column("precision")
-    headings = (f"ms per {result.stage}", "ms in all", "spread", "in kernel", "speed-up", "of the floor")
-    cells = [_cells(result, rung) for rung in result.rungs]
-    known = [any(cell != "–" for cell in column) for column in zip(*cells, strict=True)]
-    for heading in compress((*headings, "registers", "shared memory", "largest error"), known):
-        table.add_column(heading, justify="right", overflow="fold")
-    for rung, told in zip(result.rungs, cells, strict=True):
-        table.add_row(Text(rung.name), *([rung.precision] if mixed else []), *compress(told, known))
+    table.add_column("precision")
+    table.add_numbers(f"ms per {result.stage}", 3)
+    table.add_numbers("ms in all" if result.stages > 1 else "ms")
+    table.add_numbers("spread", 5)
+    table.add_numbers("in kernel", 4)
+    table.add_numbers("speed-up")
+    table.add_numbers("of the floor")
+    table.add_numbers("registers", 1)
+    table.add_numbers("shared memory", 2)
+    table.add_numbers("largest error")
+    for rung in result.rungs:
+        table.add_row(Text(rung.name), rung.precision if mixed else "–", *_cells(result, rung))
     return table
 
 
@@ -59,10 +62,10 @@ def _caption(result: LadderResult) -> str:
 
 def _cells(result: LadderResult, rung: RungResult) -> tuple[str, ...]:
     if rung.seconds is None:
-        return ("wrong", *["–"] * 7, f"{rung.error:.2e}")
+        return ("–", "wrong", *["–"] * 6, f"{rung.error:.2e}")
     speedup, share = result.speedup(rung), result.floor_share(rung)
     return (
-        _milliseconds(rung.seconds / result.stages),
+        _milliseconds(rung.seconds / result.stages) if result.stages > 1 else "–",
         _milliseconds(rung.seconds),
         _milliseconds(rung.spread),
         _milliseconds(rung.kernel_seconds),

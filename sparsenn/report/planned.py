@@ -14,6 +14,7 @@ from sparsenn.layers import SparseLinear
 from sparsenn.layers.pruning import nonzeros
 from sparsenn.network import Layer
 from sparsenn.report.architecture import layer_title, shape_text
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.records import plain
 
@@ -82,13 +83,13 @@ def plan_table(plan: Plan) -> Table:
     """
     batches = "" if len(plan.batches) == 1 else f", {count(plan.batch_size)} at a time"
     title = f"planned for {count(plan.inputs)} rows{batches}, on {plan.device}"
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("layer", justify="right", no_wrap=True)
+    table = FittedTable(title=Text(title))
+    table.add_numbers("layer")
     table.add_column("what")
     for heading in ("outputs", "density", "left out"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_numbers(heading)
     table.add_column("kernel", overflow="fold")
-    table.add_column("estimate", justify="right", no_wrap=True)
+    table.add_numbers("estimate")
     for cells in _lines(planned_layers(plan)):
         table.add_row(*map(Text, cells))
     if plan.estimate is not None:

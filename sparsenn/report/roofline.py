@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import save_figure
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
@@ -59,12 +60,15 @@ def roofline_table(result: RooflineResult) -> Table:
     ladder = result.ladder
     rows = f"{count(ladder.rows)} {ladder.row}{'' if ladder.rows == 1 else 's'}"
     title = f"{ladder.operation} on {ladder.device}: {rows}"
-    table = Table(title=title, title_justify="left", caption=_caption(result), caption_justify="left")
+    table = FittedTable(title=title, caption=_caption(result))
     table.add_column("kernel", no_wrap=True)
     table.add_column("model", no_wrap=True)
-    for heading in ("bytes", "operations", "operations/byte", "predicted ms", "measured ms", "measured / predicted"):
-        table.add_column(heading, justify="right")
-    table.add_column("GFLOP/s", justify="right")
+    table.add_numbers("bytes", 1)
+    table.add_numbers("operations", 2)
+    table.add_numbers("operations/byte", 3)
+    for heading in ("predicted ms", "measured ms", "measured / predicted"):
+        table.add_numbers(heading)
+    table.add_numbers("GFLOP/s", 4)
     table.add_column("bound by")
     for rung, prediction in zip(ladder.rungs, result.predictions, strict=True):
         table.add_row(Text(rung.name), *_cells(result, rung, prediction))

@@ -10,6 +10,7 @@ from rich.text import Text
 from sparsenn.backends import Kernel
 from sparsenn.engine import LayerStatistics
 from sparsenn.printable import printable
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
 
 __all__ = ["fact_table", "kernel_table", "layer_table"]
@@ -33,12 +34,16 @@ def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
 
     Dashes stand for what is unknown.
     """
-    table = Table(title="by layer", title_justify="left")
-    table.add_column("layer", justify="right")
+    table = FittedTable(title="by layer")
+    table.add_numbers("layer")
     table.add_column("kernel", no_wrap=True)
-    counted = "rows computed", "active rows", "distinct rows", "density", "non-zeros", "performed edges"
-    for heading in (*counted, "time", "estimated"):
-        table.add_column(heading, justify="right", overflow="fold")
+    table.add_numbers("rows computed")
+    table.add_numbers("active rows", 3)
+    table.add_numbers("distinct rows", 2)
+    table.add_numbers("density", 4)
+    table.add_numbers("non-zeros", 1)
+    for heading in ("performed edges", "time", "estimated"):
+        table.add_numbers(heading)
     for layer in statistics:
         table.add_row(
             str(layer.layer),
@@ -61,10 +66,10 @@ def _known(number: int | None) -> str:
 
 def kernel_table(kernels: Sequence[Kernel]) -> Table:
     """Return the table of kernels: operation, name, device, whether `auto` may take them, their needs and summary."""
-    table = Table()
+    table = FittedTable()
     for heading in ("operation", "kernel", "device", "auto"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("needs")
+    table.add_texts("needs", 1)
     table.add_column("summary")
     for kernel in kernels:
         auto, needs = "yes" if kernel.auto else "–", ", ".join(kernel.needs) or "–"

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.engine.tuning_table import Tuned
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
 from sparsenn.studies.tuning import Trial, TunedSizes, TuningResult
 
@@ -26,10 +27,11 @@ def tuning_tables(result: TuningResult) -> tuple[Table, ...]:
 def _trials_table(result: TuningResult, found: TunedSizes) -> Table:
     title = f"{result.operation} {result.rung} on {result.device}: {found.sizes}"
     caption = f"Medians of {result.runs} runs, all choices in turn; each was checked against the reference first."
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    table.add_column("numbers", no_wrap=True)
-    for heading in ("ms", "speed-up", "largest error"):
-        table.add_column(heading, justify="right")
+    table = FittedTable(title=title, caption=caption)
+    table.add_column("numbers")
+    table.add_column("ms", justify="right")
+    for heading in ("speed-up", "largest error"):
+        table.add_numbers(heading)
     for trial in sorted(found.trials, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0)):
         table.add_row(Text(_words(trial.parameters)), *_cells(trial, found.untuned))
     return table
@@ -50,11 +52,11 @@ def _words(numbers: Mapping[str, int]) -> str:
 
 def tuned_table(entries: Sequence[Tuned]) -> Table:
     """Return the table of all numbers that are kept."""
-    table = Table()
+    table = FittedTable()
     for heading in ("device", "operation", "kernel", "sizes", "numbers"):
         table.add_column(heading)
     for heading in ("time", "speed-up", "runs"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_numbers(heading)
     for entry in entries:
         texts = (entry.device, entry.operation, entry.rung, entry.sizes, _words(entry.parameters))
         speedup = f"{entry.untuned_seconds / entry.seconds:,.3g}"

@@ -15,9 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    NullCache,
+    UserWideCacheLocator,
+)
+from numba.misc.appdirs import AppDirs
 
-__all__ = ["compiled_cache"]
+__all__ = ["compiled_cache", "compiled_folders", "is_kept"]
 
 _SEAL_BYTES = 16
 _first, *_others = CompileResultCacheImpl._locator_classes
@@ -29,6 +36,31 @@ def compiled_cache(function: Callable[..., Any]) -> Any:
         return _FileCache(function)
     except RuntimeError:  # numba has found no folder
         return _NoCache()
+
+
+def compiled_folders(package: Path) -> list[Path]:
+    """Return the folders that hold what is compiled of a package's modules, wherever the settings have put it.
+
+    Those of the place that the settings name now come first. They need not exist.
+    """
+    named, own = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("SPARSENN_CACHE")
+    roots = [Path(named)] if named else []
+    roots += [Path(own, "numba")] if own else []
+    sources = sorted({path.parent for path in package.rglob("*.py")})
+    shared = [Path(root, _subfolder(source)) for root in roots for source in sources]
+    beside = [source / "__pycache__" for source in sources]
+    user = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
+    return [*shared, *beside, *(user / _subfolder(source) for source in sources)]
+
+
+def _subfolder(source: Path) -> str:
+    """Return the name that numba gives the folder of what it compiles of a folder's modules."""
+    return str(UserWideCacheLocator.get_suitable_cache_subpath(str(source / "module.py")))
+
+
+def is_kept(function: Any) -> bool:
+    """Return whether anything that was compiled of a function, one that numba compiles, as it is now, is on disk."""
+    return bool(getattr(function._cache, "kept", False))
 
 
 class _OwnFolder(_first):  # type: ignore[misc, valid-type]
@@ -104,6 +136,11 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
+
+    @property
+    def kept(self) -> bool:
+        """Whether anything is there."""
+        return bool(self._cache_file._load_index())
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what was compiled for a signature, or None."""

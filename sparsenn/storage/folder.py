@@ -8,7 +8,7 @@ from pathlib import Path
 from sparsenn.errors import ResourceError
 from sparsenn.storage.atomic import check_writable
 
-__all__ = ["cache_folder", "make_cache_folder"]
+__all__ = ["cache_folder", "cupy_folder", "make_cache_folder"]
 
 
 def cache_folder() -> Path:
@@ -31,6 +31,14 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "sparsenn"
     except RuntimeError as error:
         raise ResourceError("there is no home folder to cache data in; set SPARSENN_CACHE to a folder") from error
+
+
+def cupy_folder() -> Path:
+    """Return where CuPy keeps what it compiles: CUPY_CACHE_DIR, else `cupy` in SPARSENN_CACHE, else CuPy's own."""
+    named, own = os.environ.get("CUPY_CACHE_DIR"), os.environ.get("SPARSENN_CACHE")
+    if named or own:
+        return Path(named or Path(str(own), "cupy"))
+    return Path(os.environ.get("HOME", "/"), ".cupy", "kernel_cache")
 
 
 def make_cache_folder(name: str = "") -> Path:

@@ -194,8 +194,8 @@ def _nothing_to_sweep(operation: str, device: str) -> str:
     if not tuned:
         return f"no {device} kernel for {operation} has a number to vary; leave --sweep out"
     return (
-        f"--sweep varies no {device} kernel for {operation}, but sparsenn tune does: {', '.join(tuned)}; "
-        f"use sparsenn tune {tuned[0]} --device {device}, or leave --sweep out"
+        f"--sweep varies no {device} kernel for {operation}, but sparsenn kernels tune does: {', '.join(tuned)}; "
+        f"use sparsenn kernels tune {tuned[0]} --device {device}, or leave --sweep out"
     )
 
 

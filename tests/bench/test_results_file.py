@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,14 @@ def test_a_file_says_where_its_figures_come_from(tmp_path: Path) -> None:
     assert result.versions["numpy"] == np.__version__
     assert datetime.fromisoformat(result.date).utcoffset() is not None
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?|unknown", result.commit)
+    assert result.command.startswith("python ")
+    assert read_results(tmp_path / "a.json").command == result.command
+
+
+def test_a_command_is_told_from_the_root_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = str(results_file.ROOT / "bench" / "record_gemm.py")
+    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", script, "--plot", "a b.png"])
+    assert results_file.command_of_process() == "python bench/record_gemm.py --plot 'a b.png'"
 
 
 def test_numpy_numbers_become_plain_ones(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import get_type_hints
 
 import pytest
@@ -13,43 +15,47 @@ from typer.models import OptionInfo
 from typer.testing import Result
 
 import sparsenn
-from sparsenn.cli.app import app
+from sparsenn.cli.program import GROUPS, VERBS, Verb
 
 Run = Callable[..., Result]
 
-VERBS = (
-    *("infer", "benchmark", "train", "generate", "convert", "verify", "info", "kernels", "ladder", "roofline", "tune"),
-    "download",
-)
+COMMANDS = [" ".join(verb.words) for verb in VERBS]
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
 
 
 def test_help_lists_every_verb(run: Run) -> None:
     done = run("--help")
     assert done.exit_code == 0
-    assert all(f" {verb} " in done.stdout for verb in VERBS)
+    assert all(f" {verb.words[0]} " in done.stdout for verb in VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_of_a_group_lists_its_verbs(run: Run, group: str) -> None:
+    done = run(group, "--help")
+    assert done.exit_code == 0
+    assert all(f" {verb.words[1]} " in done.stdout for verb in VERBS if verb.words[0] == group)
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_verb_has_help_with_examples(run: Run, verb: str, flag: str) -> None:
-    done = run(verb, flag)
+    done = run(*verb.split(), flag)
     assert done.exit_code == 0
-    assert f"  sparsenn {verb} " in done.stdout.partition("Examples:")[2]
+    assert f"  sparsenn {verb}" in done.stdout.partition("Examples:")[2]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_examples_are_whole_lines_on_a_narrow_terminal(run: Run, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    examples = run(verb, "--help").stdout.partition("Examples:")[2].partition("╭")[0]
+    examples = run(*verb.split(), "--help").stdout.partition("Examples:")[2].partition("╭")[0]
     assert all(line.startswith("   sparsenn ") for line in examples.splitlines() if line.strip())
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_option_called_as_its_value_names_itself(verb: str) -> None:
+@pytest.mark.parametrize("verb", VERBS, ids=COMMANDS)
+def test_an_option_called_as_its_value_names_itself(verb: Verb) -> None:
     """Typer before 0.28 takes the value's name for the option's where they differ in case only."""
-    (command,) = (found for found in app.registered_commands if (found.name or found.callback.__name__) == verb)
-    for name, hint in get_type_hints(command.callback, include_extras=True).items():
+    function = getattr(import_module(f"sparsenn.cli.{verb.module}"), verb.function)
+    for name, hint in get_type_hints(function, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
             if isinstance(option, OptionInfo) and (option.metavar or "").lower() == name:
                 assert f"--{name}" in (option.default, *(option.param_decls or ()))  # the first is kept as default
@@ -61,12 +67,48 @@ def test_version(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("conjure",), ("infer",), ("infer", "a", "b"), ("infer", "a", "--conjure"), ("verify", "a")]
+    ("arguments", "told"),
+    [
+        (("conjure",), "no such command 'conjure'; see "),
+        (("infer",), "missing argument 'DATASET'; see "),
+        (("infer", "a", "b"), "unexpected extra argument"),
+        (("infer", "a", "--conjure"), "no such option: --conjure"),
+        (("infer", "a", "--layers", "x"), "invalid value for '--layers'"),
+        (("infer", "a", "--layers"), "--layers"),
+        (("verify", "a"), "missing argument 'TRUTH'"),
+        (("kernels", "ladder"), "missing argument 'OPERATION'"),
+        (("cache", "x\x1b[2J"), "no such command"),
+    ],
 )
-def test_bad_usage_is_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+def test_bad_usage_is_a_line_and_exit_code_2(run: Run, arguments: tuple[str, ...], told: str) -> None:
+    done = run(*arguments)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: ")
+    assert told in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("cache",)])
+def test_without_a_verb_the_usage_is_told(run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert done.exit_code == 2
     assert "Usage: " in done.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_verbs(shell: str) -> None:
+    asked = {
+        "bash": {"COMP_WORDS": "sparsenn kernels l", "COMP_CWORD": "2"},
+        "zsh": {"_TYPER_COMPLETE_ARGS": "sparsenn kernels l"},
+        "fish": {"_TYPER_COMPLETE_ARGS": "sparsenn kernels l", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }
+    environment = {**os.environ, "_SPARSENN_COMPLETE": f"complete_{shell}", **asked[shell]}
+    code = "import sys; from sparsenn.cli import run; sys.argv = ['sparsenn']; run()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ladder" in done.stdout
+    assert "list" in done.stdout
+    assert "tune" not in done.stdout
 
 
 def test_help_imports_nothing_heavy() -> None:

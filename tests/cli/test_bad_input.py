@@ -44,7 +44,7 @@ def refused(done: Result, *fragments: str) -> None:
         (("--weight-memory", "0"), ["--weight-memory 0 is not a positive number of gigabytes"]),
         (("--weight-memory", "inf"), ["--weight-memory inf"]),
         (("--weight-memory", "1e-12"), ["the weight memory is 0"]),
-        (("--limit-inputs", "0"), ["--limit-inputs"]),
+        (("--samples", "0"), ["--samples"]),
         (("--layers", "0"), ["--layers"]),
         (("--layers", "7"), ["7", "6"]),
         (("--neurons", "4096"), ["4096", "1024"]),
@@ -80,7 +80,7 @@ def test_a_full_device_is_told(run: Run, problem: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("option", ["--batch-size", "--limit-inputs", "--memory-limit", "--weight-memory"])
+@pytest.mark.parametrize("option", ["--batch-size", "--samples", "--memory-limit", "--weight-memory"])
 def test_more_than_there_is_is_no_error(run: Run, problem: Path, option: str) -> None:
     assert run("infer", problem, option, 10**30).exit_code == 0
 

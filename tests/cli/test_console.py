@@ -6,6 +6,7 @@ import io
 import os
 import pty
 import sys
+import time
 
 import numba
 import pytest
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from sparsenn.cli.console import PIPE_WIDTH, console, reporting
 from sparsenn.progress import silent
+from sparsenn.spans import span
 
 
 def test_no_progress_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +64,21 @@ def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "infer [x]" in text
     assert "3 of 3" in text
     assert text.count("compiling kernels, once …") == 1
+
+
+def test_something_moves_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = on_terminal(monkeypatch, None)
+    assert "working" in text
+    assert "0 of" not in text
+
+
+def test_what_is_done_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned() -> None:
+        with span("look for equal outputs", "plan"):
+            time.sleep(0.2)  # two pictures long
+
+    monkeypatch.setattr(sys.modules[__name__], "compile_twice", planned)
+    assert "look for equal outputs" in on_terminal(monkeypatch, None)
 
 
 def test_no_progress_overrides_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_there_and_back(run: Run, dataset: Dataset, problem: Path, tmp_path: Pat
 
 def test_a_part_of_a_dataset(run: Run, folder: Path, dataset: Dataset, tmp_path: Path) -> None:
     target = tmp_path / "part.h5"
-    assert run("convert", folder, target, "--limit-inputs", 20, "--neurons", 1024).exit_code == 0
+    assert run("convert", folder, target, "--samples", 20, "--neurons", 1024).exit_code == 0
     part = read_dataset(target)
     assert part.inputs.shape[0] == 20
     assert np.array_equal(part.truth, dataset.truth[dataset.truth < 20])

@@ -44,7 +44,7 @@ def address(dataset: Dataset, tmp_path: Path) -> Iterator[str]:
     thread.join()
 
 
-@pytest.mark.parametrize("what", [("radixnet-1024x120",), ("1024", "--layers", "120")])
+@pytest.mark.parametrize("what", [("radixnet-1024x120",), ("1024", "--depth", "120")])
 def test_download_then_infer(run: Run, address: str, tmp_path: Path, what: tuple[str, ...]) -> None:
     target = tmp_path / "challenge"
     done = run("download", what[0], target, *what[1:], "--url", address)

@@ -14,7 +14,7 @@ from sparsenn.io import read_dataset, read_official
 
 Run = Callable[..., Result]
 
-SMALL = ("--layers", 3, "--images", 30, "--inputs", "digits")
+SMALL = ("--layers", 3, "--samples", 30, "--input-kind", "digits")
 
 
 def test_hdf5_holds_network_inputs_truth_and_provenance(run: Run, tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_official_folder(run: Run, tmp_path: Path) -> None:
         ("new.h5", ("--neurons", 1000), "1000"),
         ("new.h5", ("--neurons", 256), "give one"),
         ("new.h5", ("--neurons", 0), "--neurons"),
-        ("new.h5", ("--images", 0), "--images"),
+        ("new.h5", ("--samples", 0), "--samples"),
         ("new.h5", ("--seed", -1), "--seed"),
         ("new.h5", ("--weight", "nan"), "nan"),
         ("new.h5", ("--bias", "inf"), "--bias inf is not a finite number"),
         ("new.h5", ("--inputs", "letters"), "unknown kind of inputs 'letters'"),
-        ("new.h5", ("--inputs", "mnist"), "MNIST"),
-        ("new.h5", ("--inputs", "mnist", "--mnist", "none"), "none does not hold MNIST"),
+        ("new.h5", ("--input-kind", "mnist"), "MNIST"),
+        ("new.h5", ("--input-kind", "mnist", "--mnist", "none"), "none does not hold MNIST"),
         ("new.h5", ("--layers", 10**12), "layers"),
-        ("new.h5", ("--images", 10**12), "images"),
+        ("new.h5", ("--samples", 10**12), "images"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_no_file(

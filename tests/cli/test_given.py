@@ -26,18 +26,18 @@ NO_CHECKPOINT = "goes with --checkpoint, which is not given; leave it out"
         ("train a.idx --output m.h5 --classes", LABELS),
         ("train a.csv --output m.h5 --validate-every 2", f"--validate-every {NO_VALIDATION}"),
         ("train a.csv --output m.h5 --validation-labels x", f"--validation-labels {NO_VALIDATION}"),
-        ("train a.csv --output m.h5 --checkpoint-every 2", f"--checkpoint-every {NO_CHECKPOINT}"),
+        ("train a.csv --output m.h5 --checkpoint-seconds 2", f"--checkpoint-seconds {NO_CHECKPOINT}"),
         ("train a.csv --output m.h5 --resume", f"--resume {NO_CHECKPOINT}"),
         ("infer m.h5 --inputs a.test --targets 3", NO_TABLE),
         ("infer m.h5 --inputs t10k-images-idx3-ubyte --targets 3", NO_TABLE),
         ("infer m.h5 --inputs t10k-images-idx3-ubyte.gz --classes", LABELS),
         ("infer m.h5 --inputs a.csv --no-verify", "--no-verify goes with a dataset, not with a model; leave it out"),
         ("infer m.h5 --inputs a.csv --verify", "--verify goes with a dataset, not with a model; leave it out"),
-        ("tune --show --values lanes=64", "--values goes with tuning, not with --show; leave it out"),
-        ("tune panel --show --device cpu", "--device goes with tuning, not with --show; leave it out"),
-        ("tune --show --limit-inputs 3", "--limit-inputs goes with tuning, not with --show; leave it out"),
-        ("tune --forget --runs 3", "--runs goes with tuning, not with --forget; leave it out"),
-        ("tune --forget --json -", "--json goes with tuning or --show, not with --forget; leave it out"),
+        ("kernels tune --show --values lanes=64", "--values goes with tuning, not with --show; leave it out"),
+        ("kernels tune panel --show --device cpu", "--device goes with tuning, not with --show; leave it out"),
+        ("kernels tune --show --samples 3", "--samples goes with tuning, not with --show; leave it out"),
+        ("kernels tune --forget --runs 3", "--runs goes with tuning, not with --forget; leave it out"),
+        ("kernels tune --forget --json -", "--json goes with tuning or --show, not with --forget; leave it out"),
     ],
 )
 def test_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
@@ -49,7 +49,7 @@ def test_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line
 @pytest.mark.parametrize(
     "line",
     [
-        "train t.csv --targets 2 --validation t.csv --validate-every 2 --checkpoint s.h5 --checkpoint-every 1",
+        "train t.csv --targets 2 --validation t.csv --validate-every 2 --checkpoint s.h5 --checkpoint-seconds 1",
         "train t.csv --validation t.data --targets 1 --output m.h5",
         "train t.data --validation t.csv --targets 1 --output m.h5",
     ],

@@ -129,7 +129,8 @@ def test_stats_add_the_table(run: Run, problem: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("switch", "key"), [("--no-compaction", "compaction"), ("--no-dedup", "deduplication"), ("--no-merge", "merging")]
+    ("switch", "key"),
+    [("--no-compaction", "compaction"), ("--no-deduplication", "deduplication"), ("--no-merging", "merging")],
 )
 def test_each_switch_reaches_the_plan(run: Run, problem: Path, switch: str, key: str) -> None:
     plan = json.loads(run("infer", problem, switch, "--json", "-").stdout)["plan"]
@@ -149,7 +150,7 @@ def test_reproducible_outputs_can_be_asked_for(run: Run, problem: Path) -> None:
 
 @pytest.mark.parametrize("kernel", [entry.name for entry in kernels("spmspm", "cpu")])
 def test_every_kernel_can_be_named(run: Run, problem: Path, kernel: str) -> None:
-    done = run("infer", problem, "--kernel", kernel, "--limit-inputs", 40, "--json", "-")
+    done = run("infer", problem, "--kernel", kernel, "--samples", 40, "--json", "-")
     record = json.loads(done.stdout)
     assert (done.exit_code, record["verified"], record["plan"]["kernel"]) == (0, True, kernel)
 
@@ -193,7 +194,7 @@ def test_a_batch_cut_for_want_of_memory_is_told(run: Run, problem: Path, monkeyp
 
 
 def test_layers_inputs_and_bias_are_taken_as_asked(run: Run, problem: Path, dataset: Dataset) -> None:
-    record = json.loads(run("infer", problem, "--limit-inputs", 50, "--json", "-").stdout)
+    record = json.loads(run("infer", problem, "--samples", 50, "--json", "-").stdout)
     assert record["inputs"] == 50
     assert record["categories"] == [int(c) + 1 for c in dataset.truth if c < 50]
     shorter = json.loads(run("infer", problem, "--layers", 2, "--json", "-").stdout)

@@ -121,8 +121,8 @@ def test_summary_and_table(infer: Run) -> None:
     ]
     assert [row[3] for row in rows] == ["4 × 12 × 10", "4 × 6 × 5", "6 × 4 × 4", "6 × 2 × 2", "24", "9", "4", "4"]
     assert all(float(row[4].replace(",", "")) >= 0 for row in rows)  # a second or more where it is compiled first
-    assert "distinct rows" not in done.stdout
-    assert "distinct rows" in infer("--stats").stdout
+    assert "performed edges" not in done.stdout
+    assert "performed edges" in infer("--stats").stdout
 
 
 def test_json_holds_it_all(infer: Run, outputs: np.ndarray, labels: np.ndarray) -> None:
@@ -157,11 +157,11 @@ def test_raw_scores_and_sparse_layers(
 
 
 def test_first_rows_only(infer: Run, outputs: np.ndarray) -> None:
-    found = record(infer("--json", "-", "--limit-inputs", 13))
+    found = record(infer("--json", "-", "--samples", 13))
     assert found["rows"] == 13
     assert found["predicted"] == outputs[:13].argmax(axis=1).tolist()
     assert found["accuracy"] == 9 / 13
-    assert record(infer("--json", "-", "--limit-inputs", 10**9))["rows"] == ROWS
+    assert record(infer("--json", "-", "--samples", 10**9))["rows"] == ROWS
 
 
 def test_batches_and_memory(infer: Run) -> None:
@@ -344,7 +344,7 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         (("--precision", "int8"), {}, "unknown precision 'int8'"),
         (("--device", "abacus"), {}, "unknown device 'abacus'"),
         (("--batch-size", "0"), {}, "--batch-size"),
-        (("--limit-inputs", "0"), {}, "--limit-inputs"),
+        (("--samples", "0"), {}, "--samples"),
         (("--memory-limit", "nan"), {}, "--memory-limit nan"),
         (("--memory-limit", "0.0000001"), {}, "does not hold one row"),
         (("--output", "r.txt"), {}, "use .tsv, .csv, .npy, .npz, .h5, .hdf5"),
@@ -400,7 +400,7 @@ def test_committed_pruned_model_in_half_precision(run: Run, repository: Path, mn
     if not path.is_file():
         pytest.skip(f"the model is not here: no file {path}")
     inputs = mnist_folder / "t10k-images-idx3-ubyte.gz"
-    how = ("--device", "cpu", "--precision", "fp16", "--limit-inputs", 100, "--json", "-")
+    how = ("--device", "cpu", "--precision", "fp16", "--samples", 100, "--json", "-")
     found = record(run("infer", path, "--inputs", inputs, *how))
     assert found["predicted"] == json.loads(classes.read_text())[path.name]["classes"][:100]
     assert [layer["precision"] for layer in found["per_layer"]][5:7] == ["float32"] * 2
@@ -412,7 +412,7 @@ def test_committed_model_predicts_what_pytorch_did(run: Run, repository: Path, m
     if not path.is_file():
         pytest.skip(f"the model is not here: no file {path}")
     inputs = mnist_folder / "t10k-images-idx3-ubyte.gz"
-    found = record(run("infer", path, "--inputs", inputs, "--device", "cpu", "--limit-inputs", 500, "--json", "-"))
+    found = record(run("infer", path, "--inputs", inputs, "--device", "cpu", "--samples", 500, "--json", "-"))
     said = json.loads(classes.read_text())[name]["classes"]
     assert found["predicted"] == said[:500]
     assert found["accuracy"] > 0.95

@@ -152,7 +152,7 @@ def test_labels_and_targets_in_npz(run: Run, folder: Path, rows: np.ndarray, exp
 def test_first_rows_only(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
     for kind in ("npy", "csr.npz"):
         write_rows(folder / f"rows.{kind}", rows)
-        how = ("--device", "cpu", "--json", "-", "--limit-inputs")
+        how = ("--device", "cpu", "--json", "-", "--samples")
         for limit in (7, 10**9):
             found = record(run("infer", folder / "sparse.h5", "--inputs", folder / f"rows.{kind}", *how, limit))
             assert found["predicted"] == expected.argmax(axis=1)[:limit].tolist()

@@ -35,7 +35,7 @@ def test_info(run: Run, request: pytest.FixtureRequest, dataset: Dataset, source
 
 
 def test_info_about_a_part(run: Run, problem: Path) -> None:
-    done = run("info", problem, "--layers", 2, "--limit-inputs", 5, "--bias", -0.1)
+    done = run("info", problem, "--layers", 2, "--samples", 5, "--bias", -0.1)
     assert "2 layers" in done.stdout
     assert "5 × 1,024" in done.stdout
     assert "all -0.1" in done.stdout
@@ -51,23 +51,23 @@ MODEL = Path(__file__).parents[2] / "datasets" / "lenet86-pruned.h5"
 
 def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
-    done = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", target)
+    done = run("info", MODEL, "--plan", "--samples", 1000, "--device", "cpu", "--json", target)
     assert (done.exit_code, done.stderr) == (0, "")
     for fact in ("planned for 1,000 rows", "density", "left out", "10.0 %", "direct", "4 × 80 × 80"):
         assert fact in done.stdout
     record = json.loads(target.read_text())
     assert record["rows"] == 1000
     assert [layer["kernel"] for layer in record["per_layer"]][-1] == "softmax"
-    alone = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", "-")
+    alone = run("info", MODEL, "--plan", "--samples", 1000, "--device", "cpu", "--json", "-")
     assert json.loads(alone.stdout)["per_layer"] == record["per_layer"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--rows", 5), "--rows goes with --plan"),
+        (("--samples", 5), "--samples goes with a dataset, or with --plan"),
         (("--json", "-"), "--json goes with --plan"),
-        (("--plan", "--rows", 0), "--rows"),
+        (("--plan", "--samples", 0), "--samples"),
         (("--plan", "--device", "toaster"), "toaster"),
         (("--plan", "--precision", "bf17"), "bf17"),
         (("--plan", "--json", MODEL), "would overwrite"),

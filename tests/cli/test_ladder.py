@@ -1,4 +1,4 @@
-"""`sparsenn ladder` as its users meet it."""
+"""`sparsenn kernels ladder` as its users meet it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _quick_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path: Path) -> None:
     document, picture = tmp_path / "ladder.json", tmp_path / "ladder.png"
-    options = ("--limit-inputs", 20, "--layers", 2, "--runs", 1, "--json", document, "--plot", picture)
-    done = run("ladder", "spmspm", "--device", "cpu", "--dataset", problem, *options)
+    options = ("--samples", 20, "--layers", 2, "--runs", 1, "--json", document, "--plot", picture)
+    done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, *options)
     assert done.exit_code == 0, done.output
     record = json.loads(document.read_text())
     names = ["sequential", "scipy", "scatter", "panel"]
@@ -36,7 +36,21 @@ def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path
 
 
 def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
-    done = run("ladder", "spmspm", "--dataset", problem, "--limit-inputs", 5, "--layers", 1, "--runs", 1, "--json", "-")
+    done = run(
+        "kernels",
+        "ladder",
+        "spmspm",
+        "--dataset",
+        problem,
+        "--samples",
+        5,
+        "--layers",
+        1,
+        "--runs",
+        1,
+        "--json",
+        "-",
+    )
     assert done.exit_code == 0
     assert json.loads(done.stdout)["operation"] == "spmspm"
     assert "sequential" in done.stderr
@@ -47,18 +61,19 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
     [
         (("spmm",), "unknown ladder 'spmm'"),
         (("sort", "--device", "cpu"), "sort has no kernel for the device cpu"),
-        (("spmspm", "--sweep", "--device", "cpu"), "spmspm, but sparsenn tune does: panel; use sparsenn tune panel"),
+        (
+            ("spmspm", "--sweep", "--device", "cpu"),
+            "spmspm, but sparsenn kernels tune does: panel; use sparsenn kernels tune panel",
+        ),
         (
             ("conv2d", "--sweep", "--device", "cpu"),
-            "conv2d, but sparsenn tune does: im2col_blas; use sparsenn tune im2",
+            "conv2d, but sparsenn kernels tune does: im2col_blas; use sparsenn kernels tune im2",
         ),
         (("spmspm", "--device", "cuda:99"), "use --device cpu"),
         (("spmspm", "--plot", "ladder.gif"), "'.gif' does not name a known file type"),
         (("spmspm", "--json", "nowhere/ladder.json"), "the folder nowhere does not exist"),
         (("spmspm", "--dataset", "nowhere.h5"), "no such file or folder"),
-        (("spmspm", "--rows", 10), "--rows: the ladder of spmspm takes a dataset"),
         (("spmspm", "--widths", "72,64,64,4", "--seed", 0), "--widths, --seed: the ladder of spmspm"),
-        (("mlp", "--limit-inputs", 1200), "--limit-inputs: the ladder of mlp takes a random problem"),
         (("mlp", "--dataset", "radixnet-1024x120", "--neurons", 1024), "--dataset, --neurons: the ladder of mlp"),
         (("mlp", "--layers", 2), "--layers: the ladder of mlp"),
         (("mlp", "--widths", "72"), "--widths 72: take two or more whole numbers"),
@@ -67,39 +82,50 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("mlp", "--widths", "72,-4"), "--widths 72,-4: take"),
         (("mlp", "--widths", "72,٤"), "take two or more whole numbers"),
         (("mlp", "--widths", "72,9999999999999"), "from 1 to 1,048,576"),
-        (("mlp", "--rows", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --rows"),
-        (("mlp", "--rows", 0), "--rows"),
+        (("mlp", "--samples", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --samples"),
+        (("mlp", "--samples", 0), "--samples"),
         (("mlp", "--sweep", "--device", "cpu"), "no cpu kernel for mlp has a number to vary; leave --sweep out"),
         (("mlp", "--sizes", "72,4"), "--sizes: the ladder of mlp takes --widths N,N,..."),
         (("spmspm", "--sizes", "72,4"), "--sizes: the ladder of spmspm takes a dataset"),
-        (("conv2d", "--widths", "72,4"), "--widths: the ladder of conv2d takes --sizes C,H,W,M,K[,padding]"),
-        (("gemm", "--rows", 5), "--rows: the ladder of gemm takes --sizes m,k,n"),
+        (("conv2d", "--widths", "72,4"), "--widths: the ladder of conv2d takes --sizes channels,height,width"),
+        (("gemm", "--samples", 5), "--samples: the ladder of gemm takes --sizes m,k,n"),
         (("gemm", "--layers", 5), "--layers: the ladder of gemm takes a random problem"),
-        (("gemm", "--sizes", "5,5"), "--sizes 5,5: take m,k,n, whole numbers from 1 to 1,048,576, divided by commas"),
-        (("gemm", "--sizes", "5,5,5,5"), "--sizes 5,5,5,5: take m,k,n"),
-        (("gemm", "--sizes", "5,0,5"), "--sizes 5,0,5: take m,k,n"),
-        (("gemm", "--sizes", "5,,5"), "as in 1024,1024,1024"),
-        (("gemm", "--sizes", "5,5,9999999"), "--sizes 5,5,9999999: take"),
-        (("gemm", "--sizes", "1048576,1048576,1", "--device", "cpu"), "take smaller --sizes"),
-        (("conv2d", "--sizes", "1,9,9,4"), "--sizes 1,9,9,4: take C,H,W,M,K[,padding]"),
-        (("conv2d", "--sizes", "1,9,9,4,3,1,1"), "in brackets from 0"),
-        (("conv2d", "--sizes", "1,9,9,4,3,-1"), "--sizes 1,9,9,4,3,-1: take"),
-        (("conv2d", "--sizes", "1,9,9,0,3"), "--sizes 1,9,9,0,3: take"),
-        (("conv2d", "--sizes", "1,5,5,1,8,1", "--device", "cpu"), "larger than an image of 7 x 7"),
-        (("conv2d", "--sizes", "1048576,1048576,1048576,1,1", "--device", "cpu"), "1048576 x 1048576 pixels"),
-        (("conv2d", "--sizes", "1048576,40000,40000,1,1", "--device", "cpu"), "take fewer --rows"),
-        (("conv2d", "--rows", 0), "--rows"),
+        (("gemm", "--sizes", "5,5"), "--sizes 5,5: give m, k, n, whole numbers from 1 to 1,048,576, divided by commas"),
+        (("gemm", "--sizes", "5,5,5,5"), "--sizes 5,5,5,5: give m, k, n"),
+        (("gemm", "--sizes", "k=0"), "--sizes k=0: give m, k, n"),
+        (("gemm", "--sizes", "5,,5"), "as in m=1024,k=1024,n=1024"),
+        (("gemm", "--sizes", "5,5,9999999"), "--sizes 5,5,9999999: give"),
+        (("gemm", "--sizes", "m=1048576,k=1048576,n=1", "--device", "cpu"), "take smaller --sizes"),
+        (("conv2d", "--sizes", "1,9,9,4"), "--sizes 1,9,9,4: give channels, height, width, filters, side, padding"),
+        (("conv2d", "--sizes", "1,9,9,4,3,1,1"), "(padding from 0)"),
+        (("conv2d", "--sizes", "1,9,9,4,3,-1"), "--sizes 1,9,9,4,3,-1: give"),
+        (("conv2d", "--sizes", "filters=0"), "--sizes filters=0: give"),
+        (("conv2d", "--sizes", "filters=1,filters=2"), "--sizes filters=1,filters=2: give"),
+        (("conv2d", "--sizes", "filter=1"), "--sizes filter=1: give"),
+        (
+            ("conv2d", "--sizes", "height=5,width=5,side=8,padding=1", "--device", "cpu"),
+            "larger than an image of 7 x 7",
+        ),
+        (
+            ("conv2d", "--sizes", "channels=1048576,height=1048576,width=1048576", "--device", "cpu"),
+            "1048576 x 1048576 pixels",
+        ),
+        (
+            ("conv2d", "--sizes", "channels=1048576,height=40000,width=40000", "--device", "cpu"),
+            "take fewer --samples",
+        ),
+        (("conv2d", "--samples", 0), "--samples"),
     ],
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    done = run("ladder", *arguments)
+    done = run("kernels", "ladder", *arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
 
 
 def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
     options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "mlp.json")
-    done = run("ladder", "mlp", "--rows", 33, "--widths", "7,5,3", "--seed", 4, *options)
+    done = run("kernels", "ladder", "mlp", "--samples", 33, "--widths", "7,5,3", "--seed", 4, *options)
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "mlp.json").read_text())
     assert (record["rows"], record["widths"], record["seed"], record["stages"]) == (33, [7, 5, 3], 4, 1)
@@ -111,14 +137,25 @@ def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
 
 
 def test_dense_layers_are_those_of_the_study_unless_told_otherwise(run: Run) -> None:
-    done = run("ladder", "mlp", "--device", "cpu", "--runs", 1, "--json", "-")
+    done = run("kernels", "ladder", "mlp", "--device", "cpu", "--runs", 1, "--json", "-")
     record = json.loads(done.stdout)
     assert (record["rows"], record["widths"]) == (12_800, [72, 64, 64, 4])
 
 
 def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None:
     options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "conv2d.json", "--plot", tmp_path / "conv2d.svg")
-    done = run("ladder", "conv2d", "--rows", 5, "--sizes", "2,9,8,3,3", "--seed", 4, *options)
+    done = run(
+        "kernels",
+        "ladder",
+        "conv2d",
+        "--samples",
+        5,
+        "--sizes",
+        "channels=2,height=9,width=8,filters=3,side=3",
+        "--seed",
+        4,
+        *options,
+    )
     assert done.exit_code == 0, done.output
     assert "conv2d on cpu" in done.stdout
     assert "5 images, 1 convolution" in done.stdout
@@ -132,13 +169,13 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
 
 
 def test_an_epoch_is_of_a_problem_that_does_not_diverge(run: Run) -> None:
-    done = run("ladder", "train", "--device", "cpu", "--rows", 640, "--runs", 1)
+    done = run("kernels", "ladder", "train", "--device", "cpu", "--samples", 640, "--runs", 1)
     assert done.exit_code == 0, done.output
     assert "Errors are absolute, of weights and biases after the first epoch." in " ".join(done.stdout.split())
 
 
 def test_products_are_of_random_matrices(run: Run) -> None:
-    done = run("ladder", "gemm", "--sizes", "30,20,10", "--device", "cpu", "--runs", 1, "--json", "-")
+    done = run("kernels", "ladder", "gemm", "--sizes", "m=30,k=20,n=10", "--device", "cpu", "--runs", 1, "--json", "-")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert (record["rows"], record["sizes"], record["multiply_adds"]) == (30, [30, 20, 10], 6000)
@@ -150,6 +187,6 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    done = run("ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--runs", 1)
+    done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--samples", 5, "--runs", 1)
     assert done.exit_code == 1
     assert "wrong" in done.stdout

@@ -21,7 +21,7 @@ Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
 # Slow on purpose: the naive kernel, with nothing left out.
-SLOW = ("--kernel", "sequential", "--no-compaction", "--no-dedup", "--no-merge", "--batch-size", 1)
+SLOW = ("--kernel", "sequential", "--no-compaction", "--no-deduplication", "--no-merging", "--batch-size", 1)
 
 
 def test_failed_verification_is_exit_code_1(spawn: Spawn, problem: Path, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_an_interrupt_that_is_ignored_changes_nothing(spawn: Spawn, problem: Pat
 
 
 def test_interrupt_while_generating_leaves_no_file(spawn: Spawn, tmp_path: Path) -> None:
-    process = spawn("generate", "big.h5", "--neurons", 4096, "--inputs", "digits", "--progress", cwd=tmp_path)
+    process = spawn("generate", "big.h5", "--neurons", 4096, "--input-kind", "digits", "--progress", cwd=tmp_path)
     assert process.stderr is not None
     assert " of " in process.stderr.readline()
     process.send_signal(signal.SIGINT)
@@ -181,7 +181,7 @@ def test_closed_streams(problem: Path) -> None:
         ("infer", "{problem}", "--output", "found.h5"),
         ("infer", "{problem}", "--json", "found.json"),
         ("convert", "{problem}", "copy"),
-        ("generate", "new.h5", "--layers", "3", "--images", "100", "--inputs", "digits"),
+        ("generate", "new.h5", "--layers", "3", "--samples", "100", "--input-kind", "digits"),
     ],
     ids=lambda arguments: " ".join(arguments),
 )

@@ -1,4 +1,4 @@
-"""`sparsenn roofline` as its users meet it."""
+"""`sparsenn kernels roofline` as its users meet it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
 ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e11}, processors=2)
-MLP = ("roofline", "mlp", "--device", "cpu", "--rows", 33, "--widths", "7,5,3", "--runs", 2)
+MLP = ("kernels", "roofline", "mlp", "--device", "cpu", "--samples", 33, "--widths", "7,5,3", "--runs", 2)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_predictions_stand_beside_measurements(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("measured")
 def test_layers_of_a_dataset_are_added_up(run: Run, problem: Path) -> None:
-    options = ("--dataset", problem, "--limit-inputs", 20, "--layers", 2, "--runs", 1, "--json", "-")
-    done = run("roofline", "spmspm", "--device", "cpu", *options)
+    options = ("--dataset", problem, "--samples", 20, "--layers", 2, "--runs", 1, "--json", "-")
+    done = run("kernels", "roofline", "spmspm", "--device", "cpu", *options)
     assert done.exit_code == 0, done.output
     (ladder,) = json.loads(done.stdout)["ladders"]
     assert [rung["name"] for rung in ladder["rungs"]] == ["sequential", "scipy", "scatter", "panel"]
@@ -119,7 +119,7 @@ def test_without_an_operation_all_ladders_of_the_device_are_shown(
         )
 
     monkeypatch.setattr(ladder, "run_ladder", recorded)
-    done = run("roofline", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--json", "-")
+    done = run("kernels", "roofline", "--device", "cpu", "--dataset", problem, "--samples", 5, "--json", "-")
     assert done.exit_code == 0, done.output
     expected = [name for name in ladders() if ladder_for(name).rungs.get("cpu")]
     assert asked == expected
@@ -144,7 +144,7 @@ def test_a_ladder_that_fails_is_told_and_the_others_are_shown(
 
     monkeypatch.setitem(_LADDERS, "gemm", replace(ladder_for("gemm"), problem=fail))
     options = ("--device", "cpu", "--dataset", "nowhere.h5", "--runs", 1, "--plot", tmp_path / "roofline.svg")
-    done = run("roofline", *options, "--json", tmp_path / "roofline.json")
+    done = run("kernels", "roofline", *options, "--json", tmp_path / "roofline.json")
     assert done.exit_code == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "error: gemm: memory is full" in errors
@@ -158,7 +158,9 @@ def test_a_ladder_that_fails_is_told_and_the_others_are_shown(
 
 @pytest.mark.usefixtures("measured", "small_problems")
 def test_the_problems_of_all_ladders_can_be_run(run: Run, problem: Path) -> None:
-    done = run("roofline", "--device", "cpu", "--dataset", problem, "--limit-inputs", 5, "--runs", 1, "--json", "-")
+    done = run(
+        "kernels", "roofline", "--device", "cpu", "--dataset", problem, "--samples", 5, "--runs", 1, "--json", "-"
+    )
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert {ladder["operation"] for ladder in record["ladders"]} >= {"conv2d", "gemm", "mlp", "spmspm", "train"}
@@ -175,14 +177,14 @@ def test_the_problems_of_all_ladders_can_be_run(run: Run, problem: Path) -> None
         (("mlp", "--plot", "roofline.gif"), "'.gif' does not name a known file type"),
         (("mlp", "--json", "nowhere/roofline.json"), "the folder nowhere does not exist"),
         (("mlp", "--dataset", "radixnet-1024x120"), "--dataset: the ladder of mlp takes a random problem"),
-        (("spmspm", "--rows", 10, "--device", "cpu"), "--rows: the ladder of spmspm takes a dataset"),
+        (("spmspm", "--widths", "7,5", "--device", "cpu"), "--widths: the ladder of spmspm takes a dataset"),
         (("mlp", "--widths", "72", "--device", "cpu"), "--widths 72: take two or more whole numbers"),
         (("mlp", "--runs", 0), "--runs"),
-        (("--rows", 10, "--sizes", "1,2,3", "--device", "cpu"), "--rows, --sizes: name the OPERATION"),
+        (("--widths", "7,5", "--sizes", "m=1", "--device", "cpu"), "--widths, --sizes: name the OPERATION"),
     ],
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[object, ...], message: str) -> None:
-    done = run("roofline", *arguments)
+    done = run("kernels", "roofline", *arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
 
@@ -193,8 +195,8 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    options = ("--dataset", problem, "--limit-inputs", 5, "--runs", 1, "--plot", tmp_path / "a.png")
-    done = run("roofline", "spmspm", "--device", "cpu", *options)
+    options = ("--dataset", problem, "--samples", 5, "--runs", 1, "--plot", tmp_path / "a.png")
+    done = run("kernels", "roofline", "spmspm", "--device", "cpu", *options)
     assert done.exit_code == 1
     assert "wrong" in done.stdout
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

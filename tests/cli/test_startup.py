@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from sparsenn.cli import startup
-from sparsenn.cli.app import app
-from sparsenn.cli.program import VERBS
 
 
 @pytest.fixture
@@ -140,7 +138,3 @@ def test_the_end_runs_what_is_registered_and_flushes(words: list[str], code: int
     assert done.returncode == code
     assert done.stdout.endswith("last")
     assert done.stderr.endswith("stderr, too")
-
-
-def test_the_list_of_verbs_is_that_of_the_application() -> None:
-    assert tuple(command.callback.__name__ for command in app.registered_commands) == VERBS

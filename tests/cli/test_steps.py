@@ -48,7 +48,7 @@ def test_every_verb_takes_steps(run: Run, weights: Path, rows: Path, tmp_path: P
     assert [type(layer) for layer in read_model(tmp_path / "model.h5").network][:4] == [
         *(Conv2d, MaxPool2d, Flatten, Linear)
     ]
-    given: tuple[Any, ...] = ("--rows", 2, "--seconds", 0.01, "--against", "none", "--device", "cpu", "--json", "-")
+    given: tuple[Any, ...] = ("--samples", 2, "--seconds", 0.01, "--against", "none", "--device", "cpu", "--json", "-")
     done = run("benchmark", weights, "--steps", STEPS, *given)
     assert done.exit_code == 0
     assert json.loads(done.stdout)
@@ -73,7 +73,7 @@ def test_steps_that_do_not_go(run: Run, weights: Path, rows: Path, tmp_path: Pat
 def test_a_real_pruned_network(run: Run, shared_data: Path, tmp_path: Path) -> None:
     steps = "1x28x28,conv1,max_pool2,conv2,max_pool2,flatten,ip1,relu,ip2"
     path, images = shared_data / "networks" / "lenet5-dns.npz", shared_data / "mnist" / "t10k-images-idx3-ubyte.gz"
-    given = ("--inputs", images, "--scale", "1/256", "--device", "cpu", "--limit-inputs", 1000)
+    given = ("--inputs", images, "--scale", "1/256", "--device", "cpu", "--samples", 1000)
     done = run("infer", path, "--steps", steps, *given, "--json", tmp_path / "found.json")
     assert (done.exit_code, done.stderr) == (0, "")
     assert json.loads((tmp_path / "found.json").read_text())["accuracy"] > RIGHT["lenet5-dns"] / 10_000 - 0.01

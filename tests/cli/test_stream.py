@@ -92,7 +92,7 @@ def test_a_run_is_gone_on_with(
         (("--rows", "none.npy"), "none.npy: no such file"),
         (("--resume",), "--resume goes with --rows"),
         (("--rows", "{problem}", "--resume"), "nothing to go on with"),
-        (("--rows", "{problem}", "--limit-inputs", "3"), "--limit-inputs does not go with --rows"),
+        (("--rows", "{problem}", "--samples", "3"), "--samples does not go with --rows"),
         (("--rows", "{problem}", "--output", "found.csv"), "does not name a known file type"),
         (("--rows", "{problem}", "--output", "{problem}"), "would overwrite"),
         (("--rows", "{problem}", "--memory-limit", "0.000001"), "memory limit"),

@@ -125,7 +125,7 @@ def test_a_first_run_tells_what_it_compiles_and_the_next_loads_it(spawn: Spawn, 
 
 
 def test_benchmark_shows_calls_that_are_not_timed(run: Run, model: Path, tmp_path: Path) -> None:
-    what = ("--rows", "1,5", "--against", "none", "--seconds", "0.01", "--device", "cpu")
+    what = ("--samples", "1,5", "--against", "none", "--seconds", "0.01", "--device", "cpu")
     done = run("benchmark", model, *what, "--trace", tmp_path / "t.json")
     assert done.exit_code == 0, done.output
     spans = checked_spans(tmp_path / "t.json")

@@ -186,7 +186,7 @@ def test_divergence(run: Run, table: Path, tmp_path: Path) -> None:
         (("--target", "x"), ["--target goes with CSV, TSV or Parquet data"]),
         (("--scale", "1/255"), ["unknown scale '1/255'"]),
         (("--checkpoint", "model.h5"), ["name two files"]),
-        (("--checkpoint-every", "-1"), ["--checkpoint-every"]),
+        (("--checkpoint-seconds", "-1"), ["--checkpoint-seconds"]),
         (("--validation", "none.csv"), ["none.csv: no such file"]),
         (("--validation-labels", "none"), ["goes with --validation"]),
         (("--labels", "/dev/null"), ["only IDX images"]),
@@ -254,7 +254,7 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
         assert fragment in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("limit", [(), ("--limit-inputs", 1)])
+@pytest.mark.parametrize("limit", [(), ("--samples", 1)])
 def test_infer_looks_at_widths_before_labels(
     run: Run, labelled: Path, tmp_path: Path, limit: tuple[object, ...]
 ) -> None:

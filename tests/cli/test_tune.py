@@ -1,4 +1,4 @@
-"""`sparsenn tune` as its users meet it."""
+"""`sparsenn kernels tune` as its users meet it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparsenn.studies.tuning import tunable_named
 Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
-QUICK = ("--device", "cpu", "--layers", 1, "--limit-inputs", 20, "--runs", 1)
+QUICK = ("--device", "cpu", "--layers", 1, "--samples", 20, "--runs", 1)
 FEW = (*QUICK, "--values", "lanes=8,16", "--values", "chunk_rows=2048")
 
 
@@ -26,7 +26,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kept: Path, tmp_path: Path) -> None:
-    done = run("tune", "panel", "--dataset", problem, *QUICK, "--json", tmp_path / "tune.json")
+    done = run("kernels", "tune", "panel", "--dataset", problem, *QUICK, "--json", tmp_path / "tune.json")
     assert done.exit_code == 0, done.output
     choices = list(tunable_named("panel", "cpu").tunable.combinations())
     record = json.loads((tmp_path / "tune.json").read_text())
@@ -47,30 +47,40 @@ def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kep
 def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(run: Run, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("in the way")
     (tmp_path / "damaged.h5").write_text("is not read")
-    done = run("tune", "panel", "--dataset", tmp_path / "damaged.h5", *FEW)
+    done = run("kernels", "tune", "panel", "--dataset", tmp_path / "damaged.h5", *FEW)
     assert done.exit_code == 2
     assert "set SPARSENN_CACHE" in done.stderr
 
 
 def test_kept_numbers_are_shown_and_forgotten(run: Run, problem: Path, kept: Path) -> None:
-    assert "No numbers are kept" in run("tune", "--show").stdout
-    assert run("tune", "panel", "--dataset", problem, *FEW).exit_code == 0
-    shown = run("tune", "--show", "--json", "-")
+    assert "No numbers are kept" in run("kernels", "tune", "--show").stdout
+    assert run("kernels", "tune", "panel", "--dataset", problem, *FEW).exit_code == 0
+    shown = run("kernels", "tune", "--show", "--json", "-")
     (entry,) = json.loads(shown.stdout)["kept"]
     assert entry["rung"] == "panel"
-    assert "width 1024" in run("tune", "--show", "panel").stdout
+    assert "width 1024" in run("kernels", "tune", "--show", "panel").stdout
     for filters in (("scipy",), ("--operation", "conv2d")):
-        assert "No numbers are kept" in run("tune", "--show", *filters).stdout
-        assert "0 entries dropped" in run("tune", "--forget", *filters).stdout
-    assert "1 entry dropped" in run("tune", "panel", "--forget").stdout
+        assert "No numbers are kept" in run("kernels", "tune", "--show", *filters).stdout
+        assert "0 entries dropped" in run("kernels", "tune", "--forget", *filters).stdout
+    assert "1 entry dropped" in run("kernels", "tune", "panel", "--forget").stdout
     assert json.loads(kept.read_text())["entries"] == []
 
 
 def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
     from sparsenn.backends.cpu import panel
 
-    options = ("--device", "cpu", "--no-merge", "--no-dedup", "--no-compaction", "--limit-inputs", 20, "--layers", 1)
-    assert run("tune", "panel", "--dataset", problem, *FEW).exit_code == 0
+    options = (
+        "--device",
+        "cpu",
+        "--no-merging",
+        "--no-deduplication",
+        "--no-compaction",
+        "--samples",
+        20,
+        "--layers",
+        1,
+    )
+    assert run("kernels", "tune", "panel", "--dataset", problem, *FEW).exit_code == 0
     table = json.loads(kept.read_text())
     table["entries"][0]["parameters"] = {"lanes": 32, "chunk_rows": 512}
     kept.write_text(json.dumps(table))
@@ -89,7 +99,6 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
         (("sequential",), "unknown cpu kernel that can be tuned 'sequential'"),
         (("coarsened",), "unknown cpu kernel that can be tuned 'coarsened'"),
         (("panel", "--show", "--forget"), "--show and --forget cannot be combined"),
-        (("panel", "--rows", 10), "--rows: the ladder of spmspm takes a dataset"),
         (("panel", "--dataset", "nowhere.h5"), "no such file or folder"),
         (("panel", "--json", "nowhere/tune.json"), "the folder nowhere does not exist"),
         (("panel", "--device", "gpu"), "unknown device 'gpu'"),
@@ -103,7 +112,7 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[object, ...], message: str) -> None:
     options = () if "--device" in arguments else ("--device", "cpu")
-    done = run("tune", *arguments, *options)
+    done = run("kernels", "tune", *arguments, *options)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
 
@@ -113,26 +122,26 @@ def test_a_wrong_choice_is_exit_code_1(run: Run, problem: Path, monkeypatch: pyt
     from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    done = run("tune", "panel", "--dataset", problem, *FEW)
+    done = run("kernels", "tune", "panel", "--dataset", problem, *FEW)
     assert done.exit_code == 1
     assert "wrong" in done.stdout
-    assert "No numbers are kept" in run("tune", "--show").stdout
+    assert "No numbers are kept" in run("kernels", "tune", "--show").stdout
 
 
 def test_a_damaged_table_is_a_warning_and_the_run_goes_on(spawn: Spawn, problem: Path, kept: Path) -> None:
     kept.parent.mkdir()
     kept.write_text('{"version": 1, "entries": [')
-    for arguments in (("tune", "--show"), ("infer", problem, "--device", "cpu")):
+    for arguments in (("kernels", "tune", "--show"), ("infer", problem, "--device", "cpu")):
         process = spawn(*arguments)
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
         assert err.startswith(f"warning: kept numbers are not used: {kept}: is not JSON")
         assert err.count("\n") == 1
         assert "PASSED" in out or "No numbers are kept" in out
-    process = spawn("tune", "panel", "--forget")
+    process = spawn("kernels", "tune", "panel", "--forget")
     assert "is not JSON" in process.communicate(timeout=240)[1]
     assert process.returncode == 2
-    process = spawn("tune", "--forget")
+    process = spawn("kernels", "tune", "--forget")
     assert process.communicate(timeout=240) == ("0 entries dropped.\n", "")
     assert process.returncode == 0
     assert json.loads(kept.read_text()) == {"version": 1, "entries": []}
@@ -141,7 +150,7 @@ def test_a_damaged_table_is_a_warning_and_the_run_goes_on(spawn: Spawn, problem:
 def test_tuning_begins_a_damaged_table_anew(spawn: Spawn, problem: Path, kept: Path) -> None:
     kept.parent.mkdir()
     kept.write_text("[]")
-    process = spawn("tune", "panel", "--dataset", problem, *FEW)
+    process = spawn("kernels", "tune", "panel", "--dataset", problem, *FEW)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert err.count("warning: ") == 1

@@ -398,7 +398,7 @@ def test_what_is_unknown_is_a_dash_and_null(exact, tmp_path):
     screen = Console(width=160, file=io.StringIO())
     screen.print(layer_table(result.statistics))
     line = next(line for line in screen.file.getvalue().splitlines() if line.startswith("│     2"))
-    assert line.count("–") == 4
+    assert line.count("–") == 3
     draw_layers(result.statistics, tmp_path / "layers.svg")
     assert (tmp_path / "layers.svg").stat().st_size
 

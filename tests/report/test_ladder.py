@@ -39,7 +39,7 @@ def test_table_has_a_line_a_rung(result: LadderResult) -> None:
     assert shown(result) == [
         ["naive", "3", "6", "0.1", "5", "1.00", "0.17 %", "25", "0 B", "1.00e-06"],
         ["quick", "1", "2", "0.2", "–", "3.00", "0.5 %", "–", "12,296 B", "2.00e-06"],
-        ["broken", "wrong", "–", "–", "–", "–", "–", "–", "–", "inf"],
+        ["broken", "–", "wrong", "–", "–", "–", "–", "–", "–", "inf"],
     ]
 
 

@@ -29,6 +29,7 @@ case "$*" in
   "-m pip --version") [[ -e "${0%/*}/python" ]] ;;
   "-m pip install "*) echo "begin ${!#}" >>"$LOG"; sleep "${SLOW:-0}"
     while [[ -n "${GATE:-}" && ! -e "$GATE" ]]; do sleep 0.05; done
+    [[ -n "${FAIL_WITH:-}" && "${!#}" = *"$FAIL_WITH"* ]] && exit 1
     [[ -z "${FAIL:-}" ]] && echo end >>"$LOG" ;;
   *) echo "ran in $PWD: $*" ;;
 esac
@@ -116,6 +117,56 @@ def test_first_run_installs_and_says_so_and_the_second_is_silent(project: Path, 
     assert stamps(project) == [".installed-base"]
     assert run(project, "sparsenn")[2] == ""
     assert len(steps(project)) == 3
+
+
+def install_driver(project: Path, version: str) -> None:
+    """Have nvidia-smi tell a driver's version, as where there is a GPU."""
+    program = project.parent / "commands" / "nvidia-smi"
+    program.write_text(f"#!/bin/bash\necho {version}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(("driver", "extra"), [("580.65.06", "cuda13"), ("610.1", "cuda13"), ("535.104", "cuda12")])
+def test_where_there_is_a_driver_its_extra_is_installed(project: Path, driver: str, extra: str) -> None:
+    install_driver(project, driver)
+    code, _, said = run(project, "sparsenn")
+    assert code == 0
+    assert f"an NVIDIA driver is here: installing what a GPU needs, too (extra: {extra};" in said
+    assert steps(project) == ["venv", f"begin .[{extra}]", "end"]
+    assert stamps(project) == [".installed-base"]
+    run(project, "test")
+    assert steps(project)[3:] == [f"begin .[test,{extra}]", "end"]
+
+
+@pytest.mark.parametrize(("cuda", "extra"), [("12", "[cuda12]"), ("13", "[cuda13]"), ("11", "")])
+def test_the_drivers_library_is_asked_first(project: Path, cuda: str, extra: str) -> None:
+    python = project.parent / "commands" / "python3"
+    asked = f'  "-c import ctypes"*) echo {cuda} ;;\n'
+    python.write_text(python.read_text().replace('case "$*" in\n', f'case "$*" in\n{asked}'))
+    assert run(project, "sparsenn")[0] == 0
+    assert steps(project) == ["venv", f"begin .{extra}", "end"]
+
+
+@pytest.mark.parametrize("driver", ["470.1", "", "NVIDIA-SMI has failed", "x.1"])
+def test_a_driver_that_is_too_old_or_fails_changes_nothing(project: Path, driver: str) -> None:
+    install_driver(project, driver)
+    code, _, said = run(project, "sparsenn")
+    assert (code, "NVIDIA" in said) == (0, False)
+    assert steps(project) == ["venv", "begin .", "end"]
+
+
+def test_a_gpu_can_be_left_alone(project: Path) -> None:
+    install_driver(project, "580.1")
+    assert "NVIDIA" not in run(project, "sparsenn", SPARSENN_GPU="no")[2]
+    assert steps(project) == ["venv", "begin .", "end"]
+
+
+def test_without_the_extra_it_goes_on(project: Path) -> None:
+    install_driver(project, "580.1")
+    code, _, said = run(project, "sparsenn", FAIL_WITH="cuda")
+    assert code == 0
+    assert "the extra cuda13 cannot be installed (see above); going on without" in said
+    assert steps(project) == ["venv", "begin .[cuda13]", "begin .", "end"]
 
 
 def test_tests_take_their_extra_and_run_in_the_root(project: Path, tmp_path: Path) -> None:

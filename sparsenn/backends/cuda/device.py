@@ -10,10 +10,10 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from sparsenn.backends.machine import MACHINES, Machine
+from sparsenn.storage.folder import cupy_folder
 
 __all__ = ["cupy", "current_machine", "machine_of"]
 
@@ -37,9 +37,9 @@ def cupy() -> Any:
 
 def _place_cache() -> None:
     """Have CuPy keep what it compiles where SPARSENN_CACHE says, or in memory where nothing can be written there."""
-    if own := os.environ.get("SPARSENN_CACHE"):
-        os.environ.setdefault("CUPY_CACHE_DIR", str(Path(own, "cupy")))
-    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path(os.environ.get("HOME", "/"), ".cupy", "kernel_cache"))
+    folder = cupy_folder()
+    if os.environ.get("SPARSENN_CACHE"):
+        os.environ.setdefault("CUPY_CACHE_DIR", str(folder))
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if "CUPY_CACHE_IN_MEMORY" not in os.environ and not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"

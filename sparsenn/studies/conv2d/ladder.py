@@ -82,7 +82,7 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Conv2d, 
     except (MemoryError, ValueError) as error:  # NumPy raises the latter for sizes beyond its largest
         raise ResourceError(
             f"{rows:,} images of {channels} x {height} x {width} and {filters} filters of {side} x {side} do not fit "
-            "into memory; take fewer --rows, or smaller --sizes"
+            "into memory; take fewer --samples, or smaller --sizes"
         ) from error
 
 
@@ -197,7 +197,7 @@ LADDER = Ladder(
     problem=random_problem,
     rows=1000,
     sizes=(1, 86, 86, 4, 7, 0),
-    form="C,H,W,M,K[,padding]",
+    form="channels,height,width,filters,side[,padding]",
     row="image",
     asked=lambda layer, images: (layer, images.shape[1:]),
     modelled=_modelled,

@@ -79,8 +79,8 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
         return tuple(layers), random.standard_normal((rows, widths[0]), np.float32)
     except (MemoryError, ValueError) as error:  # NumPy raises the latter for sizes beyond its largest
         raise ResourceError(
-            f"{rows:,} rows and layers of {','.join(map(str, widths))} do not fit into memory; take fewer --rows, or "
-            "smaller --widths"
+            f"{rows:,} rows and layers of {','.join(map(str, widths))} do not fit into memory; take fewer "
+            "--samples, or smaller --widths"
         ) from error
 
 

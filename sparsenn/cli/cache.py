@@ -1,0 +1,66 @@
+"""`sparsenn cache`: what is kept on disk, and how to be rid of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.errors import ResourceError
+from sparsenn.printable import printable
+
+__all__ = ["clear", "info"]
+
+
+def info(json: options.Json = None) -> None:
+    """Tell what is kept on disk: how much of what, and where.
+
+    \b
+    Examples:
+      sparsenn cache info
+      sparsenn cache info --json -
+    """
+    check_target("--json", None if json == STDOUT else json)
+    from sparsenn.report.caches import cache_record, cache_table
+    from sparsenn.report.records import to_json
+    from sparsenn.storage import caches
+
+    found = caches()
+    console(sys.stderr if json == STDOUT else sys.stdout).print(cache_table(found))
+    if json is not None:
+        write_json(json, to_json({"caches": cache_record(found)}))
+
+
+def clear(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CACHE", help="As cache info names it, again for more; all unless given."),
+    ] = None,
+) -> None:
+    """Remove what is kept on disk, and say what was removed.
+
+    Only files that sparsenn made are removed, not images of MNIST that you put there, nor what other programs share.
+    Datasets and kernels are made again when they are next needed; tuned numbers only by sparsenn kernels tune.
+
+    \b
+    Examples:
+      sparsenn cache clear
+      sparsenn cache clear cpu-kernels gpu-kernels
+    """
+    from sparsenn.memory import shown_bytes
+    from sparsenn.storage import CACHES
+    from sparsenn.storage import clear as remove
+
+    removed = remove(names or CACHES)
+    screen = console()
+    for done in removed:
+        files = "file" if done.files == 1 else "files"
+        told = f"{done.name}: {done.files:,} {files} removed, {shown_bytes(done.nbytes)}"
+        screen.print(printable(told if done.left is None else f"{told}; {done.left}"), soft_wrap=True)
+    stuck = [done for done in removed if done.left is not None and done.name != "cupy"]
+    if stuck:
+        raise ResourceError(f"{stuck[0].left}")

@@ -1,0 +1,67 @@
+"""`sparsenn doctor`: what there is to compute with, and what to do where something is missing or broken.
+
+It has to work where hardly anything else does, and so needs neither NumPy nor the package's reports.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.printable import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sparsenn.diagnosis import Finding
+
+__all__ = ["doctor"]
+
+
+def doctor(json: options.Json = None) -> None:
+    """Tell versions, processor, memory, GPU, caches and compiled kernels, and what to do where something is wrong.
+
+    Exit code 0, also without a GPU and where something is broken: the report says so.
+
+    \b
+    Examples:
+      sparsenn doctor
+      sparsenn doctor --json -
+    """
+    check_target("--json", None if json == STDOUT else json)
+    from sparsenn.diagnosis import diagnose
+
+    with reporting(None):
+        findings = diagnose()
+    if json != STDOUT:
+        console().print(_table(findings))
+    if json is not None:
+        record = {
+            "healthy": not any(finding.failed for finding in findings),
+            "findings": [asdict(finding) for finding in findings],
+        }
+        write_json(json, json_format.dumps(record, indent=2) + "\n")
+
+
+def _table(findings: Iterable[Finding]) -> Table:
+    """Return the table of findings by section; what to do stands below what is wrong or missing."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    before = None
+    for finding in findings:
+        told = Text(printable(finding.told), style="bold red" if finding.failed else "")
+        if finding.remedy is not None:
+            told.append(f"\n→ {printable(finding.remedy)}", style="yellow")
+        table.add_row("" if finding.section == before else finding.section, Text(finding.name), told)
+        before = finding.section
+    return table

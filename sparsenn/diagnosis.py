@@ -1,0 +1,227 @@
+"""What is there to compute with: each part of the installation and of the machine, asked by itself.
+
+No part that is missing or broken keeps the others from being told; what cannot be asked is a finding, too.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from sparsenn.memory import memory_left, shown_bytes
+from sparsenn.storage import CACHES, cache_named
+
+__all__ = ["OPTIONAL", "REQUIRED", "Finding", "diagnose"]
+
+REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "matplotlib", "typer", "rich")
+"""Distributions that every installation has."""
+
+OPTIONAL = {
+    "onnx": "pip install 'sparsenn[onnx]', to read and write ONNX files",
+    "onnxruntime": "pip install onnxruntime, to be timed beside by sparsenn benchmark",
+    "torch": "pip install torch, to take PyTorch's modules",
+    "scikit-learn": "pip install scikit-learn, to take its models, and to be an estimator of it",
+    "dask": "pip install 'dask[distributed]', to spread rows over machines",
+}
+"""Distributions that some functions need, with how to get them and for what."""
+
+INSTRUCTIONS = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "neon", "sve", "vsx")
+"""Instruction sets worth telling, as LLVM calls them."""
+
+UNLIMITED = 1 << 60
+"""Bytes from which on a limit of memory is none: control groups of version 1 have such."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was asked.
+
+    Parameters
+    ----------
+    section : what it belongs to: `program`, `libraries`, `optional`, `processor`, `memory`, `gpu`, `caches` or
+        `kernels`.
+    name : of it.
+    value : what was found, as plain values; None where it is not there.
+    told : the same in words.
+    remedy : what to do about it; None where nothing is wrong.
+    failed : whether it is broken, rather than not there.
+    """
+
+    section: str
+    name: str
+    value: Any
+    told: str
+    remedy: str | None = None
+    failed: bool = False
+
+
+Probe = Callable[[], Iterator[Finding]]
+
+
+def diagnose() -> list[Finding]:
+    """Ask everything, and return what was found. Nothing is raised, whatever is wrong with the installation."""
+    probes: tuple[tuple[str, str, Probe], ...] = (
+        ("program", "sparsenn", _program),
+        *(("libraries", name, _library(name)) for name in REQUIRED),
+        *(("optional", name, _optional(name, remedy)) for name, remedy in OPTIONAL.items()),
+        ("processor", "cores", _cores),
+        ("processor", "instructions", _instructions),
+        ("memory", "memory", _memory),
+        ("gpu", "driver", _driver),
+        ("gpu", "CuPy", _cupy),
+        ("gpu", "GPU", _gpu),
+        *(("caches", name, _cache(name)) for name in CACHES),
+        ("kernels", "kernels", _kernels),
+    )
+    return [finding for section, name, probe in probes for finding in _guarded(section, name, probe)]
+
+
+def _guarded(section: str, name: str, probe: Probe) -> Iterator[Finding]:
+    """Yield what a probe finds, and what keeps it from finding more."""
+    try:
+        yield from probe()
+    except Exception as error:  # whatever is broken may fail in any way
+        told = " ".join(str(error).split()) or type(error).__name__
+        yield Finding(section, name, None, f"cannot be told: {told}", failed=True)
+
+
+def _program() -> Iterator[Finding]:
+    from sparsenn import __version__
+
+    place = os.path.dirname(__file__)  # noqa: PTH120 (told as it is)
+    yield Finding("program", "sparsenn", __version__, f"{__version__}, in {place}")
+    yield Finding("program", "python", platform.python_version(), f"{platform.python_version()}, {sys.executable}")
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    yield Finding("program", "system", system, system)
+
+
+def _library(name: str) -> Probe:
+    def probe() -> Iterator[Finding]:
+        remedy = f"pip install --force-reinstall {name}"
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield Finding("libraries", name, None, "not installed", f"pip install {name}", failed=True)
+            return
+        try:
+            import_module(name)
+        except Exception as error:  # an installation that is broken, or of another Python
+            told = " ".join(str(error).split()) or type(error).__name__
+            yield Finding("libraries", name, found, f"{found} cannot be imported: {told}", remedy, failed=True)
+            return
+        yield Finding("libraries", name, found, found)
+
+    return probe
+
+
+def _optional(name: str, remedy: str) -> Probe:
+    def probe() -> Iterator[Finding]:
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield Finding("optional", name, None, "not installed", remedy)
+        else:
+            yield Finding("optional", name, found, found)
+
+    return probe
+
+
+def _cores() -> Iterator[Finding]:
+    from sparsenn.backends.cpu.processor import host_machine
+    from sparsenn.workers import thread_count
+
+    there, usable = os.cpu_count(), thread_count()
+    yield Finding("processor", "name", host_machine().name, host_machine().name)
+    yield Finding("processor", "cores", usable, f"{usable} in use, of {there}")
+
+
+def _instructions() -> Iterator[Finding]:
+    from llvmlite.binding import get_host_cpu_features
+
+    has = get_host_cpu_features()
+    found = [name for name in INSTRUCTIONS if has.get(name)]
+    yield Finding("processor", "instructions", found, ", ".join(found) or "none that matter")
+
+
+def _memory() -> Iterator[Finding]:
+    for name, amount in memory_left().items():
+        limited = amount is not None and amount < UNLIMITED
+        told = f"{shown_bytes(amount)} left" if amount is not None and limited else "no limit"
+        yield Finding("memory", name, amount if limited else None, told)
+
+
+def _driver() -> Iterator[Finding]:
+    from sparsenn.backends.cuda.inventory import driver_version, gpu_names
+
+    driver = driver_version()
+    if driver is None:
+        yield Finding("gpu", "driver", None, "none: everything runs on the CPU")
+        return
+    yield Finding("gpu", "driver", driver, f"for CUDA up to {driver}")
+    names = gpu_names()
+    yield Finding("gpu", "GPUs", names, ", ".join(names) or "none", None if names else "check nvidia-smi")
+
+
+def _cupy() -> Iterator[Finding]:
+    from sparsenn.backends.cuda.inventory import compiler_version, cupy_version, driver_version, matching_extra
+
+    found, driver = cupy_version(), driver_version()
+    if found is None:
+        remedy = None if driver is None else f"pip install 'sparsenn[{matching_extra(driver)}]', to use the GPU"
+        yield Finding("gpu", "CuPy", None, "not installed", remedy)
+        return
+    yield Finding("gpu", "CuPy", found, found)
+    compiler = compiler_version()
+    yield Finding("gpu", "NVRTC", compiler, compiler)
+
+
+def _gpu() -> Iterator[Finding]:
+    from sparsenn.backends.cuda.inventory import check_first_device, cupy_version, driver_version
+    from sparsenn.errors import DeviceError
+
+    if driver_version() is None or cupy_version() is None:
+        return
+    try:
+        check_first_device()
+    except DeviceError as error:
+        yield Finding("gpu", "usable", False, "no", str(error), failed=True)
+    else:
+        yield Finding("gpu", "usable", True, "yes, as cuda:0")
+
+
+def _cache(name: str) -> Probe:
+    def probe() -> Iterator[Finding]:
+        cache = cache_named(name)
+        value = {
+            "folder": None if cache.folder is None else str(cache.folder),
+            "files": len(cache.files),
+            "bytes": cache.nbytes,
+            "writable": cache.writable,
+        }
+        told = f"{shown_bytes(cache.nbytes)} in {len(cache.files):,} files"
+        if cache.folder is not None:
+            told += f", {cache.folder}"
+        remedy = None if cache.writable else "cannot be written to: set SPARSENN_CACHE to a folder that can"
+        yield Finding("caches", cache.name, value, told, remedy)
+
+    return probe
+
+
+def _kernels() -> Iterator[Finding]:
+    from sparsenn import datasets  # noqa: F401  its functions are among those that are compiled
+    from sparsenn.backends import kernels
+    from sparsenn.jit import compiled_functions, kept_functions
+
+    names = kernels()
+    yield Finding("kernels", "kernels", len(names), f"{len(names)}, listed by sparsenn kernels")
+    kept, every = kept_functions(), len(compiled_functions())
+    remedy = None if kept > every // 2 else "sparsenn kernels list --compile, once, so that no run waits for it"
+    yield Finding(
+        "kernels", "compiled", {"kept": kept, "all": every}, f"{kept} of {every} functions of the CPU", remedy
+    )

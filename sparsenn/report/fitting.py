@@ -1,0 +1,103 @@
+"""Tables that fit the terminal: no number is cut, and columns in which nothing stands are left out."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+__all__ = ["FittedTable"]
+
+NOTHING = ("", "–")
+"""Cells that tell nothing."""
+
+
+class FittedTable(Table):
+    """A table that is as narrow as the terminal.
+
+    Columns of which nothing is known are left out. Where the rest is too wide, there are no lines between columns, and
+    then columns that may be left out are, those of the greatest importance last; a line below names them. Texts are
+    broken between words, numbers are not.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"title_justify": "left", "caption_justify": "left", **options})
+        self._importance: dict[str, float] = {}
+
+    def add_numbers(self, heading: str, importance: float = float("inf")) -> None:
+        """Add a column of numbers; what is of finite importance may be left out."""
+        self.add_column(heading, justify="right", no_wrap=True)
+        self._importance[heading] = importance
+
+    def add_texts(self, heading: str, importance: float) -> None:
+        """Add a column of texts, which are broken between words, that may be left out."""
+        self.add_column(heading)
+        self._importance[heading] = importance
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines of as much of the table as fits."""
+        yield from Table.__rich_console__(self._fitted(console, options.max_width), console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return how wide what fits is."""
+        return Table.__rich_measure__(self._fitted(console, options.max_width), console, options)
+
+    def _fitted(self, console: Console, most: int) -> Table:
+        shown = copy(self)
+        kept = [column for column in self.columns if not self.rows or any(map(_tells, column.cells))]
+        shown.columns = _numbered(kept)
+        if Table.__rich_measure__(shown, console, console.options.update(max_width=10_000)).maximum <= most:
+            return shown
+        between, left_out = 3, []  # columns of the terminal, from one of the table's to the next
+        if sum(map(_least, kept)) + between * len(kept) + 1 > most:
+            shown.box, shown.padding, between = box.HORIZONTALS, (0, 1, 0, 0), 2
+        droppable = sorted(kept, key=self._importance_of)
+        while sum(map(_least, kept)) + between * len(kept) + 1 > most and self._importance_of(droppable[0]) < float(
+            "inf"
+        ):
+            left_out.append(str(droppable[0].header))
+            kept.remove(droppable.pop(0))
+        slack = most - between * len(kept) - 1 - sum(map(_least, kept))
+        shown.columns = _numbered(kept)
+        for column in shown.columns:
+            more = max(0, min(slack, _natural(column) - _least(column)))
+            column.width, column.no_wrap, slack = _least(column) + more, False, slack - more
+        if left_out:
+            told = f"Not shown in {most} columns: {', '.join(left_out)}."
+            shown.caption = f"{self.caption} {told}" if self.caption else told
+        return shown
+
+    def _importance_of(self, column: Column) -> float:
+        return self._importance.get(str(column.header), float("inf"))
+
+
+def _numbered(columns: list[Column]) -> list[Column]:
+    return [replace(column, _index=index) for index, column in enumerate(columns)]
+
+
+def _tells(cell: Any) -> bool:
+    return _plain(cell) not in NOTHING
+
+
+def _plain(cell: Any) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def _least(column: Column) -> int:
+    """Return the least width at which no word of the column, and no number, is broken."""
+    cells = [_plain(cell) for cell in column.cells]
+    parts = cells if column.no_wrap else [word for cell in cells for word in cell.split()]
+    return max(map(cell_len, [*str(column.header).split(), *parts]), default=1)
+
+
+def _natural(column: Column) -> int:
+    """Return the width at which nothing of the column is broken."""
+    cells = [line for cell in column.cells for line in _plain(cell).splitlines()]
+    return max(map(cell_len, [str(column.header), *cells]), default=1)

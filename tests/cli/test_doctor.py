@@ -1,0 +1,123 @@
+"""`sparsenn doctor`, also where next to nothing works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+import sparsenn
+from sparsenn import diagnosis
+from sparsenn.backends.cuda import inventory
+from sparsenn.diagnosis import Finding, diagnose
+
+Run = Callable[..., Result]
+
+
+def found(findings: list[Finding], section: str, name: str) -> Finding:
+    (finding,) = (each for each in findings if (each.section, each.name) == (section, name))
+    return finding
+
+
+def test_everything_is_told(run: Run, tmp_path: Path) -> None:
+    done = run("doctor", "--json", tmp_path / "doctor.json")
+    assert done.exit_code == 0
+    record = json.loads((tmp_path / "doctor.json").read_text())
+    sections = {finding["section"] for finding in record["findings"]}
+    assert sections == {"program", "libraries", "optional", "processor", "memory", "gpu", "caches", "kernels"}
+    values = {(finding["section"], finding["name"]): finding["value"] for finding in record["findings"]}
+    assert values["program", "sparsenn"] == sparsenn.__version__
+    assert values["processor", "cores"] >= 1
+    assert values["memory", "system"] > 0
+    assert values["caches", "datasets"]["folder"] == str(tmp_path / "cache" / "datasets")
+    assert values["caches", "datasets"]["writable"]
+    assert values["kernels", "compiled"]["all"] > 50
+    assert values["kernels", "kernels"] > 50
+    assert "numpy" in done.stdout
+
+
+def test_json_on_stdout_is_all_of_it(run: Run) -> None:
+    done = run("doctor", "--json", "-")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert set(json.loads(done.stdout)) == {"healthy", "findings"}
+
+
+def test_probes_that_fail_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("no\nway")
+
+    for name in ("_program", "_cores", "_instructions", "_memory", "_driver", "_cupy", "_gpu", "_kernels"):
+        monkeypatch.setattr(diagnosis, name, fails)
+    findings = [finding for finding in diagnose() if finding.section not in ("libraries", "optional", "caches")]
+    assert len(findings) == 8
+    assert {(finding.told, finding.failed) for finding in findings} == {("cannot be told: no way", True)}
+
+
+def test_a_broken_numpy_is_told(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('libfortran is not here')")
+    paths = os.pathsep.join([str(tmp_path), str(Path(sparsenn.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-m", "sparsenn", "doctor"],
+        env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", "SPARSENN_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cannot be imported: libfortran is not here" in done.stdout
+    assert "→ pip install --force-reinstall numpy" in done.stdout
+    assert "datasets" in done.stdout
+    assert not (tmp_path / "cache").exists()
+
+
+def test_without_a_driver_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "_driver", lambda: None)
+    monkeypatch.setattr(inventory, "distributions", list)
+    findings = diagnose()
+    assert found(findings, "gpu", "driver").told == "none: everything runs on the CPU"
+    assert found(findings, "gpu", "CuPy").remedy is None
+    assert not any(finding.failed for finding in findings if finding.section == "gpu")
+
+
+class Driver:
+    """CUDA's driver of some version, with one GPU; `failing` names a call that fails."""
+
+    def __init__(self, version: int, failing: str = "") -> None:
+        self.version, self.failing = version, failing
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: object) -> int:
+            if name == "cuDriverGetVersion":
+                arguments[0]._obj.value = self.version  # type: ignore[attr-defined]
+            if name == "cuDeviceGetCount":
+                arguments[0]._obj.value = 1  # type: ignore[attr-defined]
+            if name == "cuDeviceGetName":
+                arguments[0].value = b"NVIDIA Abacus"  # type: ignore[attr-defined]
+            return 999 if name == self.failing else 0
+
+        call.__name__ = name
+        return call
+
+
+@pytest.mark.parametrize(("version", "told", "extra"), [(12040, "12.4", "cuda12"), (13010, "13.1", "cuda13")])
+def test_a_driver_without_cupy_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, version: int, told: str, extra: str
+) -> None:
+    monkeypatch.setattr(inventory, "_driver", lambda: Driver(version))
+    monkeypatch.setattr(inventory, "distributions", list)
+    findings = diagnose()
+    assert found(findings, "gpu", "driver").value == told
+    assert found(findings, "gpu", "GPUs").value == ["NVIDIA Abacus"]
+    assert found(findings, "gpu", "CuPy").remedy == f"pip install 'sparsenn[{extra}]', to use the GPU"
+
+
+def test_a_driver_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "_driver", lambda: Driver(13000, "cuInit"))
+    failed = [finding for finding in diagnose() if finding.failed and finding.section == "gpu"]
+    assert "CUDA's driver answers cuInit with error 999; check nvidia-smi" in failed[0].told

@@ -1,0 +1,61 @@
+"""Tables that fit the terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from sparsenn.report.fitting import FittedTable
+
+
+def shown(table: FittedTable, width: int) -> str:
+    stream = StringIO()
+    Console(file=stream, width=width, markup=False).print(table)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def table() -> FittedTable:
+    made = FittedTable(title="by layer")
+    made.add_numbers("layer")
+    made.add_column("kernel", no_wrap=True)
+    made.add_numbers("rows computed")
+    made.add_numbers("non-zeros", 1)
+    made.add_numbers("density", 2)
+    made.add_numbers("nothing known")
+    made.add_column("what it is")
+    made.add_row("1", "spatial_cluster", "1,234,567", "9,876,543,210", "0.123", "–", "some words that can be broken")
+    made.add_row("2", "panel", "–", "5", "1.000", "", "few")
+    return made
+
+
+NUMBERS = "1,234,567", "spatial_cluster"
+
+
+def test_wide_it_is_whole_but_for_what_is_empty(table: FittedTable) -> None:
+    text = shown(table, 200)
+    assert all(each in text for each in (*NUMBERS, "9,876,543,210", "0.123", "│", "some words that can be broken"))
+    assert "nothing" not in text
+    assert "Not shown" not in text
+
+
+@pytest.mark.parametrize("width", [90, 80, 70, 60])
+def test_narrow_no_number_is_cut(table: FittedTable, width: int) -> None:
+    text = shown(table, width)
+    assert all(each in text for each in NUMBERS)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_what_is_of_least_importance_goes_first_and_is_named(table: FittedTable) -> None:
+    assert "Not shown in 60 columns: non-zeros." in shown(table, 60)
+    assert "0.123" in shown(table, 60)
+    assert "Not shown in 48 columns: non-zeros, density." in " ".join(shown(table, 48).split())
+
+
+def test_a_table_without_rows_keeps_its_headings() -> None:
+    empty = FittedTable()
+    empty.add_numbers("layer")
+    assert "layer" in shown(empty, 80)
