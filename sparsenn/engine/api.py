@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Unpack
 
 from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.result import Result
@@ -18,14 +19,23 @@ from sparsenn.progress import Progress, silent
 __all__ = ["Predictor", "execute", "infer", "plan", "plan_rows"]
 
 
-def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
+@names_options
+def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on some inputs, and run nothing.
 
     Parameters
     ----------
-    network : the layers.
-    inputs : as `Session` takes them.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them: of shape (samples, network.inputs).
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Plan
+        What `str` says in words, and `to_dict` in plain values.
 
     Raises
     ------
@@ -35,14 +45,23 @@ def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
     return Session(network, **options).plan(inputs)
 
 
-def plan_rows(network: Network, rows: int, **options: Any) -> Plan:
+@names_options
+def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on so many dense rows that are not there, and run nothing.
 
     Parameters
     ----------
-    network : the layers.
-    rows : at least 1.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    rows : int
+        Number of rows, at least 1.
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Plan
+        What `str` says in words, and `to_dict` in plain values.
 
     Raises
     ------
@@ -54,17 +73,34 @@ def plan_rows(network: Network, rows: int, **options: Any) -> Plan:
     return Problem.of(network, Options.of(options)).plan(size(rows, "rows"), None, "dense")
 
 
+@names_options
 def infer(
-    network: Network, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent, **options: Any
+    network: Network,
+    inputs: Inputs,
+    *,
+    statistics: bool = True,
+    progress: Progress = silent,
+    **options: Unpack[NamedOptions],
 ) -> Result:
     """Run a network on some inputs, once: a `Session` that is made for one call of its `run`.
 
     Parameters
     ----------
-    network : the layers.
-    inputs : as `Session` takes them.
-    statistics, progress : as `Session.run` takes them.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them: of shape (samples, network.inputs).
+    statistics : bool, default True
+        Whether layers are counted and timed; without, nothing waits for the device from step to step.
+    progress : callable, optional
+        Told of layers done: `progress(task, done, total)`.
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Result
+        Outputs, categories, counts by layer, and where the time went.
 
     Raises
     ------
@@ -79,9 +115,17 @@ def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
 
     Parameters
     ----------
-    plan : made by `sparsenn.plan` for inputs of this shape.
-    inputs : as `Session` takes them.
-    progress : told of layers done.
+    plan : Plan
+        Made by `sparsenn.plan` for inputs of this shape.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them.
+    progress : callable, optional
+        Told of layers done: `progress(task, done, total)`.
+
+    Returns
+    -------
+    Result
+        As `Session.run` returns it.
 
     Raises
     ------
@@ -102,9 +146,18 @@ def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
     return result
 
 
+@names_options
 class Predictor(Session):
-    """A session under its former name. Deprecated: use `Session`."""
+    """A session under its former name. Deprecated: use `Session`.
 
-    def __init__(self, network: Network, **options: Any) -> None:
+    Parameters
+    ----------
+    network : Network
+        The layers.
+    **options : Options
+        As `Session` takes them.
+    """
+
+    def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         warnings.warn("Predictor is deprecated: use sparsenn.Session", DeprecationWarning, stacklevel=2)
         super().__init__(network, **options)
