@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ceilings import bytes_moved, ceilings
 
+from sparsenn import infer
 from sparsenn.datasets import mnist_inputs, radixnet
-from sparsenn.engine import infer
 from sparsenn.io import Dataset
 from sparsenn.network import Network
 from sparsenn.workers import thread_count

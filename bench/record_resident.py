@@ -22,6 +22,7 @@ import numpy as np
 from packed_images import unpack_images
 from results_file import results_path, write_results
 
+from sparsenn import infer
 from sparsenn.backends.contract import SparseProblem
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.device import current_machine
@@ -29,7 +30,7 @@ from sparsenn.backends.cuda.sparse import resident
 from sparsenn.backends.cuda.sparse.resident import ResidentChain, why_not
 from sparsenn.backends.cuda.sparse.rows import active_rows
 from sparsenn.datasets import radixnet
-from sparsenn.engine import infer, merge_equal_outputs
+from sparsenn.engine import merge_equal_outputs
 from sparsenn.engine.merging import Merged, unmerged
 from sparsenn.formats import CSR
 from sparsenn.io.layout import challenge_bias

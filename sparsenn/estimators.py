@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
 from sparsenn.engine import Options, Session
 from sparsenn.engine.inputs import Inputs, check_network
+from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io import from_sklearn
@@ -23,7 +24,7 @@ class _Estimator:
 
     _estimator_type: ClassVar[str]
 
-    def __init__(self, network: Network, **options: Any) -> None:
+    def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         check_network(network)
         Options.of(options)
         self.network = network
@@ -36,15 +37,50 @@ class _Estimator:
         return self.network.inputs
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Return the estimator as it is: its network is trained already."""
+        """Return the estimator as it is: its network is trained already.
+
+        Parameters
+        ----------
+        X : any, optional
+            Not looked at.
+        y : any, optional
+            Not looked at.
+
+        Returns
+        -------
+        SparseClassifier or SparseRegressor
+            The estimator itself.
+        """
         return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return what the estimator was made with, by name."""
+        """Return what the estimator was made with.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Not looked at: there are no estimators inside.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
         return {"network": self.network, **self._options}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change some of what the estimator was made with."""
+        """Change some of what the estimator was made with.
+
+        Parameters
+        ----------
+        **parameters : Options
+            The network and options, by name; what is not named stays.
+
+        Returns
+        -------
+        SparseClassifier or SparseRegressor
+            The estimator itself.
+        """
         self.__init__(**{**self.get_params(), **parameters})  # type: ignore[misc]
         return self
 
@@ -81,6 +117,7 @@ class _Estimator:
         return f"{type(self).__name__}({self.network!r})"
 
 
+@names_options
 class SparseClassifier(_Estimator):
     """A network that tells classes apart.
 
@@ -93,15 +130,20 @@ class SparseClassifier(_Estimator):
 
     Parameters
     ----------
-    network : the layers. Its outputs are probabilities if it ends with a softmax, or has one output of a sigmoid; what
-        layers without activation give are taken for logits.
-    classes : their labels, in the order of the outputs; numbers from 0 unless given.
-    options : as `sparsenn.Session` takes them.
+    network : Network
+        The layers. Its outputs are probabilities if it ends with a softmax, or has one output of a sigmoid; what layers
+        without activation give are taken for logits.
+    classes : array_like, optional
+        Their labels, in the order of the outputs; numbers from 0 unless given.
+    **options : Options
+        As `sparsenn.Session` takes them.
 
     Attributes
     ----------
-    classes_ : the labels, as an array.
-    n_features_in_ : numbers of one row.
+    classes_ : array, shape (classes,)
+        The labels.
+    n_features_in_ : int
+        Numbers of one row.
 
     Raises
     ------
@@ -113,7 +155,7 @@ class SparseClassifier(_Estimator):
 
     _estimator_type = "classifier"
 
-    def __init__(self, network: Network, classes: Any = None, **options: Any) -> None:
+    def __init__(self, network: Network, classes: Any = None, **options: Unpack[NamedOptions]) -> None:
         super().__init__(network, **options)
         count = max(2, network.outputs)
         self.classes = classes
@@ -122,8 +164,21 @@ class SparseClassifier(_Estimator):
             raise ShapeError(f"classes of shape {self.classes_.shape}; the network tells {count} apart")
 
     @classmethod
-    def from_sklearn(cls, estimator: Any, **options: Any) -> Self:
+    @names_options
+    def from_sklearn(cls, estimator: Any, **options: Unpack[NamedOptions]) -> Self:
         """Return a classifier that gives what a fitted one of scikit-learn does, with the same classes.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier of scikit-learn, as `sparsenn.from_sklearn` takes it.
+        **options : Options
+            As `sparsenn.Session` takes them.
+
+        Returns
+        -------
+        SparseClassifier
+            A classifier of its own.
 
         Raises
         ------
@@ -138,19 +193,47 @@ class SparseClassifier(_Estimator):
         return cls(network, classes, **options)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return what the estimator was made with, by name."""
-        return {**super().get_params(deep), "classes": self.classes}
-
-    def decision_function(self, X: Inputs) -> Array:
-        """Return the network's outputs, of shape (rows, classes), or (rows,) where there is one."""
-        return self._each(X)
-
-    def predict(self, X: Inputs) -> Array:
-        """Return the label of each row, of shape (rows,).
+        """Return what the estimator was made with.
 
         Parameters
         ----------
-        X : rows of shape (rows, inputs): whatever `sparsenn.Session` takes, or a table of pandas.
+        deep : bool, default True
+            Not looked at: there are no estimators inside.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
+        return {**super().get_params(deep), "classes": self.classes}
+
+    def decision_function(self, X: Inputs) -> Array:
+        """Return the network's outputs.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or table, shape (samples, inputs)
+            Whatever `sparsenn.Session` takes, or a table of pandas.
+
+        Returns
+        -------
+        array, shape (samples, classes) or (samples,)
+            One number a sample where there is one output.
+        """
+        return self._each(X)
+
+    def predict(self, X: Inputs) -> Array:
+        """Return the label of each sample.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or table, shape (samples, inputs)
+            Whatever `sparsenn.Session` takes, or a table of pandas.
+
+        Returns
+        -------
+        array, shape (samples,)
+            Labels, of the type of `classes_`.
 
         Raises
         ------
@@ -163,7 +246,17 @@ class SparseClassifier(_Estimator):
         return np.asarray(self.classes_[(outputs[:, 0] > (0.5 if self._ends_with(Sigmoid) else 0)).astype(np.intp)])
 
     def predict_proba(self, X: Inputs) -> Array:
-        """Return the probability of each class, of shape (rows, classes).
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or table, shape (samples, inputs)
+            Whatever `sparsenn.Session` takes, or a table of pandas.
+
+        Returns
+        -------
+        array, shape (samples, classes)
+            Probabilities, in the order of `classes_`.
 
         Raises
         ------
@@ -184,7 +277,22 @@ class SparseClassifier(_Estimator):
         return probabilities
 
     def score(self, X: Inputs, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that get their label."""
+        """Return the share of samples that get their label.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or table, shape (samples, inputs)
+            Whatever `sparsenn.Session` takes, or a table of pandas.
+        y : array_like, shape (samples,)
+            The right labels.
+        sample_weight : array_like, shape (samples,), optional
+            How much each sample counts; all the same unless given.
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+        """
         return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
 
     def _ends_with(self, activation: type) -> bool:
@@ -192,17 +300,21 @@ class SparseClassifier(_Estimator):
         return isinstance(last, FullyConnected) and isinstance(last.activation, activation)
 
 
+@names_options
 class SparseRegressor(_Estimator):
     """A network whose outputs are the predictions.
 
     Parameters
     ----------
-    network : the layers.
-    options : as `sparsenn.Session` takes them.
+    network : Network
+        The layers.
+    **options : Options
+        As `sparsenn.Session` takes them.
 
     Attributes
     ----------
-    n_features_in_ : numbers of one row.
+    n_features_in_ : int
+        Numbers of one row.
 
     Raises
     ------
@@ -213,16 +325,36 @@ class SparseRegressor(_Estimator):
     _estimator_type = "regressor"
 
     @classmethod
-    def from_sklearn(cls, estimator: Any, **options: Any) -> Self:
-        """Return a regressor that gives what a fitted one of scikit-learn does; errors are those of `from_sklearn`."""
-        return cls(from_sklearn(estimator), **options)
-
-    def predict(self, X: Inputs) -> Array:
-        """Return the network's outputs, of shape (rows, outputs), or (rows,) where there is one.
+    @names_options
+    def from_sklearn(cls, estimator: Any, **options: Unpack[NamedOptions]) -> Self:
+        """Return a regressor that gives what a fitted one of scikit-learn does; errors are those of `from_sklearn`.
 
         Parameters
         ----------
-        X : rows of shape (rows, inputs): whatever `sparsenn.Session` takes, or a table of pandas.
+        estimator : object
+            A fitted regressor of scikit-learn, as `sparsenn.from_sklearn` takes it.
+        **options : Options
+            As `sparsenn.Session` takes them.
+
+        Returns
+        -------
+        SparseRegressor
+            A regressor of its own.
+        """
+        return cls(from_sklearn(estimator), **options)
+
+    def predict(self, X: Inputs) -> Array:
+        """Return the network's outputs.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or table, shape (samples, inputs)
+            Whatever `sparsenn.Session` takes, or a table of pandas.
+
+        Returns
+        -------
+        array, shape (samples, outputs) or (samples,)
+            One number a sample where there is one output.
 
         Raises
         ------
@@ -232,7 +364,22 @@ class SparseRegressor(_Estimator):
         return self._each(X)
 
     def score(self, X: Inputs, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination, the mean of all outputs'; 1 is best, 0 that of a constant."""
+        """Return the coefficient of determination, the mean of all outputs'.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or table, shape (samples, inputs)
+            Whatever `sparsenn.Session` takes, or a table of pandas.
+        y : array_like, shape (samples,) or (samples, outputs)
+            The right numbers.
+        sample_weight : array_like, shape (samples,), optional
+            How much each sample counts; all the same unless given.
+
+        Returns
+        -------
+        float
+            One at best; 0 is that of a constant.
+        """
         known: Array = np.asarray(y, np.float64)
         found = self.predict(X)
         if known.shape != found.shape:

@@ -41,12 +41,15 @@ class Network(Rebuilt):
 
     Parameters
     ----------
-    layers : the layers, at least one.
-    image : channels, height and width of the inputs, where the first layer is none of `Linear` and `SparseLinear`.
+    layers : sequence of layers
+        At least one.
+    image : (int, int, int), optional
+        Channels, height and width of the inputs, where the first layer is none of `Linear` and `SparseLinear`.
 
     Attributes
     ----------
-    shapes : the shape of one input before each layer, and after the last: (channels, height, width) or (width,).
+    shapes : tuple of tuple of int
+        The shape of one input before each layer, and after the last: (channels, height, width) or (width,).
 
     Raises
     ------
@@ -139,16 +142,33 @@ class Network(Rebuilt):
         return sum(layer.multiply_adds((1, *shape)) for layer, shape in zip(self.layers, self.shapes, strict=False))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return the (first, last) ranges of consecutive layers of one family, counted from 0, `last` excluded.
+        """Return the ranges of consecutive layers of one family.
 
         The families are sparse and dense layers, and layers of images.
+
+        Returns
+        -------
+        tuple of (int, int)
+            First and last layer of each range, counted from 0, the last excluded.
         """
         families = [layer.family for layer in self.layers]
         starts = [0, *(number for number in range(1, len(families)) if families[number] != families[number - 1])]
         return tuple(pairwise((*starts, len(families))))
 
     def sparse_layers(self, first: int = 0, last: int | None = None) -> tuple[SparseLinear, ...]:
-        """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be sparse.
+        """Return some layers, all of which must be sparse.
+
+        Parameters
+        ----------
+        first : int, default 0
+            The first layer, counted from 0.
+        last : int, optional
+            The layer after the last; by default all are taken.
+
+        Returns
+        -------
+        tuple of SparseLinear
+            The layers.
 
         Raises
         ------
@@ -158,7 +178,19 @@ class Network(Rebuilt):
         return self._all_of(SparseLinear, first, last)
 
     def dense_layers(self, first: int = 0, last: int | None = None) -> tuple[Linear, ...]:
-        """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be dense.
+        """Return some layers, all of which must be dense.
+
+        Parameters
+        ----------
+        first : int, default 0
+            The first layer, counted from 0.
+        last : int, optional
+            The layer after the last; by default all are taken.
+
+        Returns
+        -------
+        tuple of Linear
+            The layers.
 
         Raises
         ------
@@ -168,7 +200,19 @@ class Network(Rebuilt):
         return self._all_of(Linear, first, last)
 
     def image_layers(self, first: int = 0, last: int | None = None) -> tuple[ImageLayer, ...]:
-        """Return the layers `first` to `last`, counted from 0, `last` excluded; all of them must be of images.
+        """Return some layers, all of which must be layers of images.
+
+        Parameters
+        ----------
+        first : int, default 0
+            The first layer, counted from 0.
+        last : int, optional
+            The layer after the last; by default all are taken.
+
+        Returns
+        -------
+        tuple of layers
+            The layers.
 
         Raises
         ------
@@ -187,7 +231,17 @@ class Network(Rebuilt):
         return tuple(found)
 
     def prefix(self, layers: int) -> Network:
-        """Return the network of the first `layers` layers.
+        """Return the network of the first layers.
+
+        Parameters
+        ----------
+        layers : int
+            How many, at least 1.
+
+        Returns
+        -------
+        Network
+            A network that shares the layers.
 
         Raises
         ------
@@ -200,17 +254,38 @@ class Network(Rebuilt):
         return Network(self.layers[:layers], self.image)
 
     def with_bias(self, bias: float) -> Network:
-        """Return the same network with one bias for all outputs of all layers that have weights."""
+        """Return the same network with one bias for all outputs of all layers that have weights.
+
+        Parameters
+        ----------
+        bias : float
+            The bias.
+
+        Returns
+        -------
+        Network
+            A network that shares the weights.
+        """
         layers = (
             replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
         )
         return Network(tuple(layers), self.image)
 
     def pruned(self, share: float) -> Network:
-        """Return the network with that share of each layer's weights, those largest by magnitude; others become zero.
+        """Keep a share of each layer's weights, those largest by magnitude; the others become zero.
 
-        It computes something else: what it was trained for may be lost. Biases stay, and layers in which few weights
-        are left become sparse (`sparsenn.layers.pruning`).
+        The network then computes something else, and what it was trained for may be lost. Biases stay, and layers in
+        which few weights are left become sparse (`sparsenn.layers.pruning`).
+
+        Parameters
+        ----------
+        share : float
+            The share that is kept, above 0 and at most 1.
+
+        Returns
+        -------
+        Network
+            The network with fewer weights.
 
         Raises
         ------
@@ -242,9 +317,17 @@ class Network(Rebuilt):
 
         Parameters
         ----------
-        weights : a SciPy sparse matrix makes a `SparseLinear`, a NumPy array or nested lists a `Linear`.
-        bias : None, one number or one vector for all layers; or a list or a tuple of these, one a layer.
-        activation : of all layers, `ReLU()` unless given; or a list or a tuple, one a layer.
+        weights : iterable of matrices, shape (inputs, outputs)
+            A SciPy sparse matrix makes a `SparseLinear`, a NumPy array or nested lists a `Linear`.
+        bias : float, array_like, or list or tuple of these, optional
+            One number or one vector for all layers; or a list or a tuple with one of these, or None, for each layer.
+        activation : Activation, or list or tuple of these, optional
+            Of all layers, `ReLU()` unless given; or a list or a tuple with one for each layer.
+
+        Returns
+        -------
+        Network
+            The layers, in the order of the matrices.
 
         Raises
         ------

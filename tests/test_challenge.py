@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sparsenn import infer
 from sparsenn.datasets import mnist_inputs
-from sparsenn.engine import infer
 from sparsenn.io.official import read_official
 
 OFFICIAL_CATEGORIES = 1812

@@ -136,25 +136,41 @@ class Kernel:
 
     Parameters
     ----------
-    operation : what is computed, for example `spmspm`.
-    name : the kernel's idea in a word or two.
-    device : `reference`, `cpu`, `cuda`, or `cuda_float64`.
-    summary : one line for tables.
-    launch : computes; what it takes and gives, the records of each operation say.
-    needs : what must hold for it, in words; empty if nothing.
-    auto : whether `auto` may take it. Of those that it may, the one registered first is preferred, where estimates do
-        not say otherwise.
-    why_not : given a machine and a problem, says why the kernel cannot run that there; None if it can.
-    seconds : estimates what a problem takes on a machine; None where there is nothing to choose from.
-    precision : of what it multiplies, `float32`, `tf32` or `fp16`; the reference's float64 is not told.
-    half_rows : whether it takes float16 rows or images as they are, and gives such.
-    tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
-    half_sums : products of which it keeps sums in half precision, at most; 0 where all sums are float32.
-    tunable : the numbers of its launch that can be tuned, if any.
-    traffic : a model of the bytes that it moves, for rooflines; None where there is none. Studies say what it takes.
-    reproducible : whether the bits of a row's outputs depend on nothing but that row and the layers: not on how many
-        rows there are, which, in which order, nor on threads. Such kernels of a device have one order of sums: all of
-        `spmspm` the same, and of `mlp` and `conv2d` there is one each.
+    operation : str
+        What is computed, for example `spmspm`.
+    name : str
+        The kernel's idea in a word or two.
+    device : str
+        One of `reference`, `cpu`, `cuda` and `cuda_float64`.
+    summary : str
+        One line for tables.
+    launch : callable
+        Computes; what it takes and returns, the records of each operation say.
+    needs : tuple of str, optional
+        What must hold for it, in words; empty if nothing.
+    auto : bool, default False
+        Whether `auto` may take it. Of those that it may, the one registered first is preferred, where estimates do not
+        say otherwise.
+    why_not : callable, optional
+        Given a machine and a problem, says why the kernel cannot run that there; returns None if it can.
+    seconds : callable, optional
+        Estimates what a problem takes on a machine; None where there is nothing to choose from.
+    precision : str, default "float32"
+        Precision of what it multiplies: `float32`, `tf32` or `fp16`; the reference's float64 is not told.
+    half_rows : bool, default False
+        Whether it takes float16 rows or images as they are, and gives such.
+    tf32_products : int, default 0
+        Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
+    half_sums : int, default 0
+        The most products whose sum it keeps in half precision; 0 where all sums are float32.
+    tunable : Tunable, optional
+        The numbers of its launch that can be tuned, if any.
+    traffic : callable, optional
+        A model of the bytes that it moves, for rooflines; None where there is none. Studies say what it takes.
+    reproducible : bool, default False
+        Whether the bits of a row's outputs depend on nothing but that row and the layers: not on how many rows there
+        are, which, in which order, nor on threads. Such kernels of a device have one order of sums: all of `spmspm` the
+        same, and of `mlp` and `conv2d` there is one each.
     """
 
     operation: str

@@ -35,7 +35,19 @@ def operations() -> tuple[str, ...]:
 
 
 def kernels(operation: str | None = None, device: str | None = None) -> tuple[Kernel, ...]:
-    """Return the registered kernels in order of registration, all or those of an operation and a device.
+    """Return the registered kernels, in order of registration.
+
+    Parameters
+    ----------
+    operation : str, optional
+        Only those of an operation, such as `spmspm`.
+    device : str, optional
+        Only those of a device: `reference`, `cpu`, `cuda` or `cuda_float64`.
+
+    Returns
+    -------
+    tuple of Kernel
+        The records.
 
     Raises
     ------

@@ -143,10 +143,14 @@ class Evaluation:
 
     Parameters
     ----------
-    rows : how many.
-    loss : name of the loss, one of `LOSSES`.
-    value : the loss over all rows, in float64.
-    accuracy : share of rows whose largest output is that of their class; None where the targets are not classes.
+    rows : int
+        Number of samples.
+    loss : str
+        Name of the loss, one of `LOSSES`.
+    value : float
+        The loss over all rows, in float64.
+    accuracy : float or None
+        Share of samples whose largest output is that of their class; None where the targets are not classes.
     """
 
     rows: int
@@ -161,23 +165,42 @@ class TrainingResult:
 
     Parameters
     ----------
-    network : the trained layers.
-    loss : name of the loss, one of `LOSSES`.
-    classes : whether the targets are classes.
-    losses : loss of each epoch, the first one first, those before a resumption included.
-    validation : (epoch, evaluation) where there are validation data; epochs count from 1.
-    rows : rows of an epoch.
-    device, kernel, precision : what computed.
-    first_epoch : epochs that were done before, in the run that this one resumed; 0 for a fresh one.
-    seconds : time spent in the epochs of this run, evaluation, checkpoints and compiling left out.
-    options : everything that decides the result, as plain values.
-    scaling : what was done to the inputs before the first layer; None if nothing.
-    target_scaling : what was done to the targets that were trained for, and is undone by the network's last layer; None
-        if nothing. The losses of epochs are those of scaled targets.
-    evaluation : how well the network does on the rows that it was trained with, or some of them if they are very many.
-    baseline : how well it would do to give, whatever the inputs are, the mean of the targets trained with: of the
-        validation data where there are some.
-    compile_seconds : time spent on compiling functions and kernels, or on loading CUDA kernels.
+    network : Network
+        The trained layers.
+    loss : str
+        Name of the loss, one of `LOSSES`.
+    classes : bool
+        Whether the targets are classes.
+    losses : tuple of float
+        Loss of each epoch, the first one first, those before a resumption included.
+    validation : tuple of (int, Evaluation)
+        Epochs, counted from 1, and how well the network did after them; empty where there are no validation data.
+    rows : int
+        Samples of an epoch.
+    device : str
+        Where it was computed.
+    kernel : str
+        Name of the kernel that computed it.
+    precision : str
+        The precision of products.
+    first_epoch : int
+        Epochs that were done before, in the run that this one resumed; 0 for a fresh one.
+    seconds : float
+        Time spent in the epochs of this run, evaluation, checkpoints and compiling left out.
+    options : dict of str to plain values, optional
+        Everything that decides the result, as plain values.
+    scaling : Scaling, optional
+        What was done to the inputs before the first layer; None if nothing.
+    target_scaling : Scaling, optional
+        What was done to the targets that were trained for, and is undone by the network's last layer; None if nothing.
+        The losses of epochs are those of scaled targets.
+    evaluation : Evaluation, optional
+        How well the network does on the rows that it was trained with, or some of them if they are very many.
+    baseline : Evaluation, optional
+        How well it would do to give, whatever the inputs are, the mean of the targets trained with: of the validation
+        data where there are some.
+    compile_seconds : float, default 0
+        Time spent on compiling functions and kernels, or on loading CUDA kernels.
     """
 
     network: Network

@@ -58,14 +58,19 @@ def digit_inputs(neurons: int, images: int = 60_000, *, seed: int = 0, progress:
 
     Parameters
     ----------
-    neurons : pixels of an image: a square, at most 256².
-    images : number of images.
-    seed : seed of the shapes (NumPy's PCG64).
-    progress : told of the images drawn, then of those collected.
+    neurons : int
+        Pixels of an image: a square, at most 256².
+    images : int, default 60000
+        Number of images.
+    seed : int, default 0
+        Seed of the shapes (NumPy's PCG64).
+    progress : callable, optional
+        Told of the images drawn, then of those collected.
 
     Returns
     -------
-    CSR of shape (images, neurons), iso-valued 1, float32; pixel (x, y) is column x · side + y.
+    CSR, shape (images, neurons), float32
+        Iso-valued 1; pixel (x, y) is column x · side + y.
 
     Raises
     ------

@@ -48,17 +48,26 @@ def download(
 
     Parameters
     ----------
-    what : number of neurons, or a dataset's name such as radixnet-1024x120.
-    folder : where the files go; made if absent.
-    layers : depths whose categories are wanted; unless given, those of the name, or all three. The network's
-        archive holds all layers in any case.
-    base_url : address under which the files lie.
-    attempts, pause : see `fetch`.
-    progress : told of the bytes of each file.
+    what : int or str
+        Number of neurons, or a dataset's name such as radixnet-1024x120.
+    folder : str or path-like
+        Where the files go; made if absent.
+    layers : sequence of int, optional
+        Depths whose categories are wanted; unless given, those of the name, or all three. The network's archive holds
+        all layers in any case.
+    base_url : str, optional
+        Address under which the files lie.
+    attempts : int, default 5
+        Attempts in a row that bring no further byte before giving up.
+    pause : float, default 1
+        Seconds before the second attempt; doubled before each further one.
+    progress : callable, optional
+        Told of the bytes of each file.
 
     Returns
     -------
-    The files' paths.
+    list of pathlib.Path
+        The files.
 
     Raises
     ------

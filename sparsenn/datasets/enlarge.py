@@ -61,13 +61,17 @@ def enlarge(images: Array, neurons: int, progress: Progress = silent) -> CSR:
 
     Parameters
     ----------
-    images : (images, height, width) uint8, height and width even and smaller than the new side.
-    neurons : pixels of the enlarged image, a square.
-    progress : told of each pixel row, then of the images collected.
+    images : array, shape (images, height, width), uint8
+        Height and width even and smaller than the new side.
+    neurons : int
+        Pixels of the enlarged image, a square.
+    progress : callable, optional
+        Told of each pixel row, then of the images collected.
 
     Returns
     -------
-    CSR of shape (images, neurons), iso-valued 1, float32; pixel (x, y) is column x · side + y.
+    CSR, shape (images, neurons), float32
+        Iso-valued 1; pixel (x, y) is column x · side + y.
 
     Raises
     ------

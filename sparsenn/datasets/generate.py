@@ -52,19 +52,36 @@ def generate(
 
     Parameters
     ----------
-    inputs : "mnist" for the challenge's inputs, "digits" for procedural ones, "auto" for the former where MNIST is
-        at hand and its images can be enlarged to that size.
-    images : number of inputs; MNIST gives at most 60,000.
-    mnist : folder of the MNIST files; unless given, see `find_training_images`.
-    bias : bias of every neuron; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
-    truth : compute the true categories, where that is affordable.
-    neurons, layers, radices, kronecker, seed, weight : see `radixnet`; the number of neurons must be a square. The
-        seed is also that of the digits.
-    progress : told of inputs, layers and truth in turn.
+    neurons : int
+        Width of every layer: a square.
+    layers : int
+        Number of layers.
+    inputs : str, default "auto"
+        Which inputs: "mnist" for the challenge's, "digits" for procedural ones, "auto" for the former where MNIST is at
+        hand and its images can be enlarged to that size.
+    images : int, default 60000
+        Number of samples; MNIST gives at most 60,000.
+    mnist : str or path-like, optional
+        Folder of the MNIST files; unless given, see `find_training_images`.
+    radices : sequence of int, optional
+        As `radixnet` takes it.
+    kronecker : int, default 16
+        As `radixnet` takes it.
+    seed : int, default 0
+        Seed of the permutations and of the digits.
+    weight : float, default 0.0625
+        Value of every weight.
+    bias : float, optional
+        Bias of every neuron; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
+    truth : bool, default True
+        Whether to compute the true categories, where that is affordable.
+    progress : callable, optional
+        Told of inputs, layers and truth in turn.
 
     Returns
     -------
-    The dataset; its truth, by the float64 reference, is there only if inputs × edges is at most `TRUTH_LIMIT`.
+    Dataset
+        Its truth, by the float64 reference, is there only if inputs × edges is at most `TRUTH_LIMIT`.
 
     Raises
     ------

@@ -40,14 +40,25 @@ def load(
 
     Parameters
     ----------
-    source : a folder in the official layout, an HDF5 file of this package, or one of `NAMES`. A string that is a
-        name means the name, even if there is such a folder; write ``./name`` for that.
-    neurons : which width to take from a folder that holds several; elsewhere it must be the dataset's own.
-    layers : take only so many layers, from the first on. The truth goes with them only where that of the shorter
-        network is known.
-    bias : one bias for all layers instead of the dataset's own. If it differs, the truth is dropped.
-    limit_inputs : take only so many inputs, from the first on, and the truth about them.
-    progress : told of what is read or generated.
+    source : str or path-like
+        A folder in the official layout, an HDF5 file of this package, or one of `NAMES`. A text that is a name means
+        the name, even if there is such a folder; write ``./name`` for that.
+    neurons : int, optional
+        Which width to take from a folder that holds several; elsewhere it must be the dataset's own.
+    layers : int, optional
+        How many layers to take, from the first. The truth goes with them only where that of the shorter network is
+        known.
+    bias : float, optional
+        One bias for all layers instead of the dataset's own. If it differs, the truth is dropped.
+    limit_inputs : int, optional
+        How many samples to take, from the first, and the truth about them.
+    progress : callable, optional
+        Told of what is read or generated: `progress(task, done, total)`.
+
+    Returns
+    -------
+    Dataset
+        The network, its inputs, and the truth where it is known.
 
     Raises
     ------

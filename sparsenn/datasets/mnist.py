@@ -26,11 +26,17 @@ _TRAINING_FILES = ("train-images-idx3-ubyte", "train-images-idx3-ubyte.gz")
 
 
 def find_training_images(folder: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the file of training images: in `folder`, else in SPARSENN_MNIST, else in the cache's folder mnist.
+    """Look for the file of training images: in a folder, else in SPARSENN_MNIST, else in the cache's folder mnist.
+
+    Parameters
+    ----------
+    folder : str or path-like, optional
+        Where to look, and nowhere else.
 
     Returns
     -------
-    The path; None if no folder was named, by argument or environment, and the cache has none.
+    pathlib.Path or None
+        The file; None if no folder was named, by argument or environment, and the cache has none.
 
     Raises
     ------
@@ -47,7 +53,17 @@ def find_training_images(folder: str | os.PathLike[str] | None = None) -> Path |
 
 
 def training_images(folder: str | os.PathLike[str] | None = None) -> Array:
-    """Read the training images, (60000, 28, 28) uint8; where they are sought, see `find_training_images`.
+    """Read the training images.
+
+    Parameters
+    ----------
+    folder : str or path-like, optional
+        Where they are sought; see `find_training_images`.
+
+    Returns
+    -------
+    array, shape (60000, 28, 28), uint8
+        The images.
 
     Raises
     ------
@@ -84,14 +100,19 @@ def mnist_inputs(
 
     Parameters
     ----------
-    neurons : pixels of an input: a square, more than 28², at most 256².
-    folder : folder of the MNIST files; unless given, see `find_training_images`.
-    limit : return the first so many inputs only.
-    progress : told of the pixel rows enlarged, then of the images collected.
+    neurons : int
+        Pixels of an input: a square, more than 28², at most 256².
+    folder : str or path-like, optional
+        Folder of the MNIST files; unless given, see `find_training_images`.
+    limit : int, optional
+        How many inputs to return, from the first; all unless given.
+    progress : callable, optional
+        Told of the pixel rows enlarged, then of the images collected.
 
     Returns
     -------
-    CSR of shape (60000 or limit, neurons), iso-valued 1, float32.
+    CSR, shape (60000 or limit, neurons), float32
+        Iso-valued 1.
 
     Raises
     ------

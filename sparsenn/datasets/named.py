@@ -33,6 +33,18 @@ def named_file(name: str, progress: Progress = silent) -> Path:
     The inputs are the challenge's own if MNIST is at hand (see `find_training_images`), procedural digits otherwise.
     The file's name tells which, so that the two never mix; a cached one with the challenge's inputs comes first.
 
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+    progress : callable, optional
+        Told of what is generated.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
     Raises
     ------
     UsageError

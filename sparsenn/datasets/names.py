@@ -17,7 +17,17 @@ NAMES = tuple(_PROBLEMS)
 
 
 def parse_name(name: str) -> tuple[int, int]:
-    """Return the neurons and layers of a named dataset.
+    """Take the name of a dataset apart.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+
+    Returns
+    -------
+    (int, int)
+        Neurons and layers.
 
     Raises
     ------

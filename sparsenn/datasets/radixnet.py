@@ -46,15 +46,28 @@ def radixnet(
 
     Parameters
     ----------
-    neurons : width of every layer.
-    layers : number of layers, of which the last cycle may hold fewer than a whole one.
-    radices : radix of each layer of a cycle; their product is the number of base nodes, neurons / kronecker.
-        Unless given, all are 2 (and the number of base nodes is a power of two), as in the challenge.
-    kronecker : neurons per base node.
-    seed : seed of the permutations (NumPy's PCG64).
-    weight : value of every weight.
-    bias : bias of every neuron, or None.
-    progress : told of each layer.
+    neurons : int
+        Width of every layer.
+    layers : int
+        Number of layers, of which the last cycle may hold fewer than a whole one.
+    radices : sequence of int, optional
+        Radix of each layer of a cycle; their product is the number of base nodes, neurons / kronecker. Unless given,
+        all are 2 (and the number of base nodes is a power of two), as in the challenge.
+    kronecker : int, default 16
+        Neurons per base node.
+    seed : int, default 0
+        Seed of the permutations (NumPy's PCG64).
+    weight : float, default 0.0625
+        Value of every weight.
+    bias : float, optional
+        Bias of every neuron; none unless given.
+    progress : callable, optional
+        Told of each layer: `progress(task, done, total)`.
+
+    Returns
+    -------
+    Network
+        Sparse layers, with the challenge's clipped ReLU.
 
     Raises
     ------

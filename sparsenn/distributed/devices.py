@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
 from sparsenn.engine.inputs import Given, Inputs, like
+from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.passage import Part, joined
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.session import check_form
@@ -82,6 +83,7 @@ def device_names(devices: Devices) -> tuple[str, ...]:
 _KNOWN = "give all, cpu, or GPUs by name or number, such as cuda:0,cuda:2 or 0,2"
 
 
+@names_options
 def infer(
     network: Network,
     inputs: Inputs,
@@ -89,17 +91,29 @@ def infer(
     devices: Devices | None = None,
     statistics: bool = True,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[NamedOptions],
 ) -> Result:
     """Run a network on some inputs, once: a `Session`, or `Sessions`, made for one call of `run`.
 
     Parameters
     ----------
-    network : the layers.
-    inputs : as `Session` takes them.
-    devices : several, as `Sessions` takes them; unless given, the one that the options say.
-    statistics, progress : as `Session.run` takes them.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them: of shape (samples, network.inputs).
+    devices : str or iterable of str, optional
+        Several, as `Sessions` takes them; unless given, the one that the options say.
+    statistics : bool, default True
+        Whether layers are counted and timed; without, nothing waits for the device from step to step.
+    progress : callable, optional
+        Told of layers done: `progress(task, done, total)`.
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Result
+        Outputs, categories, counts by layer, and where the time went.
 
     Raises
     ------

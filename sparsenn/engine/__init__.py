@@ -1,6 +1,6 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
-from sparsenn.engine.api import Predictor, execute, infer, plan, plan_rows
+from sparsenn.engine.api import Predictor, execute, plan, plan_rows
 from sparsenn.engine.clock import Clock, ReadingClock
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
@@ -26,7 +26,6 @@ __all__ = [
     "Session",
     "compile_kernels",
     "execute",
-    "infer",
     "merge_equal_outputs",
     "plan",
     "plan_rows",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Unpack
 
 from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.result import Result
@@ -15,17 +16,26 @@ from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["Predictor", "execute", "infer", "plan", "plan_rows"]
+__all__ = ["Predictor", "execute", "plan", "plan_rows"]
 
 
-def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
+@names_options
+def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on some inputs, and run nothing.
 
     Parameters
     ----------
-    network : the layers.
-    inputs : as `Session` takes them.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them: of shape (samples, network.inputs).
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Plan
+        What `str` says in words, and `to_dict` in plain values.
 
     Raises
     ------
@@ -35,14 +45,23 @@ def plan(network: Network, inputs: Inputs, **options: Any) -> Plan:
     return Session(network, **options).plan(inputs)
 
 
-def plan_rows(network: Network, rows: int, **options: Any) -> Plan:
+@names_options
+def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on so many dense rows that are not there, and run nothing.
 
     Parameters
     ----------
-    network : the layers.
-    rows : at least 1.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    rows : int
+        Number of rows, at least 1.
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Plan
+        What `str` says in words, and `to_dict` in plain values.
 
     Raises
     ------
@@ -54,34 +73,22 @@ def plan_rows(network: Network, rows: int, **options: Any) -> Plan:
     return Problem.of(network, Options.of(options)).plan(size(rows, "rows"), None, "dense")
 
 
-def infer(
-    network: Network, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent, **options: Any
-) -> Result:
-    """Run a network on some inputs, once: a `Session` that is made for one call of its `run`.
-
-    Parameters
-    ----------
-    network : the layers.
-    inputs : as `Session` takes them.
-    statistics, progress : as `Session.run` takes them.
-    options : those of `Session`.
-
-    Raises
-    ------
-    SparseNNError
-        As `Session` and `Session.run` do.
-    """
-    return Session(network, **options).run(inputs, statistics=statistics, progress=progress)
-
-
 def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
     """Run a plan. Deprecated: make a `Session` and call its `run`, which keeps what it makes ready.
 
     Parameters
     ----------
-    plan : made by `sparsenn.plan` for inputs of this shape.
-    inputs : as `Session` takes them.
-    progress : told of layers done.
+    plan : Plan
+        Made by `sparsenn.plan` for inputs of this shape.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them.
+    progress : callable, optional
+        Told of layers done: `progress(task, done, total)`.
+
+    Returns
+    -------
+    Result
+        As `Session.run` returns it.
 
     Raises
     ------
@@ -102,9 +109,18 @@ def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
     return result
 
 
+@names_options
 class Predictor(Session):
-    """A session under its former name. Deprecated: use `Session`."""
+    """A session under its former name. Deprecated: use `Session`.
 
-    def __init__(self, network: Network, **options: Any) -> None:
+    Parameters
+    ----------
+    network : Network
+        The layers.
+    **options : Options
+        As `Session` takes them.
+    """
+
+    def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         warnings.warn("Predictor is deprecated: use sparsenn.Session", DeprecationWarning, stacklevel=2)
         super().__init__(network, **options)

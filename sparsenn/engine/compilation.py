@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsenn.backends import TrainingProblem, kernels
 from sparsenn.backends.stepwise import DEPTH
-from sparsenn.engine.api import infer
+from sparsenn.engine.session import Session
 from sparsenn.engine.steps import CONV_OPERATION, OPERATION
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -38,12 +38,12 @@ def compile_kernels(progress: Progress = silent) -> None:
         for matrix in (entries, valued):
             weights_by_column, inputs = _converted(matrix)
             network = Network((SparseLinear(weights_by_column, -0.1, ReLU(32.0)),) * (DEPTH + 2))
-            infer(network, inputs, kernel=kernel.name, device="cpu")
+            Session(network, kernel=kernel.name, device="cpu").run(inputs)
         progress("kernels", done, total)
     pixels = from_dense(np.ones((1, WIDTH)))
     for done, kernel in enumerate(convolutions, start=len(sparse) + 1):
         layers = Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(1), AvgPool2d(1), Softmax()
-        infer(Network(layers, image=(1, 1, WIDTH)), pixels, kernel=kernel.name, device="cpu")
+        Session(Network(layers, image=(1, 1, WIDTH)), kernel=kernel.name, device="cpu").run(pixels)
         progress("kernels", done, total)
     data = np.ones((WIDTH, 1), np.float32)
     problem = TrainingProblem((Linear(np.ones((1, 1)), np.zeros(1)),), data, data, "mse", WIDTH, 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,29 +25,39 @@ class Options:
 
     Parameters
     ----------
-    device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
-    machine : a GPU to plan for that need not be here, or its name, one of `sparsenn.backends.MACHINES`: plans can be
-        printed, not run. All of its memory is taken to be free. The device is then `cuda` or `auto`.
-    kernel : `auto`, or a kernel by name: it is obeyed or refused, never replaced. Where there are sparse layers it is
-        one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else one of `mlp`.
-        Layers of other kinds are left to `auto`.
-    precision : `float32`, `tf32` or `fp16`: the least in which dense layers, convolutions, and sparse layers that are
-        multiplied as dense ones may be multiplied; sparse kernels multiply in float32. `auto` takes a kernel of float32
-        for layers that none of the precision can run, and where it should be faster. Sums are float32 in any case.
-        `float64` is for all layers, hidden values and sums; weights stay float32. The CPU, which `auto` then is, does
-        as the device `reference` does, more slowly; GPUs use cuSPARSE and cuBLAS, and refuse convolutions and poolings.
-        `Plan.precisions` says what became of it layer by layer.
-    batch_size : inputs taken through the network together; by default as many as the memory limit allows.
-    memory_limit : bytes for the rows in flight, or a text such as "2G" or "512 MiB"; by default half of the memory that
-        is free.
-    weight_memory : bytes, likewise, that prepared weights may take on the device; by default half of what is free on a
-        GPU, 256 MiB on the host. Weights that take more are prepared in parts, again for each batch of rows.
-    compaction : drop rows that have become all zero, where later layers keep them so.
-    deduplication : compute rows that are equal bit for bit once.
-    merging : compute outputs of a layer whose weights and bias are equal once; by default so, but on the reference.
-    reproducible : take such kernels alone that the bits of a row's outputs depend on the row, the network and the
-        device only: not on the number or order of rows, memory limits, or threads. Sparse layers are then never
-        multiplied as dense ones. Slower where there are dense layers or convolutions; refused where no kernel can.
+    device : str, default "auto"
+        One of `auto`, `cpu`, `cuda`, `cuda:i` and `reference`.
+    machine : Machine or str, optional
+        A GPU to plan for that need not be here, or its name, one of `sparsenn.backends.MACHINES`: plans can be printed,
+        not run. All of its memory is taken to be free. The device is then `cuda` or `auto`.
+    kernel : str, default "auto"
+        One of `auto` and the kernels by name; a named one is obeyed or refused, never replaced. Where there are sparse
+        layers it is one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else
+        one of `mlp`. Layers of other kinds are left to `auto`.
+    precision : str, default "float32"
+        One of `float32`, `tf32`, `fp16` and `float64`. The first three are the least in which dense layers,
+        convolutions, and sparse layers that are multiplied as dense ones may be multiplied; sparse kernels multiply in
+        float32. `auto` takes a kernel of float32 for layers that none of the precision can run, and where it should be
+        faster. Sums are float32 in any case. `float64` is for all layers, hidden values and sums; weights stay float32.
+        The CPU, which `auto` then is, does as the device `reference` does, more slowly; GPUs use cuSPARSE and cuBLAS,
+        and refuse convolutions and poolings. `Plan.precisions` says what became of it layer by layer.
+    batch_size : int, optional
+        Samples taken through the network together; by default as many as the memory limit allows.
+    memory_limit : int or str, optional
+        Bytes for the rows in flight, or a text such as "2G" or "512 MiB"; by default half of the memory that is free.
+    weight_memory : int or str, optional
+        Bytes, likewise, that prepared weights may take on the device; by default half of what is free on a GPU, 256 MiB
+        on the host. Weights that take more are prepared in parts, again for each batch of rows.
+    compaction : bool, default True
+        Drop rows that have become all zero, where later layers keep them so.
+    deduplication : bool, default True
+        Compute rows that are equal bit for bit once.
+    merging : bool, optional
+        Compute outputs of a layer whose weights and bias are equal once; by default so, but on the reference.
+    reproducible : bool, default False
+        Take only kernels with which the bits of a row's outputs depend on the row, the network and the device: not on
+        the number or order of rows, memory limits, or threads. Sparse layers are then never multiplied as dense ones.
+        Slower where there are dense layers or convolutions; refused where no kernel can.
 
     Raises
     ------
@@ -88,8 +99,19 @@ class Options:
             raise UsageError(f"the machine is a {type(self.machine).__name__}; give a Machine, or one's name")
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Options:
-        """Return options given by name."""
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """Make a record of options given by name.
+
+        Parameters
+        ----------
+        given : mapping of str to any
+            Names and values.
+
+        Returns
+        -------
+        Options
+            The record; what is not named has its default.
+        """
         known = {field.name for field in fields(cls)}
         for name in given:
             if name == "devices":

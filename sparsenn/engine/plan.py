@@ -43,13 +43,22 @@ class Plan:
 
     Parameters
     ----------
-    problem : the network, the device, and what was asked for.
-    inputs, density : number of input rows, and the fraction of their elements that is stored; None for dense rows.
-    rows : what rows go through the steps together.
-    steps : consecutive layers with their kernels, in the order in which they run.
-    batch_size : inputs taken through the network together.
-    streams : whether weights take more memory than they may: each step's are then prepared when they are needed.
-    seconds : time the planning took.
+    problem : Problem
+        The network, the device, and what was asked for.
+    inputs : int
+        Number of samples.
+    density : float or None
+        Fraction of the samples' elements that is stored; None for dense rows.
+    rows : Rows
+        Which rows go through the steps together.
+    steps : tuple of Step
+        Consecutive layers with their kernels, in the order in which they run.
+    batch_size : int
+        Samples taken through the network together.
+    streams : bool, default False
+        Whether weights take more memory than they may: each step's are then prepared when they are needed.
+    seconds : float, default 0
+        Seconds that planning took.
     """
 
     problem: Problem
@@ -138,7 +147,13 @@ class Plan:
         return sum(known) if len(known) == len(self.steps) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the decisions as plain values for JSON."""
+        """Return the decisions as plain values.
+
+        Returns
+        -------
+        dict
+            What `json.dumps` takes.
+        """
         return {
             "text": str(self),
             "device": self.device,

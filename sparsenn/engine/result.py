@@ -29,15 +29,21 @@ class Seconds:
 
     Parameters
     ----------
-    read : reading or generating the dataset; 0 if it was in memory already.
-    plan : merging equal outputs and choosing kernels; 0 where a session had done so before.
-    prepare : waiting for the weights to be on the device and in the form the kernels read, and for buffers and graphs;
-        what is done while layers are computed is not waited for. 0 where a session had all of it ready.
-    transfer : checking and converting inputs, moving them to the device, and moving results back.
-    compile : making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while
-        data are read, what numba compiles, which it does once. What numba takes to load what it compiled before, and
-        CuPy for its own kernels, is part of the work that calls them first.
-    compute : the layers, dropping and grouping of rows included, to the categories.
+    read : float, default 0
+        Reading or generating the dataset; 0 if it was in memory already.
+    plan : float, default 0
+        Merging equal outputs and choosing kernels; 0 where a session had done so before.
+    prepare : float, default 0
+        Waiting for the weights to be on the device and in the form the kernels read, and for buffers and graphs; what
+        is done while layers are computed is not waited for. 0 where a session had all of it ready.
+    transfer : float, default 0
+        Checking and converting inputs, moving them to the device, and moving results back.
+    compile : float, default 0
+        Making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while data
+        are read, what numba compiles, which it does once. What numba takes to load what it compiled before, and CuPy
+        for its own kernels, is part of the work that calls them first.
+    compute : float, default 0
+        The layers, dropping and grouping of rows included, to the categories.
     """
 
     read: float = 0.0
@@ -68,18 +74,28 @@ class LayerStatistics:
 
     Parameters
     ----------
-    layer : 1-based number.
-    kernel : the one that computed it.
-    rows : rows computed. Where several threads share them this may differ from run to run, as may `performed_edges`:
-        they meet in another order each time. The outputs do not differ.
-    active_rows : inputs with a non-zero after this layer; None where the kernel does not tell, as those of dense layers
-        do not but after the last of consecutive ones.
-    distinct_rows : rows that differ after this layer; None where equal rows were not looked for.
-    nonzeros : non-zeros after this layer, over all inputs and all neurons; None likewise.
-    density : non-zeros as a fraction of active rows × neurons; None likewise.
-    performed_edges : multiply-adds done.
-    seconds : wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
-    estimate : seconds that the plan reckoned with, shared in the same way; None where nothing estimates the kernel.
+    layer : int
+        Number of the layer, counted from 1.
+    kernel : str
+        Name of the kernel that computed it.
+    rows : int
+        Rows computed. Where several threads share them this may differ from run to run, as may `performed_edges`: they
+        meet in another order each time. The outputs do not differ.
+    active_rows : int or None
+        Inputs with a non-zero after this layer; None where the kernel does not tell: those of dense layers tell after
+        the last of consecutive ones only.
+    distinct_rows : int or None
+        Rows that differ after this layer; None where equal rows were not looked for.
+    nonzeros : int or None
+        Non-zeros after this layer, over all inputs and all neurons; None likewise.
+    density : float or None
+        Non-zeros as a fraction of active rows × neurons; None likewise.
+    performed_edges : int
+        Multiply-adds done.
+    seconds : float
+        Wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
+    estimate : float, optional
+        Seconds that the plan reckoned with, shared in the same way; None where nothing estimates the kernel.
     """
 
     layer: int
@@ -135,14 +151,26 @@ class Result:
 
     Parameters
     ----------
-    plan : what was run.
-    inputs, neurons, layers, edges : the problem's size; `neurons` is the width of the input, `edges` the connections
-        from layer to layer: the weights, each as often as an input's pixels meet it.
-    categories : sorted int64, the inputs (counted from 0) whose final row has a non-zero.
-    statistics : one record a layer.
-    seconds : where the time went.
-    batches : the outputs in compact form; `outputs` and `dense` expand them.
-    notes : sentences on what did not go as planned, such as a batch that was cut because memory did not suffice.
+    plan : Plan
+        What was run.
+    inputs : int
+        Number of samples.
+    neurons : int
+        Width of the input.
+    layers : int
+        Number of layers.
+    edges : int
+        Connections from layer to layer: the weights, each as often as an input's pixels meet it.
+    categories : array, shape (categories,), int64
+        Sorted numbers of the samples, counted from 0, whose final row has a non-zero.
+    statistics : tuple of LayerStatistics
+        One record a layer.
+    seconds : Seconds
+        Where the time went.
+    batches : tuple of BatchOutput
+        The outputs in compact form; `outputs` and `dense` expand them.
+    notes : tuple of str, optional
+        Sentences on what did not go as planned, such as a batch that was cut because memory did not suffice.
     """
 
     plan: Plan

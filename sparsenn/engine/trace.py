@@ -32,8 +32,14 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Parameters
     ----------
-    path : the file; gzip where it ends in `.gz`. One that is there is replaced. It is written whole, and not at all
-        where the block raises.
+    path : str or path-like
+        The file; gzip where it ends in `.gz`. One that is there is replaced. It is written whole, and not at all where
+        the block raises.
+
+    Yields
+    ------
+    None
+        The block runs once.
 
     Raises
     ------

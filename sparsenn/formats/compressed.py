@@ -284,7 +284,19 @@ class Compressed(Rebuilt):
 
 @dataclass(frozen=True, eq=False)
 class CSR(Compressed):
-    """Compressed sparse rows: row r holds the entries indptr[r] to indptr[r + 1], by increasing column."""
+    """Compressed sparse rows: row r holds the entries indptr[r] to indptr[r + 1], by increasing column.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Rows and columns.
+    indptr : array, shape (rows + 1,), int64
+        Where each row's entries begin, and after the last row the number of all.
+    indices : array, shape (nnz,), uint16 or int32
+        Column of each entry, strictly increasing within a row; uint16 up to 65,536 columns.
+    values : array, shape (nnz,) or (1,), float32 or float64
+        Value of each entry; or one, if all entries share it (iso-valued).
+    """
 
     major_axis: ClassVar[int] = 0
     major_name: ClassVar[str] = "row"
@@ -293,11 +305,30 @@ class CSR(Compressed):
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
+        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse matrix or array
+            Any format.
+        dtype : type, default float32
+            Float32 or float64, to which values are converted.
+
+        Returns
+        -------
+        CSR
+            The same entries; duplicates are summed.
+        """
         return cls._from_scipy(_canonical(matrix, "tocsr"), dtype)
 
     def to_scipy(self) -> Any:
-        """Return a `scipy.sparse.csr_array` with one value per entry."""
+        """Return the matrix in SciPy's form.
+
+        Returns
+        -------
+        scipy.sparse.csr_array
+            With one value per entry.
+        """
         from scipy.sparse import csr_array
 
         return csr_array(_scipy_arrays(self), shape=self.shape)
@@ -305,7 +336,19 @@ class CSR(Compressed):
 
 @dataclass(frozen=True, eq=False)
 class CSC(Compressed):
-    """Compressed sparse columns: column c holds the entries indptr[c] to indptr[c + 1], by increasing row."""
+    """Compressed sparse columns: column c holds the entries indptr[c] to indptr[c + 1], by increasing row.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Rows and columns.
+    indptr : array, shape (columns + 1,), int64
+        Where each column's entries begin, and after the last column the number of all.
+    indices : array, shape (nnz,), uint16 or int32
+        Row of each entry, strictly increasing within a column; uint16 up to 65,536 rows.
+    values : array, shape (nnz,) or (1,), float32 or float64
+        Value of each entry; or one, if all entries share it (iso-valued).
+    """
 
     major_axis: ClassVar[int] = 1
     major_name: ClassVar[str] = "column"
@@ -314,11 +357,30 @@ class CSC(Compressed):
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSC:
-        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`."""
+        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse matrix or array
+            Any format.
+        dtype : type, default float32
+            Float32 or float64, to which values are converted.
+
+        Returns
+        -------
+        CSC
+            The same entries; duplicates are summed.
+        """
         return cls._from_scipy(_canonical(matrix, "tocsc"), dtype)
 
     def to_scipy(self) -> Any:
-        """Return a `scipy.sparse.csc_array` with one value per entry."""
+        """Return the matrix in SciPy's form.
+
+        Returns
+        -------
+        scipy.sparse.csc_array
+            With one value per entry.
+        """
         from scipy.sparse import csc_array
 
         return csc_array(_scipy_arrays(self), shape=self.shape)

@@ -32,10 +32,14 @@ class COO(Rebuilt):
 
     Parameters
     ----------
-    shape : (rows, columns).
-    rows : (nnz,) row of each entry, uint16 or int32 as `index_dtype(shape[0])` says.
-    columns : (nnz,) column of each entry, uint16 or int32 as `index_dtype(shape[1])` says.
-    values : (nnz,) float32 or float64; or (1,) if all entries share one value (iso-valued).
+    shape : (int, int)
+        Rows and columns.
+    rows : array, shape (nnz,)
+        Row of each entry, uint16 or int32 as `index_dtype(shape[0])` says.
+    columns : array, shape (nnz,)
+        Column of each entry, uint16 or int32 as `index_dtype(shape[1])` says.
+    values : array, shape (nnz,) or (1,), float32 or float64
+        Value of each entry; or one, if all entries share it (iso-valued).
 
     Raises
     ------
@@ -75,7 +79,12 @@ class COO(Rebuilt):
         return self.values.size == 1
 
     def validate(self) -> COO:
-        """Check every entry and return self.
+        """Check every entry.
+
+        Returns
+        -------
+        COO
+            The matrix itself.
 
         Raises
         ------
@@ -105,6 +114,22 @@ class COO(Rebuilt):
     def from_arrays(cls, shape: tuple[int, int], rows: Array, columns: Array, values: Array) -> COO:
         """Build a matrix from index arrays of any integer type; equal values are stored once.
 
+        Parameters
+        ----------
+        shape : (int, int)
+            Rows and columns.
+        rows : array of integers, shape (nnz,)
+            Row of each entry.
+        columns : array of integers, shape (nnz,)
+            Column of each entry.
+        values : array of real numbers, shape (nnz,) or (1,)
+            Value of each entry, or one for all.
+
+        Returns
+        -------
+        COO
+            The matrix; `validate` finds positions that occur twice.
+
         Raises
         ------
         MatrixError
@@ -120,13 +145,32 @@ class COO(Rebuilt):
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> COO:
-        """Build from any SciPy sparse matrix or array; values are converted to `dtype`."""
+        """Build from any SciPy sparse matrix or array; values are converted to `dtype`.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse matrix or array
+            Any format.
+        dtype : type, default float32
+            Float32 or float64, to which values are converted.
+
+        Returns
+        -------
+        COO
+            The same entries, those at one position not summed: `validate` refuses them.
+        """
         check_scipy(matrix, "tocoo")
         triples = matrix.tocoo(copy=True)
         return cls.from_arrays(triples.shape, triples.row, triples.col, as_floats(triples.data, dtype))
 
     def to_scipy(self) -> Any:
-        """Return a `scipy.sparse.coo_array` with int32 indices and one value per entry."""
+        """Return the matrix in SciPy's form.
+
+        Returns
+        -------
+        scipy.sparse.coo_array
+            With int32 indices and one value per entry.
+        """
         from scipy.sparse import coo_array
 
         values = np.broadcast_to(self.values, self.nnz).copy()

@@ -37,12 +37,18 @@ class Checkpoint:
 
     Parameters
     ----------
-    options : what the training was started with, as plain values; to go on, they must be the same.
-    layers : the parameters.
-    velocities : per layer those of weights and bias, float32.
-    generator : state of the random numbers: that of NumPy's PCG64.
-    losses : loss of each epoch done.
-    validation : (epoch, loss, accuracy) of each validation done; accuracy is NaN where there are no classes.
+    options : dict of str to plain values
+        What the training was started with, as plain values; to go on, they must be the same.
+    layers : tuple of Linear
+        The parameters.
+    velocities : tuple of (array, array)
+        Those of weights and bias, layer by layer, float32.
+    generator : dict
+        State of the random numbers: that of NumPy's PCG64.
+    losses : tuple of float
+        Loss of each epoch done.
+    validation : tuple of (int, float, float), optional
+        Epoch, loss and accuracy of each validation done; the accuracy is NaN where there are no classes.
     """
 
     options: dict[str, Any]
@@ -57,6 +63,13 @@ class Checkpoint:
 
 def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Write a checkpoint, whole or not at all: until it is on disk the file holds the one before.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    checkpoint : Checkpoint
+        The training as it stands.
 
     Raises
     ------
@@ -76,6 +89,16 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read what `write_checkpoint` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    Checkpoint
+        The training as it stood.
 
     Raises
     ------

@@ -45,12 +45,15 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
 
     Parameters
     ----------
-    path : the file.
-    delimiter : what divides the columns: a comma, or a semicolon in its place; or a tab.
+    path : str or path-like
+        The file.
+    delimiter : str, default ","
+        What divides the columns: a comma, or a semicolon in its place; or a tab.
 
     Returns
     -------
-    float32 of shape (rows, columns). Empty lines at the end are passed over.
+    array, shape (rows, columns), float32
+        Empty lines at the end are passed over.
 
     Raises
     ------

@@ -21,11 +21,16 @@ class Dataset:
 
     Parameters
     ----------
-    name : short name for reports.
-    network : the layers.
-    inputs : CSR of shape (inputs, network.inputs), float32.
-    truth : sorted int64 vector of the true categories, counted from 0; None where unknown.
-    provenance : where each part came from, in words and figures (generator, seed, source file, checksum).
+    name : str
+        Short name for reports.
+    network : Network
+        The layers.
+    inputs : CSR, shape (samples, network.inputs), float32
+        The samples, one a row.
+    truth : array, shape (categories,), int64, optional
+        The true categories, sorted and counted from 0; None where they are unknown.
+    provenance : dict of str to str, optional
+        Where each part came from, in words and figures (generator, seed, source file, checksum).
 
     Raises
     ------

@@ -29,9 +29,17 @@ _HEADER = re.compile(rb"[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}
 def read_fann(path: str | os.PathLike[str]) -> tuple[Array, Array]:
     """Read training data, through gzip if the name ends in `.gz`; empty lines are passed over.
 
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
     Returns
     -------
-    Inputs of shape (rows, inputs) and outputs of shape (rows, outputs), float32.
+    inputs : array, shape (rows, inputs), float32
+        One row a sample.
+    targets : array, shape (rows, outputs), float32
+        One row a sample.
 
     Raises
     ------
@@ -69,6 +77,15 @@ def write_fann(path: str | os.PathLike[str], inputs: Array, outputs: Array) -> N
     """Write training data, through gzip if the name ends in `.gz`; whole or not at all.
 
     Every float32 is written with so many digits that it is read back as the same.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    inputs : array, shape (rows, inputs)
+        One row a sample.
+    outputs : array, shape (rows, outputs)
+        One row a sample.
 
     Raises
     ------

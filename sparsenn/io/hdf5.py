@@ -60,10 +60,19 @@ def read_dataset(
 
     Parameters
     ----------
-    path : a file that `write_dataset` wrote.
-    layers : read the first so many layers; the truth, which is that of all of them, is then left out.
-    limit_inputs : read the first so many inputs, and the categories among them.
-    progress : told the parts read.
+    path : str or path-like
+        A file that `write_dataset` wrote.
+    layers : int, optional
+        How many layers to read, from the first; the truth, which is that of all of them, is then left out.
+    limit_inputs : int, optional
+        How many samples to read, from the first, and the categories among them.
+    progress : callable, optional
+        Told of the parts read.
+
+    Returns
+    -------
+    Dataset
+        The whole, or the part asked for.
 
     Raises
     ------
@@ -93,6 +102,13 @@ def read_dataset(
 
 def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """Write a dataset, whole or not at all; layers are written one by one, without a second copy in memory.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What is written.
+    path : str or path-like
+        The file; one that is there is replaced.
 
     Raises
     ------
@@ -124,7 +140,16 @@ def write_result(
 
     Parameters
     ----------
-    classes : the class of each row, counted from 0, where the outputs are scores or probabilities of classes.
+    path : str or path-like
+        The file; one that is there is replaced.
+    outputs : CSR, shape (samples, outputs)
+        What the network gave.
+    categories : array of integers, shape (categories,)
+        Counted from 0.
+    attributes : dict of str to str
+        Notes.
+    classes : array of integers, shape (samples,), optional
+        The class of each row, counted from 0, where the outputs are scores or probabilities of classes.
 
     Raises
     ------

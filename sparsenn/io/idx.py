@@ -30,7 +30,15 @@ _DEFLATE_RATIO = 1032
 def read_idx(path: str | os.PathLike[str]) -> Array:
     """Read an IDX file, through gzip if its name ends in `.gz`.
 
-    Returns an array of the file's shape and type, in the machine's byte order.
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    array
+        Of the file's shape and type, in the machine's byte order.
 
     Raises
     ------
@@ -61,6 +69,13 @@ def read_idx(path: str | os.PathLike[str]) -> Array:
 
 def write_idx(path: str | os.PathLike[str], array: Array) -> None:
     """Write an array as IDX, through gzip if the name ends in `.gz`; whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    array : array
+        Of any shape; uint8, int8, int16, int32, float32 or float64.
 
     Raises
     ------

@@ -56,8 +56,15 @@ def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BEL
 
     Parameters
     ----------
-    path : a `.keras` archive, or an `.h5` file with the model's description.
-    sparse_below : a fully connected layer in which a smaller share of weights is not zero becomes sparse.
+    path : str or path-like
+        A `.keras` archive, or an `.h5` file with the model's description.
+    sparse_below : float, default 0.5
+        A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    Network
+        Its `image` is (channels, height, width) where it takes images.
 
     Raises
     ------

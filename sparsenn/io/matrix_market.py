@@ -71,6 +71,16 @@ def read_matrix_market(path: str | os.PathLike[str]) -> COO:
     The fields real, integer and pattern (every value 1) are known, and the symmetries general, symmetric and
     skew-symmetric: of the last two, the half above the diagonal is added.
 
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    COO, float32
+        The matrix.
+
     Raises
     ------
     FileFormatError
@@ -127,6 +137,13 @@ def _read_array(path: str | os.PathLike[str]) -> Array:
 
 def write_matrix_market(path: str | os.PathLike[str], matrix: COO | CSR | CSC) -> None:
     """Write a sparse matrix as `coordinate real general`, whole or not at all; through gzip for a name in `.gz`.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    matrix : COO, CSR or CSC
+        The matrix.
 
     Raises
     ------

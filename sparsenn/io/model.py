@@ -86,15 +86,22 @@ class Model:
 
     Parameters
     ----------
-    network : the layers.
-    loss : what was minimised, "mse" or "cross_entropy".
-    classes : whether each output is the score, or the probability, of a class.
-    provenance : how it was made, in words and figures.
-    resize : how smaller images are brought to the size that the network takes, one of `RESIZES`; None where they are
-        not.
-    class_names : what the classes are called, in the order of the outputs; None where they are called 0, 1, ….
-    encoding : what the model takes of a table; None where that is a column for each input.
-    scaling : how inputs are scaled before the first layer; None where they are not.
+    network : Network
+        The layers.
+    loss : str
+        What was minimised: "mse" or "cross_entropy".
+    classes : bool
+        Whether each output is the score, or the probability, of a class.
+    provenance : dict of str to str, optional
+        How it was made, in words and figures.
+    resize : str, optional
+        How smaller images are brought to the size that the network takes, one of `RESIZES`; None where they are not.
+    class_names : tuple of str, optional
+        What the classes are called, in the order of the outputs; None where they are called 0, 1, ….
+    encoding : TableEncoding, optional
+        What the model takes of a table; None where that is a column for each input.
+    scaling : Scaling, optional
+        How inputs are scaled before the first layer; None where they are not.
 
     Raises
     ------
@@ -135,7 +142,17 @@ class Model:
             self.scaling.check_width(self.network.inputs, self.network.image)
 
     def pruned(self, share: float) -> Model:
-        """Return the model with that share of each layer's weights, as `Network.pruned`; its provenance says so.
+        """Keep a share of each layer's weights, as `Network.pruned` does; the provenance says so.
+
+        Parameters
+        ----------
+        share : float
+            The share that is kept, above 0 and at most 1.
+
+        Returns
+        -------
+        Model
+            The model with fewer weights.
 
         Raises
         ------

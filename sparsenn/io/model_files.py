@@ -60,9 +60,19 @@ def kind_of(path: str | os.PathLike[str]) -> ModelKind | None:
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a model by its name, and by its content where it is HDF5; it may be damaged or missing.
+    """Say whether a file is a model by its name, and by its content where it is HDF5.
 
-    An HDF5 file of another name is one by its content.
+    The file may be damaged or missing. An HDF5 file of another name is one by its content.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    bool
+        Whether it is.
     """
     found: bool = (kind_of(path) or _HDF5) is not _HDF5 or _function("sparsenn.io.model:is_model")(path)
     return found
@@ -73,7 +83,15 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
 
     Parameters
     ----------
-    steps : of weights alone, what is applied and in which order, as `from_weights` takes it as text.
+    path : str or path-like
+        The file.
+    steps : str, optional
+        Of weights alone, what is applied and in which order, as `from_weights` takes it as text.
+
+    Returns
+    -------
+    Model
+        The network and what is known of it.
 
     Raises
     ------
@@ -93,6 +111,13 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model, whole or not at all, as the kind of file that the name tells, HDF5 if none.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    model : Model
+        The model.
 
     Raises
     ------

@@ -67,18 +67,24 @@ def read_official(
 
     Parameters
     ----------
-    folder : the folder.
-    neurons : which network; only needed where the folder holds several.
-    layers : read the first so many layers. Unless given: the most for which there is a file of categories and all
+    folder : str or path-like
+        The folder.
+    neurons : int, optional
+        Which network to read; only needed where the folder holds several.
+    layers : int, optional
+        How many layers to read, from the first. Unless given: the most for which there is a file of categories and all
         layers are there; all layers if there is no file of categories.
-    bias : of every layer; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
-    limit_inputs : read the first so many images, and their categories.
-    progress : told the bytes read of each file.
+    bias : float, optional
+        Bias of every layer; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
+    limit_inputs : int, optional
+        How many images to read, from the first, with their categories; all unless given.
+    progress : callable, optional
+        Told of the bytes read of each file.
 
-    Notes
-    -----
-    The files do not say how many images there are, and images without a pixel are in none of their lines. So there
-    are as many as the largest image or category asks for.
+    Returns
+    -------
+    Dataset
+        The network, its inputs, and the truth where it is known.
 
     Raises
     ------
@@ -90,6 +96,11 @@ def read_official(
         The folder holds several networks, none, or not the one asked for; or the bias is not known.
     ResourceError
         A file cannot be read.
+
+    Notes
+    -----
+    The files do not say how many images there are, and images without a pixel are in none of their lines. So there
+    are as many as the largest image or category asks for.
     """
     check_limits(layers, limit_inputs)
     layout = find_layout(Path(folder), neurons)
@@ -249,12 +260,17 @@ def write_official(
 
     Parameters
     ----------
-    dataset : its layers must be of one width and share one bias and the challenge's activation, and its last input
-        must have a pixel or be a true category, for the layout has no place for what is otherwise.
-    folder : made if absent; must not hold a network of as many neurons.
-    archive : write all layers into one `neuron{N}.tar.gz`.
-    compress : write images, and layers that are not in an archive, through gzip.
-    progress : told the layers, then the entries written.
+    dataset : Dataset
+        Its layers must be of one width and share one bias and the challenge's activation, and its last input must have
+        a pixel or be a true category, for the layout has no place for what is otherwise.
+    folder : str or path-like
+        Made if absent; must not hold a network of as many neurons.
+    archive : bool, default False
+        Write all layers into one `neuron{N}.tar.gz`.
+    compress : bool, default False
+        Write images, and layers that are not in an archive, through gzip.
+    progress : callable, optional
+        Told of the layers, then the entries written.
 
     Raises
     ------

@@ -28,8 +28,16 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
 
     Parameters
     ----------
-    estimator : fitted; it stays as it is.
-    sparse_below : a layer in which a smaller share of weights is not zero becomes sparse.
+    estimator : object
+        A fitted estimator or pipeline; it stays as it is.
+    sparse_below : float, default 0.5
+        A layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    Network
+        One that gives what the classifier's `predict_proba` gives (of two classes, the share of the second alone), or
+        the regressor's `predict`.
 
     Raises
     ------

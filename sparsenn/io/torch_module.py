@@ -30,14 +30,18 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
 
     Parameters
     ----------
-    module : a `torch.nn.Module`; it stays as it is.
-    example : a batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for
-        modules with a `forward` of their own.
-    sparse_below : a fully connected layer in which a smaller share of weights is not zero becomes sparse.
+    module : torch.nn.Module
+        The module; it stays as it is.
+    example : torch.Tensor, optional
+        A batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for modules
+        with a `forward` of their own.
+    sparse_below : float, default 0.5
+        A fully connected layer in which a smaller share of weights is not zero becomes sparse.
 
     Returns
     -------
-    A network whose `image` is (channels, height, width) where it takes images.
+    Network
+        Its `image` is (channels, height, width) where it takes images.
 
     Raises
     ------

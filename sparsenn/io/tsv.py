@@ -51,6 +51,18 @@ def text_limit(shape: tuple[int, int]) -> int:
 def read_triples(path: str | os.PathLike[str], shape: tuple[int, int]) -> COO:
     """Read any matrix from lines of row, column and value, into float32.
 
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    shape : (int, int)
+        Rows and columns.
+
+    Returns
+    -------
+    COO, float32
+        The matrix.
+
     Raises
     ------
     FileFormatError
@@ -69,7 +81,20 @@ def read_triples(path: str | os.PathLike[str], shape: tuple[int, int]) -> COO:
 
 
 def read_layer(path: str | os.PathLike[str], shape: tuple[int, int]) -> CSC:
-    """Read one layer's weights of shape (inputs, outputs) into float32; errors are those of `read_triples`."""
+    """Read one layer's weights into float32; errors are those of `read_triples`.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file with lines of input, output, weight.
+    shape : (int, int)
+        Inputs and outputs.
+
+    Returns
+    -------
+    CSC, shape (inputs, outputs), float32
+        The weights.
+    """
     with Source(path, text_limit(shape)) as source:
         return parse_layer(source.read(text_limit(shape) + 1), path, shape)
 
@@ -93,11 +118,21 @@ def read_images(
 
     Parameters
     ----------
-    path : lines of image, pixel, value.
-    neurons : pixels of an image.
-    inputs : how many images there are; the largest index in the file if not given.
-    limit_inputs : keep the first so many images; later ones are checked, but not kept.
-    progress : told the bytes read.
+    path : str or path-like
+        A file with lines of image, pixel, value.
+    neurons : int
+        Pixels of an image.
+    inputs : int, optional
+        Number of images; the largest index in the file if not given.
+    limit_inputs : int, optional
+        How many images to keep, from the first; later ones are checked, but not kept.
+    progress : callable, optional
+        Told of the bytes read.
+
+    Returns
+    -------
+    CSR, shape (images, neurons), float32
+        One image a row.
 
     Raises
     ------
@@ -142,6 +177,15 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
 def write_images(path: str | os.PathLike[str], images: CSR, progress: Progress = silent) -> None:
     """Write images as lines of image, pixel, value, by image, then pixel; whole or not at all.
 
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    images : CSR, shape (images, pixels)
+        One image a row.
+    progress : callable, optional
+        Told of what is written.
+
     Raises
     ------
     UsageError
@@ -158,7 +202,15 @@ def write_images(path: str | os.PathLike[str], images: CSR, progress: Progress =
 
 
 def write_layer(path: str | os.PathLike[str], weights: CSC) -> None:
-    """Write weights as lines of input, output, weight, by output, then input; errors are those of `write_images`."""
+    """Write weights as lines of input, output, weight, by output, then input; errors are those of `write_images`.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    weights : CSC, shape (inputs, outputs)
+        The weights.
+    """
     text = format_layer(weights)
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
         file.write(text)
@@ -177,7 +229,14 @@ def format_layer(weights: CSC) -> bytes:
 
 
 def write_categories(path: str | os.PathLike[str], categories: Array) -> None:
-    """Write categories, given counted from 0, one a line; whole or not at all.
+    """Write categories, one a line; whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; one that is there is replaced.
+    categories : array of integers, shape (categories,)
+        Counted from 0; in the file they are counted from 1.
 
     Raises
     ------

@@ -121,21 +121,33 @@ def from_weights(
 
     Parameters
     ----------
-    source : a file in `.npz` or `.safetensors`, or a mapping of names to arrays, SciPy's sparse matrices or PyTorch's
+    source : str, path-like or mapping
+        A file in `.npz` or `.safetensors`, or a mapping of names to arrays, SciPy's sparse matrices or PyTorch's
         tensors, such as a state dict. Arrays belong together whose names differ in `weight` (or `kernel`) and `bias`
         alone; pruning's `weight_orig` and `weight_mask` are multiplied; where names say nothing, a vector is the bias
         of the matrix before it.
-    layers : names of layers in the order in which they are applied, with activations and layers without weights between
+    layers : sequence of str and layers, or str, optional
+        Names of layers in the order in which they are applied, with activations and layers without weights between
         them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
-        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5).
-        Or all of it as one text, divided by commas: the image first, if there is one, as channels x height x width; and
-        relu, relu6 (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or
-        avg_pool3/2 (windows of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
-    activation : after each layer but the last where `layers` is not given; `ReLU()` unless given.
-    output : after the last layer where `layers` is not given; nothing unless given.
-    order : how matrices lie, one of `ORDERS`; by default as makes one's outputs the next one's inputs.
-    image : channels, height and width of the inputs, where convolutions or pools come first.
-    sparse_below : a layer in which a smaller share of weights is not zero becomes sparse.
+        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5). Or all of it as
+        one text, divided by commas: the image first, if there is one, as channels x height x width; and relu, relu6
+        (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or avg_pool3/2 (windows
+        of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
+    activation : Activation, optional
+        Applied after each layer but the last where `layers` is not given; `ReLU()` unless given.
+    output : Activation or Softmax, optional
+        Applied after the last layer where `layers` is not given; nothing unless given.
+    order : str, optional
+        How matrices lie, one of `ORDERS`; by default as makes one's outputs the next one's inputs.
+    image : (int, int, int), optional
+        Channels, height and width of the inputs, where convolutions or pools come first.
+    sparse_below : float, default 0.5
+        A layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    Network
+        The layers, in their order.
 
     Raises
     ------

@@ -30,7 +30,12 @@ class Activation(Protocol):
 
 @dataclass(frozen=True)
 class ReLU:
-    """max(0, z), and min(clip, ·) of that where a clip is given (the challenge clips at 32).
+    """The activation max(0, z), and min(clip, ·) of that where a clip is given (the challenge clips at 32).
+
+    Parameters
+    ----------
+    clip : float, optional
+        The largest value that is given on.
 
     Raises
     ------
@@ -92,7 +97,7 @@ class Tanh:
 
 @dataclass(frozen=True)
 class Identity:
-    """z itself: a layer without activation."""
+    """The activation z itself: that of a layer without one."""
 
     name: ClassVar[str] = "identity"
 

@@ -27,13 +27,20 @@ class Conv2d(Rebuilt, ImageLayer):
 
     Parameters
     ----------
-    weights : float32 of shape (filters, channels / groups, kernel height, kernel width).
-    bias : None, one number for all filters, or a float32 vector of shape (filters,).
-    activation : applied to each element; `ReLU()` unless given.
-    stride : pixels from one window to the next; one number, or one down and one across.
-    padding : pixels of zeros put around the image on both sides, likewise.
-    dilation : pixels from one element of a window to the next, likewise.
-    groups : parts that channels and filters are cut into; a part of the filters sees its part of the channels only.
+    weights : array_like, shape (filters, channels / groups, kernel height, kernel width)
+        Brought to float32.
+    bias : float or array_like of shape (filters,), optional
+        One number for all filters, or one for each; brought to float32.
+    activation : Activation, default ReLU()
+        Applied to each element.
+    stride : int or (int, int), default 1
+        Pixels from one window to the next: one number, or one down and one across.
+    padding : int or (int, int), default 0
+        Pixels of zeros put around the image on both sides, likewise.
+    dilation : int or (int, int), default 1
+        Pixels from one element of a window to the next, likewise.
+    groups : int, default 1
+        Parts into which channels and filters are cut; each part of the filters sees its part of the channels only.
 
     Raises
     ------
@@ -111,11 +118,27 @@ class Conv2d(Rebuilt, ImageLayer):
         return not bool(self.activation(self.bias_vector()).any())
 
     def bias_vector(self) -> Array:
-        """Return the bias as float32 of shape (filters,); zeros where there is none."""
+        """Return the bias of each filter.
+
+        Returns
+        -------
+        array, shape (filters,), float32
+            Zeros where there is no bias.
+        """
         return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.filters,)).astype(np.float32)
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of shape (images, channels, height, width).
+        """Return the shape of what the layer gives.
+
+        Parameters
+        ----------
+        input_shape : (int, int, int, int)
+            Images, channels, height and width of Y.
+
+        Returns
+        -------
+        (int, int, int, int)
+            Images, filters, height and width of Y'.
 
         Raises
         ------
@@ -128,7 +151,17 @@ class Conv2d(Rebuilt, ImageLayer):
         return images, self.filters, *windows((height, width), self.kernel_size, *self.steps)
 
     def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return the multiply-adds of a Y of that shape, those with padding included.
+        """Return how many multiplications and additions some images take, those with padding included.
+
+        Parameters
+        ----------
+        input_shape : (int, int, int, int)
+            Images, channels, height and width of Y.
+
+        Returns
+        -------
+        int
+            The multiply-adds.
 
         Raises
         ------

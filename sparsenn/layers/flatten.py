@@ -23,7 +23,17 @@ class Flatten(ImageLayer):
         return True
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return (images, numbers of each) for a Y of shape (images, ...).
+        """Return the shape of what the layer gives.
+
+        Parameters
+        ----------
+        input_shape : tuple of int
+            The shape of Y: (images, ...).
+
+        Returns
+        -------
+        (int, int)
+            Images, and the numbers of each.
 
         Raises
         ------

@@ -27,9 +27,12 @@ class Linear(Rebuilt, FullyConnected):
 
     Parameters
     ----------
-    weights : float32 of shape (inputs, outputs), row-major; anything that becomes that without loss of shape is taken.
-    bias : None, one number for all outputs, or a float32 vector of shape (outputs,).
-    activation : applied to each element; `ReLU()` unless given.
+    weights : array_like, shape (inputs, outputs)
+        Brought to float32, row by row in memory.
+    bias : float or array_like of shape (outputs,), optional
+        One number for all outputs, or one for each; brought to float32.
+    activation : Activation, default ReLU()
+        Applied to each element.
 
     Raises
     ------

@@ -18,10 +18,13 @@ class Pool2d(Rebuilt, ImageLayer):
 
     Parameters
     ----------
-    window : pixels that become one; one number, or one down and one across.
-    stride : pixels from one window to the next, likewise; the window itself unless given, so that windows touch.
-    padding : pixels put around the image on both sides, likewise; at most half of the window, so that every window
-        holds a pixel of the image.
+    window : int or (int, int)
+        Pixels that become one: one number, or one down and one across.
+    stride : int or (int, int), optional
+        Pixels from one window to the next, likewise; the window itself unless given, so that windows touch.
+    padding : int or (int, int), default 0
+        Pixels put around the image on both sides, likewise; at most half of the window, so that every window holds a
+        pixel of the image.
 
     Raises
     ------
@@ -75,7 +78,12 @@ class MaxPool2d(Pool2d):
 
     Parameters
     ----------
-    window, stride, padding : as of `Pool2d`.
+    window : int or (int, int)
+        Pixels whose largest is taken: one number, or one down and one across.
+    stride : int or (int, int), optional
+        Pixels from one window to the next, likewise; the window itself unless given.
+    padding : int or (int, int), default 0
+        Pixels put around the image on both sides, likewise; at most half of the window.
 
     Raises
     ------
@@ -92,7 +100,12 @@ class AvgPool2d(Pool2d):
 
     Parameters
     ----------
-    window, stride, padding : as of `Pool2d`.
+    window : int or (int, int)
+        Pixels whose mean is taken: one number, or one down and one across.
+    stride : int or (int, int), optional
+        Pixels from one window to the next, likewise; the window itself unless given.
+    padding : int or (int, int), default 0
+        Pixels put around the image on both sides, likewise; at most half of the window.
 
     Raises
     ------

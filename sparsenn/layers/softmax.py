@@ -22,7 +22,17 @@ class Softmax(ImageLayer):
         return False
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y, which may have any numbers in a row.
+        """Return the shape of what the layer gives, which is that of what it is given.
+
+        Parameters
+        ----------
+        input_shape : tuple of int
+            The shape of Y: any numbers in a row.
+
+        Returns
+        -------
+        tuple of int
+            The same.
 
         Raises
         ------

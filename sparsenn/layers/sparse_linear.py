@@ -27,10 +27,13 @@ class SparseLinear(Rebuilt, FullyConnected):
 
     Parameters
     ----------
-    weights : CSC of shape (inputs, outputs).
-    bias : None, one number for all outputs, or a float32 vector of shape (outputs,). It is added to every element
-        of the product, zero or not; with act(b) = 0 that equals adding it to the non-zeros alone.
-    activation : applied to each element; `ReLU()` unless given.
+    weights : CSC, shape (inputs, outputs)
+        The weights; `from_scipy` takes SciPy's matrices.
+    bias : float or array_like of shape (outputs,), optional
+        One number for all outputs, or one for each; brought to float32. It is added to every element of the product,
+        zero or not; with act(b) = 0 that equals adding it to the non-zeros alone.
+    activation : Activation, default ReLU()
+        Applied to each element.
 
     Raises
     ------
@@ -91,5 +94,20 @@ class SparseLinear(Rebuilt, FullyConnected):
     def from_scipy(
         cls, weights: Any, bias: float | Array | None = None, activation: Activation | None = None
     ) -> SparseLinear:
-        """Build from a SciPy sparse matrix of shape (inputs, outputs), checked."""
+        """Build from a SciPy sparse matrix.
+
+        Parameters
+        ----------
+        weights : scipy.sparse matrix or array, shape (inputs, outputs)
+            Any format; duplicates are summed.
+        bias : float or array_like of shape (outputs,), optional
+            As of the class.
+        activation : Activation, optional
+            `ReLU()` unless given.
+
+        Returns
+        -------
+        SparseLinear
+            The layer.
+        """
         return cls(CSC.from_scipy(weights), bias, ReLU() if activation is None else activation)

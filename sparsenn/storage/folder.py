@@ -12,10 +12,15 @@ __all__ = ["cache_folder", "cupy_folder", "make_cache_folder"]
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: SPARSENN_CACHE, else XDG_CACHE_HOME/sparsenn, else ~/.cache/sparsenn. It need not exist.
+    """Return the cache folder, which need not exist.
 
-    SPARSENN_CACHE moves what numba and CuPy compile, too, into the folders `numba` and `cupy` there, unless
-    NUMBA_CACHE_DIR and CUPY_CACHE_DIR say otherwise.
+    It is SPARSENN_CACHE, else XDG_CACHE_HOME/sparsenn, else ~/.cache/sparsenn. SPARSENN_CACHE moves what numba and CuPy
+    compile, too, into the folders `numba` and `cupy` there, unless NUMBA_CACHE_DIR and CUPY_CACHE_DIR say otherwise.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
 
     Raises
     ------

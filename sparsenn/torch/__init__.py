@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.errors import UsageError
 from sparsenn.network import Network
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["wrap"]
 
 
-def wrap(network: Network, **options: Any) -> SparseModule:
+@names_options
+def wrap(network: Network, **options: Unpack[NamedOptions]) -> SparseModule:
     """Return a network as a `torch.nn.Module`, for inference.
 
     ::
@@ -24,11 +26,19 @@ def wrap(network: Network, **options: Any) -> SparseModule:
     Rows are run where they are, and on a GPU on PyTorch's current stream; nothing is copied. The module computes by the
     registered operator `sparsenn::run`, which `torch.compile` leaves whole; it has no parameters, and no gradient.
 
+    Unless a device is among the options, there is a session for each device that rows come from.
+
     Parameters
     ----------
-    network : the layers.
-    options : as `sparsenn.Session` takes them. Unless a device is among them, there is a session for each device that
-        rows come from.
+    network : Network
+        The layers.
+    **options : Options
+        As `sparsenn.Session` takes them.
+
+    Returns
+    -------
+    torch.nn.Module
+        A module without parameters.
 
     Raises
     ------

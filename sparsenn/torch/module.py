@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any
@@ -34,7 +35,7 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
     options : of the sessions that run it.
     """
 
-    def __init__(self, network: Network, options: dict[str, Any]) -> None:
+    def __init__(self, network: Network, options: Mapping[str, Any]) -> None:
         super().__init__()
         check_network(network)
         Options.of(options)

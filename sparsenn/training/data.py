@@ -28,14 +28,20 @@ class TrainingData:
 
     Parameters
     ----------
-    inputs : (rows, inputs), brought to float32.
-    targets : (rows, outputs), brought to float32; for classes, one-hot.
-    classes : whether the targets are classes.
-    image : channels, height and width where each row of inputs is an image, and None where that is not known.
-    encoding : how a table became the inputs, and what its targets are called; None where the rows are of no table.
-    class_names : what the classes are called, in the order of the columns of targets; None where they are called 0, 1,
-        ….
-    note : what was assumed of a file, in a sentence; None where nothing had to be.
+    inputs : array_like, shape (samples, inputs)
+        Brought to float32.
+    targets : array_like, shape (samples, outputs)
+        Brought to float32; one-hot for classes.
+    classes : bool, default False
+        Whether the targets are classes.
+    image : (int, int, int), optional
+        Channels, height and width where each row of inputs is an image, and None where that is not known.
+    encoding : TableEncoding, optional
+        How a table became the inputs, and what its targets are called; None where the rows are of no table.
+    class_names : tuple of str, optional
+        What the classes are called, in the order of the columns of targets; None where they are called 0, 1, ….
+    note : str, optional
+        What was assumed of a file, in a sentence; None where nothing had to be.
 
     Raises
     ------
@@ -77,14 +83,23 @@ class TrainingData:
     def of_labels(
         cls, inputs: Array, labels: Array, classes: int | None = None, image: Image | None = None
     ) -> TrainingData:
-        """Build from a label for each row.
+        """Build from a label for each sample.
 
         Parameters
         ----------
-        inputs : (rows, inputs).
-        labels : (rows,), whole numbers that count from 0.
-        classes : how many there are; one more than the largest label unless given.
-        image : channels, height and width where the rows are images.
+        inputs : array_like, shape (samples, inputs)
+            Brought to float32.
+        labels : array_like of integers, shape (samples,)
+            Counted from 0.
+        classes : int, optional
+            How many there are; one more than the largest label unless given.
+        image : (int, int, int), optional
+            Channels, height and width where the rows are images.
+
+        Returns
+        -------
+        TrainingData
+            The inputs, with one-hot targets.
 
         Raises
         ------
@@ -114,12 +129,36 @@ class TrainingData:
         return cls(inputs, targets, True, image)
 
     def head(self, rows: int) -> TrainingData:
-        """Return the first `rows` rows, at least 1, or all where there are no more."""
+        """Return the first samples.
+
+        Parameters
+        ----------
+        rows : int
+            How many, at least 1; all are taken where there are no more.
+
+        Returns
+        -------
+        TrainingData
+            Data that share memory with these.
+        """
         rows = size(rows, "rows")
         return replace(self, inputs=self.inputs[:rows], targets=self.targets[:rows])
 
     def part(self, first: int, last: int) -> Array:
-        """Return the inputs of rows `first` to `last`, sharing memory."""
+        """Return some samples' inputs.
+
+        Parameters
+        ----------
+        first : int
+            The first row, counted from 0.
+        last : int
+            The row after the last.
+
+        Returns
+        -------
+        array, shape (last - first, inputs), float32
+            A view.
+        """
         return self.inputs[first:last]
 
     @property
@@ -128,7 +167,13 @@ class TrainingData:
         return len(self.inputs)
 
     def digest(self) -> str:
-        """Return a checksum of all numbers and shapes: SHA-256, in hexadecimal."""
+        """Return a checksum of all numbers and shapes.
+
+        Returns
+        -------
+        str
+            SHA-256, in hexadecimal.
+        """
         found = hashlib.sha256()
         for array in (self.inputs, self.targets):
             found.update(repr(array.shape).encode())
@@ -142,9 +187,12 @@ class InputRows:
 
     Parameters
     ----------
-    inputs : (rows, inputs): an array, brought to float32, or CSR.
-    image : channels, height and width where each row is an image, and None where that is not known.
-    note : what was assumed of a file, in a sentence; None where nothing had to be.
+    inputs : array_like or CSR, shape (samples, inputs)
+        Arrays are brought to float32.
+    image : (int, int, int), optional
+        Channels, height and width where each row is an image, and None where that is not known.
+    note : str, optional
+        What was assumed of a file, in a sentence; None where nothing had to be.
 
     Raises
     ------
@@ -174,11 +222,35 @@ class InputRows:
             raise ShapeError(f"rows of {self.inputs.shape[1]:,} inputs hold no images of shape {self.image}")
 
     def head(self, rows: int) -> InputRows:
-        """Return the first `rows` rows, or all where there are no more."""
+        """Return the first samples.
+
+        Parameters
+        ----------
+        rows : int
+            How many; all are taken where there are no more.
+
+        Returns
+        -------
+        InputRows
+            Data that share memory with these.
+        """
         return replace(self, inputs=self.part(0, min(rows, self.rows)))
 
     def part(self, first: int, last: int) -> Array | CSR:
-        """Return the inputs of rows `first` to `last`, sharing memory."""
+        """Return some samples.
+
+        Parameters
+        ----------
+        first : int
+            The first row, counted from 0.
+        last : int
+            The row after the last.
+
+        Returns
+        -------
+        array or CSR, shape (last - first, inputs), float32
+            A view.
+        """
         return self.inputs.slice_groups(first, last) if isinstance(self.inputs, CSR) else self.inputs[first:last]
 
     @property

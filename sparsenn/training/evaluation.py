@@ -35,12 +35,27 @@ def evaluate(
 
     Parameters
     ----------
-    network : the layers. The loss is of its raw outputs, or of probabilities after a Softmax.
-    inputs, targets : float32 of shape (rows, inputs) and (rows, outputs); classes are one-hot.
-    loss : "mse" or "cross_entropy".
-    device : where to compute: auto, cpu, cuda, cuda:i or reference.
-    classes : whether the targets are classes; by the loss unless given.
-    kernel, precision : as `sparsenn.Session` takes them.
+    network : Network
+        The layers. The loss is of its raw outputs, or of probabilities after a Softmax.
+    inputs : array_like, shape (samples, inputs)
+        Brought to float32.
+    targets : array_like, shape (samples, outputs)
+        Brought to float32; one-hot for classes.
+    loss : str
+        The loss: "mse" or "cross_entropy".
+    device : str, default "auto"
+        Where to compute: auto, cpu, cuda, cuda:i or reference.
+    classes : bool, optional
+        Whether the targets are classes; by the loss unless given.
+    kernel : str, default "auto"
+        As `sparsenn.Session` takes it.
+    precision : str, default "float32"
+        As `sparsenn.Session` takes it.
+
+    Returns
+    -------
+    Evaluation
+        Loss, and accuracy where the targets are classes.
 
     Raises
     ------

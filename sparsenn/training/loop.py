@@ -83,25 +83,53 @@ def train(
 
     Parameters
     ----------
-    data : rows and targets, or a file that `read_data` reads.
-    hidden : widths of the hidden layers.
-    activation, output_activation : of hidden layers, and of the last: relu, sigmoid, tanh, none, or an activation.
-    epochs : passes over all rows, those before a resumption included.
-    batch_size : rows of a mini-batch; the last of an epoch may be smaller.
-    learning_rate, momentum : v = momentum·v - learning_rate·gradient, w = w + v.
-    loss : mse or cross_entropy; the latter for classes and the former for others unless given.
-    validation : data that are evaluated, not trained with.
-    validate_every : epochs between two evaluations; 0 for one at the end only. The last epoch is evaluated always.
-    seed : of the random numbers (NumPy's PCG64).
-    device, kernel, precision : what computes; see `sparsenn.training.choice`.
-    scale : "standard" gives each column of inputs the mean 0 and the deviation 1 first, and each of targets, too, where
+    data : TrainingData, str or path-like
+        Samples and targets, or a file that `read_data` reads.
+    hidden : sequence of int, optional
+        Widths of the hidden layers.
+    activation : str or Activation, default "relu"
+        After hidden layers: relu, sigmoid, tanh, none, or an activation.
+    output_activation : str or Activation, default "none"
+        After the last layer, likewise.
+    epochs : int, default 100
+        Passes over all rows, those before a resumption included.
+    batch_size : int, default 64
+        Samples of a mini-batch; the last of an epoch may be smaller.
+    learning_rate : float, default 0.01
+        As in v = momentum·v - learning_rate·gradient, w = w + v.
+    momentum : float, default 0
+        As above.
+    loss : str, optional
+        The loss: mse or cross_entropy; the latter for classes and the former for others unless given.
+    validation : TrainingData, str or path-like, optional
+        Data that are evaluated, not trained with.
+    validate_every : int, default 1
+        Epochs between two evaluations; 0 for one at the end only. The last epoch is evaluated always.
+    seed : int, default 0
+        Seed of the random numbers (NumPy's PCG64).
+    device : str, default "auto"
+        What computes: auto, cpu, cuda, cuda:i or reference.
+    kernel : str, default "auto"
+        How it computes; see `sparsenn.training.choice`.
+    precision : str, default "float32"
+        The precision of products; see `sparsenn.training.choice`.
+    scale : str, default "none"
+        "standard" gives each column of inputs the mean 0 and the deviation 1 first, and each of targets, too, where
         they are no classes and the last layer has no activation; "none" leaves them as they are. The result's `scaling`
         belongs into the model (`trained_model`); that of targets is undone by the last layer.
-    checkpoint : file that holds the state, rewritten as a whole at least `checkpoint_every` seconds after the last
-        time, and at the end.
-    resume : go on from the checkpoint, to the same bits as if there had been no interruption; begin where there is none
-        yet.
-    report : told of each epoch.
+    checkpoint : str or path-like, optional
+        File that holds the state, rewritten as a whole, also at the end.
+    checkpoint_every : float, default 0
+        Seconds at least from one writing of the checkpoint to the next.
+    resume : bool, default False
+        Go on from the checkpoint, to the same bits as if there had been no interruption; begin where there is none yet.
+    report : callable, optional
+        Told of each epoch: `report(epoch)`.
+
+    Returns
+    -------
+    TrainingResult
+        The network, its losses, and what it took.
 
     Raises
     ------
@@ -179,9 +207,17 @@ def trained_model(result: TrainingResult, data: TrainingData, provenance: dict[s
 
     Parameters
     ----------
-    result : what `train` gave back.
-    data : what it was trained on.
-    provenance : how the model was made, in words and figures.
+    result : TrainingResult
+        What `train` returned.
+    data : TrainingData
+        What it was trained on.
+    provenance : dict of str to str, optional
+        How the model was made, in words and figures.
+
+    Returns
+    -------
+    Model
+        What `write_model` writes.
     """
     return Model(
         result.network,

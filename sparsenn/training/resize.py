@@ -23,13 +23,17 @@ def resize_bilinear(images: Array, height: int, width: int) -> Array:
 
     Parameters
     ----------
-    images : (images, rows, columns) or (images, channels, rows, columns): uint8, which is divided by 255, or real
-        numbers, which are taken as they are.
-    height, width : the new rows and columns, none fewer than there are.
+    images : array, shape (images, rows, columns) or (images, channels, rows, columns)
+        Of uint8, which is divided by 255, or real numbers, which are taken as they are.
+    height : int
+        The new rows, no fewer than there are.
+    width : int
+        The new columns, likewise.
 
     Returns
     -------
-    float32, the last two dimensions of the new size. Each image's bits depend on that image alone.
+    array, float32
+        With the last two dimensions of the new size. Each image's bits depend on that image alone.
 
     Raises
     ------

@@ -61,17 +61,32 @@ def read_data(
 
     Parameters
     ----------
-    path : the file.
-    labels : file of the labels of IDX images; unless given, the one named as MNIST names them, beside the images.
-    targets : columns of a table, from the last, that are targets.
-    target : names of the target columns instead; numbers, counted from 1, where the table gives no names.
-    classes : whether the one target column is a label, counted from 0, or several are one-hot. IDX and HDF5 labels are
-        in any case, and so is a target column of texts, whose classes are sorted.
-    outputs : how many classes there are; one more than the largest label unless given.
-    ignore : columns of a table that are left out.
-    text : columns of a table that are categories, or classes, though they hold numbers.
-    impute : whether what is missing in a table is filled in: by its column's mean, or the most frequent text.
-    like : other data, of which columns, categories and classes are taken instead of learnt.
+    path : str or path-like
+        The file.
+    labels : str or path-like, optional
+        File of the labels of IDX images; unless given, the one named as MNIST names them, beside the images.
+    targets : int, default 1
+        Number of columns of a table, from the last, that are targets.
+    target : sequence of str, optional
+        Names of the target columns instead; numbers, counted from 1, where the table gives no names.
+    classes : bool, default False
+        Whether the one target column is a label, counted from 0, or several are one-hot. IDX and HDF5 labels are in any
+        case, and so is a target column of texts, whose classes are sorted.
+    outputs : int, optional
+        How many classes there are; one more than the largest label unless given.
+    ignore : sequence of str, optional
+        Columns of a table that are left out.
+    text : sequence of str, optional
+        Columns of a table that are categories, or classes, though they hold numbers.
+    impute : bool, default False
+        Whether what is missing in a table is filled in: by its column's mean, or the most frequent text.
+    like : TrainingData, optional
+        Other data, of which columns, categories and classes are taken instead of learnt.
+
+    Returns
+    -------
+    TrainingData
+        Samples and their targets.
 
     Raises
     ------
@@ -168,14 +183,30 @@ def read_rows(
 
     Parameters
     ----------
-    path : the file.
-    inputs, outputs : the model's.
-    labels : file of the labels of IDX images; unless given, the one named as MNIST names them, beside the images.
-    targets : columns of a table, from the last, that are targets; unless given, none of a table that is as wide as the
-        model's inputs, and else one of a class, or as many as the model has outputs.
-    classes : whether the one target column is a label, or several are one-hot.
-    class_names, encoding : the model's: what its classes are called, and what it takes of a table.
-    scale_bytes : whether the bytes of IDX images are scaled to 0 to 1.
+    path : str or path-like
+        The file.
+    inputs : int
+        Number of the model's inputs.
+    outputs : int
+        Number of the model's outputs.
+    labels : str or path-like, optional
+        File of the labels of IDX images; unless given, the one named as MNIST names them, beside the images.
+    targets : int, optional
+        Number of columns of a table, from the last, that are targets; unless given, none of a table that is as wide as
+        the model's inputs, and else one of a class, or as many as the model has outputs.
+    classes : bool, default False
+        Whether the one target column is a label, or several are one-hot.
+    class_names : tuple of str, optional
+        What the model's classes are called.
+    encoding : TableEncoding, optional
+        What the model takes of a table.
+    scale_bytes : bool, default True
+        Whether the bytes of IDX images are scaled to 0 to 1.
+
+    Returns
+    -------
+    TrainingData or InputRows
+        Samples, with their targets where there are some.
 
     Raises
     ------

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from result_files import result_in
 from typer.testing import Result
 
+from sparsenn import infer
 from sparsenn.backends import Features, kernels
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import infer
 from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.tsv import read_categories
 from sparsenn.storage import replacing

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kernel_registry import add, let_auto_take
 from sessions import altered, steps_of
 
-from sparsenn import backends
+from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import Session, finite, infer
+from sparsenn.engine import Session, finite
 from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense

@@ -14,12 +14,12 @@ from image_strategies import convolutions, images_for, pools
 from kernel_registry import let_auto_take
 from sessions import altered, steps_of
 
-from sparsenn import backends
+from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.machine import H200
 from sparsenn.datasets import digit_inputs
-from sparsenn.engine import Session, infer, merge_equal_outputs, plan
+from sparsenn.engine import Session, merge_equal_outputs, plan
 from sparsenn.errors import InputError, MatrixError, NumericError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import read_model

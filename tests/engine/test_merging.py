@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from strategies import networks_with_inputs, seeds
 
-from sparsenn import backends
-from sparsenn.engine import infer, merge_equal_outputs
+from sparsenn import backends, infer
+from sparsenn.engine import merge_equal_outputs
 from sparsenn.engine.merging import unmerged
 from sparsenn.formats import COO, CSC, coo_to_csc, from_dense
 from sparsenn.layers import ReLU, SparseLinear

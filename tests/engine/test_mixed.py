@@ -15,11 +15,11 @@ from rich.console import Console
 from sessions import altered, steps_of
 from strategies import inputs_for, mixed_networks
 
-from sparsenn import backends
+from sparsenn import backends, infer
 from sparsenn.backends import DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.stepwise import DEPTH
-from sparsenn.engine import infer, merge_equal_outputs, plan
+from sparsenn.engine import merge_equal_outputs, plan
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sessions import altered, same
 
+from sparsenn import infer
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import infer
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import CSR, from_dense
 

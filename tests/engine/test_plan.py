@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions import steps_of
 
-from sparsenn.engine import Session, infer, plan
+from sparsenn import infer
+from sparsenn.engine import Session, plan
 from sparsenn.engine.plan import bucket
 from sparsenn.errors import DeviceError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSC, from_dense

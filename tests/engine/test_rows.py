@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsenn import memory
-from sparsenn.engine import RowsResult, Session, infer, rows, run_rows
+from sparsenn import infer, memory
+from sparsenn.engine import RowsResult, Session, rows, run_rows
 from sparsenn.errors import ResourceError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, Linear, SparseLinear

@@ -14,9 +14,9 @@ from oracle import assert_close
 from sessions import altered
 from strategies import networks_with_inputs
 
-from sparsenn import backends
+from sparsenn import backends, infer
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import Session, infer, merge_equal_outputs
+from sparsenn.engine import Session, merge_equal_outputs
 from sparsenn.engine.plan import Problem
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh

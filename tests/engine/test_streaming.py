@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sessions import altered, same, steps_of
 
+from sparsenn import infer
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.oracle import ReferenceBackend
-from sparsenn.engine import infer
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sparsenn import infer
 from sparsenn.datasets import radixnet
-from sparsenn.engine import Result, infer
+from sparsenn.engine import Result
 from sparsenn.formats import from_dense
 from sparsenn.network import Network
 

@@ -41,7 +41,13 @@ def from_onnx(model: Any) -> Network:
 
     Parameters
     ----------
-    model : a path, .onnx or .onnx.gz, or an `onnx.ModelProto`.
+    model : str, path-like or onnx.ModelProto
+        A file, `.onnx` or `.onnx.gz`, or what `onnx.load` returns.
+
+    Returns
+    -------
+    Network
+        Its `image` is (channels, height, width) where it takes images.
 
     Raises
     ------
@@ -66,11 +72,14 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
 
     Parameters
     ----------
-    network : of any layers of this package, or a model of such a network. One of images takes (rows, channels, height,
-        width). A model's scaling of inputs becomes nodes, in float32; what it was trained for, its class names and its
-        columns become metadata, which `read_model` reads.
-    path : .onnx or .onnx.gz.
-    sparse : keep the weights of sparse layers as sparse initialisers, which few programs besides this one read.
+    network : Network or Model
+        Of any layers of this package. One of images takes (samples, channels, height, width). A model's scaling of
+        inputs becomes nodes, in float32; what it was trained for, its class names and its columns become metadata,
+        which `read_model` reads.
+    path : str or path-like
+        The file, `.onnx` or `.onnx.gz`.
+    sparse : bool, default False
+        Keep the weights of sparse layers as sparse initialisers, which few programs besides this one read.
 
     Raises
     ------

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from oracle import assert_close
 from strategies import networks_with_inputs
 
+from sparsenn import infer
 from sparsenn.backends.cuda.sparse.resident import KERNEL_BYTES, tile_shape, why_not
 from sparsenn.backends.cuda.sparse.stages import FIRST_STAGES, stage_lengths
 from sparsenn.backends.machine import A100, H200
-from sparsenn.engine import Session, infer, plan
+from sparsenn.engine import Session, plan
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io.official import read_official
