@@ -10,8 +10,8 @@
     print(result.plan, result.categories + 1, result.edges_per_second)
 
 The names below are the public ones; each is imported when it is first used, so that importing the package is quick.
-`sparsenn.torch.wrap` makes modules of PyTorch of networks; `sparsenn.distributed.infer` runs them on a Dask cluster. All
-errors are in `sparsenn.errors`.
+`sparsenn.torch.wrap` makes modules of PyTorch of networks; `sparsenn.distributed.infer` runs them on a Dask cluster.
+All errors are in `sparsenn.errors`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.plugins import add_plugin
 
 if TYPE_CHECKING:
-    import sparsenn.distributed as distributed
+    import sparsenn.distributed as distributed  # noqa: F401
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
