@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sparsenn.cli import data_options, options
+from sparsenn.cli import cluster_options, data_options, options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
@@ -63,6 +63,10 @@ def infer(
     no_dedup: options.NoDedup = False,
     no_merge: options.NoMerge = False,
     reproducible: options.Reproducible = False,
+    scheduler: cluster_options.Scheduler = None,
+    workers: cluster_options.Workers = None,
+    piece: cluster_options.Piece = None,
+    resume: cluster_options.Resume = False,
     verify: options.Verify = None,
     output: options.Output = None,
     json: options.Json = None,
@@ -94,6 +98,8 @@ def infer(
       sparsenn infer model.h5 --inputs rows.npy --prune 0.05
       sparsenn infer weights.npz --inputs rows.npy --steps fc1,tanh,fc2,softmax
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
+      sparsenn infer problem.h5 --workers 4 --output pieces/
+      sparsenn infer problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
     model = inputs is not None or _is_model(dataset)
@@ -108,15 +114,17 @@ def infer(
     if model:
         unit_bytes = scale is None
         rows = Rows(_given(dataset, inputs), labels, targets, classes, limit_inputs, scaling, unit_bytes, prune, steps)
+    cluster = cluster_options.cluster_from(context, scheduler, workers, piece, resume, output)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats)
-    files.check(model)
+    files.check(model, folder=cluster is not None)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace},
     )
-    wake_gpu(device)
+    if cluster is None:
+        wake_gpu(device)
     how: dict[str, Any] = {
         "device": device,
         "precision": precision,
@@ -129,11 +137,16 @@ def infer(
         "merging": not no_merge,
         "reproducible": reproducible,
     }
+    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
+    if cluster is not None:
+        from sparsenn.cli.cluster import infer_on_cluster
+
+        infer_on_cluster(dataset, what if rows is None else rows, how, verify, files, cluster, progress)
+        return
     if rows is not None:
         with tracing(trace):
             evaluate_model(Path(dataset), rows, how, files, progress)
         return
-    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     with tracing(trace):
         problem, result = _run(dataset, what, how, verify, progress)
         verdict = _verdict(problem, result, verify)

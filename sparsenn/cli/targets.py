@@ -42,14 +42,17 @@ class ResultTargets:
     trace: Path | None
     stats: bool
 
-    def check(self, model: bool) -> None:
+    def check(self, model: bool, folder: bool = False) -> None:
         """Refuse whatever could not be written, before anything is computed.
 
         Parameters
         ----------
         model : whether a model is run, whose outputs may be written in more forms than the categories of a dataset.
+        folder : whether a name without a suffix is that of a folder of pieces.
         """
-        if self.output is not None:
+        if self.output is not None and folder and not self.output.suffix:
+            _check_folder("--output", self.output, self.output.parent)
+        elif self.output is not None:
             from sparsenn.io.model_output import MODEL_OUTPUT_SUFFIXES
 
             check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))

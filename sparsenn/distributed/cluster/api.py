@@ -18,7 +18,7 @@ from sparsenn.distributed.cluster.library import dask_array, distributed_library
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.parts import Rows, rows_of
 from sparsenn.distributed.cluster.pieces import Run, writing_pieces
-from sparsenn.distributed.cluster.sessions import name_of, session_of
+from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
 from sparsenn.engine.options import Options
 from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size
@@ -98,23 +98,26 @@ def infer(
             return again(client=own, **options)
     name, unfit = name_of(network), frozenset[str]()
     if client is None:
-        opened = session_of(name, chosen).network
-        widths = opened.inputs, opened.outputs
+        sizes = Sizes.of(session_of(name, chosen).network)
     else:
         if isinstance(network, Network):
             send_network(client, name, network)
-        widths, unfit = look_at_workers(client, name, chosen)
-    most = max(1, PIECE_BYTES // (4 * max(widths))) if piece is None else size(piece, "the rows of a piece")
-    found = chunks_of(rows, widths[0]) if isinstance(rows, array.Array) else rows_of(rows, widths[0])
+        sizes, unfit = look_at_workers(client, name, chosen)
+    most = (
+        max(1, PIECE_BYTES // (4 * max(sizes.inputs, sizes.outputs)))
+        if piece is None
+        else size(piece, "the rows of a piece")
+    )
+    found = chunks_of(rows, sizes.inputs) if isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
     form = form or ("csr" if found.sparse else "dense")
     compute = partial(compute_part, name, chosen, form=form)
     if output is None:
         double = chosen.precision == "float64" or chosen.device == "reference"
-        return _lazy(found, compute, most, _empty(widths[1], np.float64 if double else np.float32, form))
-    run = Run(name.digest, content_digest(replace(chosen, device="")), found.digest, widths[1], form)
+        return _lazy(found, compute, most, _empty(sizes.outputs, np.float64 if double else np.float32, form))
+    run = Run(name.digest, content_digest(replace(chosen, device="")), found.digest, form, sizes)
     with writing_pieces(output, run, partial(found.edges, most), piece is None, resume) as pieces:
         missing = pieces.missing()
-        done = pieces.rows - sum(pieces.length(number) for number in missing)
+        done = pieces.resumed = pieces.rows - sum(pieces.length(number) for number in missing)
         progress("rows", done, pieces.rows)
         given = ((number, found.submitter(client, compute, *pieces.edges[number])) for number in missing)
         for number, outputs in computed(client, unfit, given):

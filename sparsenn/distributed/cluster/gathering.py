@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from sparsenn.distributed.cluster.library import distributed_library
 from sparsenn.distributed.cluster.parts import FilePart
-from sparsenn.distributed.cluster.sessions import NetworkName, open_session, session_of
+from sparsenn.distributed.cluster.sessions import NetworkName, Sizes, open_session, session_of
 from sparsenn.engine.options import Options
 from sparsenn.errors import SparseNNError, WorkerError
 from sparsenn.network import Network
@@ -54,12 +54,12 @@ def send_network(client: Any, name: NetworkName, network: Network) -> None:
         sent.add(name.digest)
 
 
-def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[tuple[int, int], frozenset[str]]:
+def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[Sizes, frozenset[str]]:
     """Have every worker open its session for a network, and tell which of them cannot, also in a warning.
 
     Returns
     -------
-    The widths of the network's inputs and outputs, and the addresses of workers that cannot run it.
+    The sizes of the network, and the addresses of workers that cannot run it.
 
     Raises
     ------
@@ -81,17 +81,17 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[t
             faults[worker] = WorkerError(f"it has {told}; sparsenn {name.version} is here: install the same")
     same = [worker for worker in versions if worker not in faults]
     answers = client.run(_open_there, name, options, workers=same, on_error="return") if same else {}
-    widths = None
+    sizes = None
     for worker, found in answers.items():
         if isinstance(found, BaseException):
             faults[worker] = found
         else:
-            widths = found
-    if widths is None:
+            sizes = found
+    if sizes is None:
         raise _unfit(name, place, faults)
     for worker, fault in faults.items():
         warnings.warn(f"worker {worker} is left out: {_one_line(fault)}", stacklevel=3)
-    return widths, frozenset(faults)
+    return sizes, frozenset(faults)
 
 
 def compute_part(name: NetworkName, options: Options, part: Any, form: str) -> Any:
@@ -197,7 +197,7 @@ def connected(scheduler: str) -> Any:
         raise WorkerError(f"there is no scheduler at {scheduler} ({_one_line(error)})") from error
 
 
-async def _open_there(name: NetworkName, options: Options) -> tuple[int, int] | SparseNNError:
+async def _open_there(name: NetworkName, options: Options) -> Sizes | SparseNNError:
     """Have a worker open a session, beside the loop that answers the cluster."""
     return await asyncio.to_thread(open_session, name, options)
 

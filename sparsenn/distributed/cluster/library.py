@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from sparsenn.errors import UsageError
 
-__all__ = ["dask_array", "dask_delayed", "distributed_library"]
+__all__ = ["dask_array", "dask_delayed", "distributed_library", "require_dask"]
+
+
+def require_dask() -> None:
+    """Refuse to go on where the packages are not installed; import none of them.
+
+    Raises
+    ------
+    UsageError
+        One is not; the message says what to install.
+    """
+    for name in ("dask", "distributed"):
+        found = find_spec(name)
+        if found is None or found.origin is None:  # a folder of that name
+            raise _missing(f"there is no {name}")
 
 
 def distributed_library() -> Any:
@@ -44,6 +59,8 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UsageError(
-            f'clusters need the packages dask and distributed ({error}); install them: pip install "sparsenn[dask]"'
-        ) from error
+        raise _missing(str(error)) from error
+
+
+def _missing(reason: str) -> UsageError:
+    return UsageError(f'clusters need the packages dask and distributed ({reason}): pip install "sparsenn[dask]"')

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
-from sparsenn.distributed.cluster.library import distributed_library
+from sparsenn.distributed.cluster.library import distributed_library, require_dask
 from sparsenn.errors import UsageError, WorkerError
 from sparsenn.formats.arrays import size
 from sparsenn.workers import thread_count
@@ -21,6 +24,9 @@ _HOST = "127.0.0.1"
 
 _LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What limits the threads of libraries; numba and this package's own have NUMBA_NUM_THREADS."""
+
+_NEEDED = ("distributed.nanny", "sparsenn.distributed.cluster.gathering", "sparsenn.io.hdf5", "numba.np.arraymath")
+"""Modules that workers need."""
 
 
 @contextmanager
@@ -43,18 +49,23 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
     WorkerError
         The workers do not start.
     """
-    library = distributed_library()
+    require_dask()
     gpus = _gpus() if device in ("auto", "cuda") else []
     count = max(1, len(gpus)) if workers is None else size(workers, "the number of workers")
     if gpus and count > len(gpus):
         raise UsageError(f"there are {len(gpus)} GPUs for {count} workers; take so many, or the device cpu")
     threads = max(1, thread_count() // count)
+    settings = _start_forks(threads)
+    library = distributed_library()
+    import dask
+
+    no_page = {"dashboard": False, "dashboard_address": f"{_HOST}:0"}
+    scheduler = {"cls": library.Scheduler, "options": {"host": _HOST, **no_page}}
     spec = {number: _worker(library, gpus[number : number + 1], threads) for number in range(count)}
-    scheduler = {"cls": library.Scheduler, "options": {"host": _HOST, "dashboard": False, "dashboard_address": None}}
     with ExitStack() as stack:
+        stack.enter_context(dask.config.set(settings))
         try:
-            with _threads_of_libraries(threads):
-                cluster = library.SpecCluster(spec, scheduler, silence_logs=logging.CRITICAL)
+            cluster = library.SpecCluster(spec, scheduler, silence_logs=logging.CRITICAL)
             client = library.Client(stack.enter_context(cluster))
         except (OSError, TimeoutError) as error:
             raise WorkerError(f"no cluster could be started on this machine ({error})") from error
@@ -63,11 +74,11 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
 
 def _worker(library: Any, gpus: list[str], threads: int) -> dict[str, Any]:
     """Return what SpecCluster starts a worker by: of one thread, for a session takes all that it may."""
-    env = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {"NUMBA_NUM_THREADS": str(threads)}
+    own = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {"NUMBA_NUM_THREADS": str(threads)}
     options = {
         "host": _HOST,
         "nthreads": 1,
-        "env": env,
+        "env": {**os.environ, **own},
         "memory_limit": 0,
         "dashboard": False,
         "silence_logs": logging.CRITICAL,
@@ -75,11 +86,28 @@ def _worker(library: Any, gpus: list[str], threads: int) -> dict[str, Any]:
     return {"cls": library.Nanny, "options": options}
 
 
-def _threads_of_libraries(threads: int) -> Any:
-    """Have processes that are started within the block leave other threads to the libraries than Dask's usual one."""
-    import dask
+def _start_forks(threads: int) -> dict[str, Any]:
+    """Have a process begin to import what workers need, of which they will be forks; return Dask's settings for that.
 
-    return dask.config.set({f"distributed.nanny.pre-spawn-environ.{name}": threads for name in _LIBRARIES})
+    Nothing else runs in it, and interrupts reach neither it nor them: this process ends them. It starts while this
+    process still imports Dask. Where the system knows no such thing, workers are started one by one.
+    """
+    limits = dict.fromkeys(_LIBRARIES, str(threads))
+    settings: dict[str, Any] = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in limits.items()}
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        settings["distributed.worker.multiprocessing-method"] = "forkserver"
+        multiprocessing.get_context("forkserver").set_forkserver_preload(list(_NEEDED))
+        before = {name: os.environ.get(name) for name in limits}
+        os.environ.update(limits)
+        resource_tracker.ensure_running()  # which changes the mask
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which a terminal sends to all processes
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return settings
 
 
 def _gpus() -> list[str]:

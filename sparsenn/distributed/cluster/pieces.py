@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.distributed.cluster.sessions import Sizes
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.npy import read_npy, read_npz, sparse_rows
@@ -36,8 +37,8 @@ __all__ = ["Pieces", "Run", "writing_pieces"]
 _FORMAT, _VERSION = "sparsenn pieces", 1
 _MANIFEST = "run.json"
 _SUFFIX = {"dense": ".npy", "csr": ".npz"}
-_MEANS = {"network": "network", "options": "options", "rows": "rows", "outputs": "network", "form": "form"}
-"""What differs, in words, where a part of a run does."""
+_SAME = ("network", "options", "rows", "form")
+"""What must be the same in a run that goes on with the pieces of another."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,15 @@ class Run:
     Parameters
     ----------
     network, options, rows : digests.
-    outputs : of the network.
     form : of the outputs, dense or csr.
+    sizes : of the network.
     """
 
     network: str
     options: str
     rows: str
-    outputs: int
     form: str
+    sizes: Sizes
 
 
 class Pieces:
@@ -68,10 +69,12 @@ class Pieces:
     folder : where they are.
     run : what they are of.
     edges : rows of each piece, (first, last), `last` excluded.
+    resumed : rows that were there before this run.
     """
 
     def __init__(self, folder: Path, run: Run, edges: list[tuple[int, int]]) -> None:
         self.folder, self.run, self.edges = folder, run, edges
+        self.resumed = 0
 
     @property
     def rows(self) -> int:
@@ -100,7 +103,7 @@ class Pieces:
 
     def missing(self) -> list[int]:
         """Return the numbers of the pieces that are not there."""
-        there = {entry.name for entry in os.scandir(self.folder)}
+        there = {path.name for path in self.folder.iterdir()}
         return [number for number in range(len(self)) if self.path(number).name not in there]
 
     def read(self, number: int) -> Any:
@@ -119,7 +122,7 @@ class Pieces:
             if rows is None:
                 raise FileFormatError(path, "holds no sparse matrix; remove it, and resume the run")
             found = rows.to_scipy()
-        if found.shape != (last - first, self.run.outputs):
+        if found.shape != (last - first, self.run.sizes.outputs):
             raise FileFormatError(path, f"holds outputs of shape {found.shape}; remove it, and resume the run")
         return found
 
@@ -150,8 +153,10 @@ class Pieces:
         if self.run.form == "csr":
             from scipy.sparse import csr_array, vstack
 
-            return csr_array(vstack(parts, "csr")) if parts else csr_array((0, self.run.outputs), dtype=np.float32)
-        return np.concatenate(parts) if parts else np.zeros((0, self.run.outputs), np.float32)
+            return (
+                csr_array(vstack(parts, "csr")) if parts else csr_array((0, self.run.sizes.outputs), dtype=np.float32)
+            )
+        return np.concatenate(parts) if parts else np.zeros((0, self.run.sizes.outputs), np.float32)
 
 
 @contextmanager
@@ -186,20 +191,24 @@ def writing_pieces(
             if not resume:
                 raise UsageError(f"{place} holds pieces already; go on with them (resume), or choose another folder")
             known = _read_manifest(manifest)
-            for part, words in _MEANS.items():
+            for part in _SAME:
                 if known.get(part) != getattr(run, part):
-                    raise ResourceError(f"{place} holds pieces of a run with other {words}; choose another folder")
+                    raise ResourceError(f"{place} holds pieces of a run whose {part} differed; choose another folder")
             pieces = Pieces(place, run, [(first, last) for first, last in known["edges"]])
             if not any_edges and pieces.edges != edges():
                 raise ResourceError(f"{place} holds pieces of other lengths; leave out how many rows a piece has")
         else:
-            if any(not entry.name.startswith(".") for entry in os.scandir(place)):
+            if any(not entry.name.startswith(".") for entry in place.iterdir()):
                 raise UsageError(f"{place} holds something else than pieces; choose another folder")
             pieces = Pieces(place, run, edges())
-            document = {"format": _FORMAT, "version": _VERSION, **asdict(run), "edges": pieces.edges}
+            document = {"format": _FORMAT, "version": _VERSION, **_told(run), "edges": pieces.edges}
             with replacing(manifest) as temporary:
                 temporary.write_text(json.dumps(document) + "\n", encoding="utf-8")
         yield pieces
+
+
+def _told(run: Run) -> dict[str, Any]:
+    return {**asdict(run), "sizes": run.sizes._asdict()}
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparsenn import __version__
 from sparsenn.distributed.cluster.digests import content_digest, file_digest
@@ -21,7 +21,7 @@ from sparsenn.engine.options import Options
 from sparsenn.errors import InputError, SparseNNError, UsageError, WorkerError
 from sparsenn.network import Network
 
-__all__ = ["NetworkName", "keep_network", "name_of", "open_session", "read_network", "session_of"]
+__all__ = ["NetworkName", "Sizes", "keep_network", "name_of", "open_session", "read_network", "session_of"]
 
 MOST_SESSIONS = 4
 """Sessions that a process keeps at a time; the one that was used least recently goes first."""
@@ -44,6 +44,27 @@ class NetworkName:
 
     def __str__(self) -> str:
         return self.path or f"the network {self.digest[:12]}"
+
+
+class Sizes(NamedTuple):
+    """What is told of a network to those who do not have it.
+
+    Parameters
+    ----------
+    inputs, outputs : widths.
+    layers : how many.
+    edges : multiply-adds of one input.
+    """
+
+    inputs: int
+    outputs: int
+    layers: int
+    edges: int
+
+    @classmethod
+    def of(cls, network: Network) -> Sizes:
+        """Return those of a network."""
+        return cls(network.inputs, network.outputs, len(network), network.multiply_adds)
 
 
 _networks: dict[str, Network] = {}
@@ -104,13 +125,12 @@ def session_of(name: NetworkName, options: Options) -> Session:
         return _sessions[key]
 
 
-def open_session(name: NetworkName, options: Options) -> tuple[int, int] | SparseNNError:
-    """Have this process's session ready; return the width of the network's inputs and of its outputs, or why not."""
+def open_session(name: NetworkName, options: Options) -> Sizes | SparseNNError:
+    """Have this process's session ready; return the sizes of its network, or why it cannot be."""
     try:
-        network = session_of(name, options).network
+        return Sizes.of(session_of(name, options).network)
     except SparseNNError as error:
         return error
-    return network.inputs, network.outputs
 
 
 def _network_of(name: NetworkName) -> Network:
