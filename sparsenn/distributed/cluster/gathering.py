@@ -112,10 +112,12 @@ def compute_part(name: NetworkName, options: Options, part: Any, form: str) -> A
     """
     try:
         session = session_of(name, options)
-        outputs = session(part.read() if isinstance(part, FilePart) else part, form=form)
+        rows = part.read() if isinstance(part, FilePart) else part
     except WorkerError as error:
         raise WorkerError(f"worker {_here()}: {error}") from error
-    return outputs.to_scipy() if hasattr(outputs, "to_scipy") else outputs
+    if form == "dense":
+        return session(rows, form=form)
+    return session.run(rows, statistics=False).outputs.to_scipy()  # rows that are all zero are never made
 
 
 def computed(client: Any, unfit: Collection[str], parts: Iterator[tuple[int, Submit]]) -> Iterator[tuple[int, Any]]:

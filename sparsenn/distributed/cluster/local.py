@@ -77,7 +77,7 @@ def _worker(library: Any, gpus: list[str], threads: int) -> dict[str, Any]:
     own = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {"NUMBA_NUM_THREADS": str(threads)}
     options = {
         "host": _HOST,
-        "nthreads": 1,
+        "nthreads": 2,
         "env": {**os.environ, **own},
         "memory_limit": 0,
         "dashboard": False,
