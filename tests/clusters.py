@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -27,9 +27,15 @@ class External:
     """
 
     def __init__(
-        self, address: str, scheduler: subprocess.Popen[bytes], workers: list[subprocess.Popen[bytes]]
+        self, address: str, scheduler: subprocess.Popen[bytes], start: Callable[[], subprocess.Popen[bytes]]
     ) -> None:
-        self.address, self.scheduler, self.workers = address, scheduler, workers
+        self.address, self.scheduler, self._start = address, scheduler, start
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start one more worker."""
+        self.workers.append(self._start())
+        return self.workers[-1]
 
 
 @contextmanager
@@ -46,15 +52,17 @@ def external_cluster(folder: Path, workers: int = 1) -> Iterator[External]:
         words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(told))
         scheduler = stack.enter_context(_process(folder, "scheduler", *words))
         end = time.monotonic() + LONGEST
-        while not told.exists() or not told.read_text():
+        while not told.exists() or not told.read_text().rstrip().endswith("}"):
             assert scheduler.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < end
             time.sleep(0.01)
         address = json.loads(told.read_text())["address"]
         told.unlink()
         how = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
-        found = [stack.enter_context(_process(folder, "worker", address, *how)) for _ in range(workers)]
-        yield External(address, scheduler, found)
+        cluster = External(address, scheduler, lambda: stack.enter_context(_process(folder, "worker", address, *how)))
+        for _ in range(workers):
+            cluster.start_worker()
+        yield cluster
 
 
 @contextmanager

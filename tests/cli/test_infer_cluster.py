@@ -147,7 +147,7 @@ def test_workers_are_started_and_an_interrupt_ends_them_without_a_word(
     spawn: Any, problem: Path, dataset: Dataset, tmp_path: Path
 ) -> None:
     pytest.importorskip("distributed.client", reason=MISSING)
-    words = ("infer", problem, "--device", "cpu", "--workers", 2, "--piece", 1, "--output", tmp_path / "found.tsv")
+    words = ("infer", problem, "--device", "cpu", "--workers", 2, "--piece", 5, "--output", tmp_path / "found.tsv")
     process = spawn(*words, "--progress", start_new_session=True)
     assert process.stderr.readline().startswith("rows: 0 of 200")
     os.killpg(process.pid, signal.SIGINT)

@@ -19,7 +19,8 @@ import pytest
 from clusters import external_cluster
 
 import sparsenn
-from sparsenn.distributed import infer
+from sparsenn.distributed import infer, local_cluster
+from sparsenn.distributed.cluster import gathering
 from sparsenn.distributed.cluster.gathering import connected, look_at_workers
 from sparsenn.distributed.cluster.sessions import NetworkName, name_of, session_of
 from sparsenn.engine.options import Options
@@ -158,6 +159,66 @@ def test_killed_workers_lose_nothing(client: Any, dataset: Dataset, rows: Any, r
     assert told == list(range(0, 601, 10))
     assert pieces.outputs().tobytes() == right
     client.wait_for_workers(2, timeout=60)
+
+
+def test_a_worker_that_loses_its_connection_loses_nothing(
+    dataset: Dataset, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    cut = "from distributed import Worker; [worker.batched_stream.abort() for worker in Worker._instances]"
+    with local_cluster(2, device="cpu") as own:
+        first, *_ = own.nthreads()
+
+        def lose(task: str, done: int, count: int) -> None:
+            if done == 50:
+                own.run(exec, cut, {}, workers=[first], on_error="ignore")
+
+        pieces = infer(dataset.network, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=lose)
+    assert pieces.outputs().tobytes() == right
+
+
+def test_a_cluster_that_loses_all_its_workers_is_told(
+    problem: Path, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(gathering, "LOOK_SECONDS", 0.1)
+    with external_cluster(tmp_path, workers=0) as cluster, connected(cluster.address) as own:
+        with pytest.raises(WorkerError, match=r"^the cluster at .* has no workers; start some: dask worker tcp://"):
+            infer(problem, rows, own, device="cpu")
+        monkeypatch.setattr(gathering, "WAIT_SECONDS", 30.0)
+        worker = cluster.start_worker()
+
+        def kill(task: str, done: int, count: int) -> None:
+            monkeypatch.setattr(gathering, "WAIT_SECONDS", 0.2)
+            worker.kill()
+
+        with pytest.raises(WorkerError, match=r"^the cluster at .* has lost all its workers; start some"):
+            infer(problem, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
+
+
+def test_rows_that_kill_workers_end_the_run_in_one_line(
+    client: Any, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+    with pytest.raises(
+        WorkerError, match=r"^the workers that computed some rows were lost, 1 in all, the last at tcp:"
+    ):
+        infer(dataset.network, _computed("__import__('os')._exit(1)"), client, output=tmp_path / "out", device="cpu")
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_what_else_a_task_raises_is_told_in_one_line(client: Any, dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(
+        WorkerError, match=r"^a worker of the cluster at tcp://.* failed: ZeroDivisionError: division by"
+    ):
+        infer(dataset.network, _computed("1 / 0"), client, output=tmp_path / "out", device="cpu")
+
+
+def _computed(code: str) -> Any:
+    """A Dask array of 5 rows that are what some code evaluates to."""
+    import dask
+    import dask.array
+
+    return dask.array.from_delayed(dask.delayed(eval)(code), (5, 64), np.float32)
 
 
 def test_a_lost_scheduler_is_told_and_another_goes_on(

@@ -13,7 +13,7 @@ import numpy as np
 
 from sparsenn.distributed.cluster.chunked import ChunkedRows, chunks_of
 from sparsenn.distributed.cluster.digests import content_digest
-from sparsenn.distributed.cluster.gathering import compute_part, computed, look_at_workers, send_network
+from sparsenn.distributed.cluster.gathering import compute_part, computed, look_at_workers, send_network, told_in_a_line
 from sparsenn.distributed.cluster.library import dask_array, distributed_library
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.parts import Rows, rows_of
@@ -100,14 +100,12 @@ def infer(
     if client is None:
         sizes = Sizes.of(session_of(name, chosen).network)
     else:
-        if isinstance(network, Network):
-            send_network(client, name, network)
-        sizes, unfit = look_at_workers(client, name, chosen)
-    most = (
-        max(1, PIECE_BYTES // (4 * max(sizes.inputs, sizes.outputs)))
-        if piece is None
-        else size(piece, "the rows of a piece")
-    )
+        with told_in_a_line(client):
+            if isinstance(network, Network):
+                send_network(client, name, network)
+            sizes, unfit = look_at_workers(client, name, chosen)
+    usual = max(1, PIECE_BYTES // (4 * max(sizes.inputs, sizes.outputs)))
+    most = usual if piece is None else size(piece, "the rows of a piece")
     found = chunks_of(rows, sizes.inputs) if isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
     form = form or ("csr" if found.sparse else "dense")
     compute = partial(compute_part, name, chosen, form=form)

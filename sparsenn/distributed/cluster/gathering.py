@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -24,10 +26,14 @@ __all__ = [
     "connected",
     "look_at_workers",
     "send_network",
+    "told_in_a_line",
 ]
 
 WAIT_SECONDS = 30.0
-"""For a cluster's first worker."""
+"""For a worker, where a cluster has none, or none any more."""
+
+LOOK_SECONDS = 1.0
+"""While nothing is done, between two looks at whether there are workers."""
 
 AHEAD = 3
 """Parts that are with the cluster for each thread of its workers: one is computed, one waits, one is on its way."""
@@ -42,6 +48,18 @@ Submit: TypeAlias = Callable[..., Any]
 """Gives a part to a cluster, with the keyword arguments `workers` and `allow_other_workers`, and returns its future."""
 
 _sent: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+@contextmanager
+def told_in_a_line(client: Any) -> Iterator[None]:
+    """Have whatever Dask raises in the block become an error of this package."""
+    place = address_of(client)
+    try:
+        yield
+    except SparseNNError:
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        raise _explained(error, place) from error
 
 
 def send_network(client: Any, name: NetworkName, network: Network) -> None:
@@ -138,46 +156,63 @@ def computed(client: Any, unfit: Collection[str], parts: Iterator[tuple[int, Sub
     SparseNNError
         As computing does.
     """
-    place = address_of(client)
     given: dict[Any, tuple[int, Submit, int]] = {}
-    avoided = set(unfit)
-    done = distributed_library().as_completed(loop=client.loop)
+    avoided, most, looked = set(unfit), 0, -LOOK_SECONDS
+    done: SimpleQueue[Any] = SimpleQueue()
 
     def give(number: int, submit: Submit, attempt: int) -> None:
         there = [worker for worker in client.nthreads() if worker not in avoided] if avoided else []
         future = submit(workers=there or None, allow_other_workers=bool(there))
         given[future] = number, submit, attempt
-        done.add(future)
+        future.add_done_callback(done.put)
 
     def fill() -> None:
-        most = AHEAD * max(1, sum(client.nthreads().values()))
+        nonlocal most, looked
+        if time.monotonic() >= looked + LOOK_SECONDS:
+            most, looked = AHEAD * max(1, sum(client.nthreads().values())), time.monotonic()
         while len(given) < most and (following := next(parts, None)) is not None:
             give(*following, 1)
 
     try:
-        fill()
-        while given:
-            future = next(done)
-            number, submit, attempt = given.pop(future)
-            try:
-                outputs = future.result()
-            except WorkerError as error:
-                if attempt == ATTEMPTS:
-                    raise
-                avoided.add(str(error).removeprefix("worker ").partition(": ")[0])
-                future.release()
-                give(number, submit, attempt + 1)
-            else:
-                future.release()
-                yield number, outputs
-                fill()
-    except SparseNNError:
-        raise
-    except Exception as error:
-        raise _explained(error, place) from error
+        with told_in_a_line(client):
+            fill()
+            while given:
+                future = _next_done(client, done)
+                number, submit, attempt = given.pop(future)
+                try:
+                    outputs = future.result()
+                except WorkerError as error:
+                    if attempt == ATTEMPTS:
+                        raise
+                    avoided.add(str(error).removeprefix("worker ").partition(": ")[0])
+                    future.release()
+                    give(number, submit, attempt + 1)
+                else:
+                    future.release()
+                    yield number, outputs
+                    fill()
     finally:
         with suppress(Exception):
             client.cancel(list(given))
+
+
+def _next_done(client: Any, done: SimpleQueue[Any]) -> Any:
+    """Wait for a future that is done.
+
+    Raises
+    ------
+    WorkerError
+        Meanwhile the cluster has had no worker for long.
+    """
+    alone = 0.0
+    while True:
+        with suppress(Empty):
+            return done.get(timeout=LOOK_SECONDS)
+        alone = 0.0 if client.nthreads() else alone + LOOK_SECONDS
+        if alone >= WAIT_SECONDS:
+            raise WorkerError(
+                f"the cluster at {address_of(client)} has lost all its workers; start some, and resume the run"
+            )
 
 
 def address_of(client: Any) -> str:
@@ -213,7 +248,7 @@ def _unfit(name: NetworkName, place: str, faults: dict[str, BaseException]) -> S
     return WorkerError(f"no worker of the cluster at {place} can run {name}: worker {worker}{others}: {fault}")
 
 
-def _explained(error: Exception, place: str) -> WorkerError:
+def _explained(error: BaseException, place: str) -> WorkerError:
     """Return what Dask raised as one line."""
     kind = type(error).__name__
     if kind == "KilledWorker":
@@ -221,7 +256,7 @@ def _explained(error: Exception, place: str) -> WorkerError:
         where = f", the last at {last.address}" if last is not None else ""
         times = getattr(error, "allowed_failures", 3) + 1
         return WorkerError(
-            f"{times} workers were lost while they computed the same rows{where}: memory may not suffice; take fewer "
+            f"the workers that computed some rows were lost, {times} in all{where}: memory may not suffice; take fewer "
             "rows at a time (piece)"
         )
     if "Cancelled" in kind or isinstance(error, OSError | TimeoutError | asyncio.CancelledError):
