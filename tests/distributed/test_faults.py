@@ -338,6 +338,17 @@ def test_pieces_of_another_run_are_not_gone_on_with(
         infer(client=client, **given)
 
 
+def test_memory_may_be_less_for_a_run_that_goes_on(
+    client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    pieces = infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu")
+    pieces.path(1).unlink()
+    how = {"batch_size": 7, "memory_limit": "1G", "weight_memory": "1G"}
+    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu", **how)
+    assert pieces.resumed == 300
+    assert pieces.outputs().tobytes() == right
+
+
 def test_pieces_are_not_written_over_nor_into_other_folders(
     client: Any, problem: Path, rows: Any, tmp_path: Path
 ) -> None:

@@ -30,6 +30,9 @@ __all__ = ["infer"]
 PIECE_BYTES = 64 << 20
 """Of a piece's rows, or outputs if these are wider, as float32: enough work to outweigh that of handing it out."""
 
+_OF_MEMORY: dict[str, Any] = {"batch_size": None, "memory_limit": None, "weight_memory": None}
+"""Options that a run may change which goes on with the pieces of another: what was too much is why it ended."""
+
 
 def infer(
     network: Network | str | os.PathLike[str],
@@ -91,7 +94,7 @@ def infer(
         raise UsageError(f"outputs are dense or csr, not {form!r}")
     if resume and output is None:
         raise UsageError("resume goes on with what is in a folder; name it by output")
-    client = _current() if client is None else client
+    client = _current() if client is None else _checked(client)
     if client is None and output is not None:
         again = partial(infer, network, rows, output=output, resume=resume, piece=piece, form=form, progress=progress)
         with local_cluster(device=chosen.device) as own:
@@ -112,7 +115,7 @@ def infer(
     if output is None:
         double = chosen.precision == "float64" or chosen.device == "reference"
         return _lazy(found, compute, most, _empty(sizes.outputs, np.float64 if double else np.float32, form))
-    run = Run(name.digest, content_digest(replace(chosen, device="")), found.digest, form, sizes)
+    run = Run(name.digest, content_digest(replace(chosen, **_OF_MEMORY)), found.digest, form, sizes)
     with writing_pieces(output, run, partial(found.edges, most), piece is None, resume) as pieces:
         missing = pieces.missing()
         done = pieces.resumed = pieces.rows - sum(pieces.length(number) for number in missing)
@@ -131,6 +134,14 @@ def _current() -> Any:
         return distributed_library().default_client()
     except ValueError:
         return None
+
+
+def _checked(client: Any) -> Any:
+    """Return what is a client that waits for what it asks."""
+    if not isinstance(client, distributed_library().Client) or client.asynchronous:
+        kind = "is asynchronous" if hasattr(client, "asynchronous") else f"is a {type(client).__name__}"
+        raise UsageError(f"the client {kind}; give a distributed.Client, such as Client('tcp://10.0.0.1:8786')")
+    return client
 
 
 def _lazy(rows: Rows, compute: Callable[..., Any], most: int, none: Any) -> Any:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -111,7 +112,9 @@ def _start_forks(threads: int) -> dict[str, Any]:
 
 
 def _gpus() -> list[str]:
-    """Return what CUDA_VISIBLE_DEVICES calls each GPU that this process may use; none where there is no driver."""
+    """Return what CUDA_VISIBLE_DEVICES calls each GPU that this process may use; none without CuPy or a driver."""
+    if find_spec("cupy") is None:
+        return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
