@@ -21,14 +21,16 @@ from sparsenn.distributed.cluster.pieces import Run, writing_pieces
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
 from sparsenn.engine.options import Options
 from sparsenn.errors import UsageError
+from sparsenn.formats import CSR
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
 __all__ = ["infer"]
 
-PIECE_BYTES = 64 << 20
-"""Of a piece's rows, or outputs if these are wider, as float32: enough work to outweigh that of handing it out."""
+PIECE_BYTES, DENSE_PIECE_BYTES = 256 << 20, 64 << 20
+"""Of a piece's rows, or outputs if these are wider, were they float32: enough work to outweigh that of handing it out.
+The second is where they are."""
 
 _OF_MEMORY: dict[str, Any] = {"batch_size": None, "memory_limit": None, "weight_memory": None}
 """Options that a run may change which goes on with the pieces of another: what was too much is why it ended."""
@@ -65,8 +67,8 @@ def infer(
     output : a folder that pieces are written to, by this process, as workers are done with them; unless given, a lazy
         array is returned.
     resume : whether to go on where another run with the same network, options and rows left off in the folder.
-    piece : rows of a piece; by default 64 MiB of float32, or what the run that is resumed took. Of Dask arrays a chunk
-        is a piece.
+    piece : rows of a piece; by default what 64 MiB of float32 hold, 256 MiB if rows and outputs are sparse, or what
+        the run that is resumed took. Of Dask arrays a chunk is a piece.
     form : of the outputs, dense or csr; by default that of the rows.
     progress : told of the rows that are written.
     options : those of `Session`. Each is the workers' business, such as which device is there.
@@ -107,12 +109,13 @@ def infer(
             if isinstance(network, Network):
                 send_network(client, name, network)
             sizes, unfit = look_at_workers(client, name, chosen)
-    usual = max(1, PIECE_BYTES // (4 * max(sizes.inputs, sizes.outputs)))
-    most = usual if piece is None else size(piece, "the rows of a piece")
     found = chunks_of(rows, sizes.inputs) if isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
     form = form or ("csr" if found.sparse else "dense")
+    usual = (PIECE_BYTES if found.sparse and form == "csr" else DENSE_PIECE_BYTES) // (4 * max(sizes[:2]))
+    most = max(1, usual) if piece is None else size(piece, "the rows of a piece")
     compute = partial(compute_part, name, chosen, form=form)
     if output is None:
+        compute = partial(_as_block, compute)
         double = chosen.precision == "float64" or chosen.device == "reference"
         return _lazy(found, compute, most, _empty(sizes.outputs, np.float64 if double else np.float32, form))
     run = Run(name.digest, content_digest(replace(chosen, **_OF_MEMORY)), found.digest, form, sizes)
@@ -162,6 +165,12 @@ def _lazy(rows: Rows, compute: Callable[..., Any], most: int, none: Any) -> Any:
     graph = {(name, number, 0): (compute, rows.part(*edge)) for number, edge in enumerate(edges)}
     lengths = tuple(last - first for first, last in edges)
     return dask_array().Array(graph, name, chunks=(lengths, (width,)), dtype=none.dtype, meta=none)
+
+
+def _as_block(compute: Callable[[Any], Any], part: Any) -> Any:
+    """Return the outputs of a part as Dask's arrays hold them: as a NumPy array, or SciPy's CSR."""
+    outputs = compute(part)
+    return outputs.to_scipy() if isinstance(outputs, CSR) else outputs
 
 
 def _empty(outputs: int, dtype: type[np.floating[Any]], form: str) -> Any:

@@ -113,7 +113,7 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[S
 
 
 def compute_part(name: NetworkName, options: Options, part: Any, form: str) -> Any:
-    """Return the outputs of some rows, as a task of a worker does it: a NumPy array, or SciPy's CSR.
+    """Return the outputs of some rows, as a task of a worker does it: a NumPy array or `CSR`.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def compute_part(name: NetworkName, options: Options, part: Any, form: str) -> A
         raise WorkerError(f"worker {_here()}: {error}") from error
     if form == "dense":
         return session(rows, form=form)
-    return session.run(rows, statistics=False).outputs.to_scipy()  # rows that are all zero are never made
+    return session.run(rows, statistics=False).outputs  # of which rows of zeros are never made
 
 
 def computed(client: Any, unfit: Collection[str], parts: Iterator[tuple[int, Submit]]) -> Iterator[tuple[int, Any]]:

@@ -67,7 +67,7 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
         stack.enter_context(dask.config.set(settings))
         try:
             cluster = library.SpecCluster(spec, scheduler, silence_logs=logging.CRITICAL)
-            client = library.Client(stack.enter_context(cluster))
+            client = library.Client(stack.enter_context(cluster), direct_to_workers=True)
         except (OSError, TimeoutError) as error:
             raise WorkerError(f"no cluster could be started on this machine ({error})") from error
         yield stack.enter_context(client)

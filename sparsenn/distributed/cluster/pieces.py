@@ -127,7 +127,7 @@ class Pieces:
         return found
 
     def write(self, number: int, outputs: Any) -> None:
-        """Write a piece, whole or not at all.
+        """Write a piece, a NumPy array or `CSR`, whole or not at all.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Pieces:
             if self.run.form == "dense":
                 np.save(file, outputs, allow_pickle=False)
             else:
-                save_npz(file, outputs, compressed=False)
+                save_npz(file, outputs.to_scipy(), compressed=False)
 
     def categories(self) -> Array:
         """Return the rows with an output that is not zero: sorted, int64, counted from 0."""
