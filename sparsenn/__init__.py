@@ -10,7 +10,8 @@
     print(result.plan, result.categories + 1, result.edges_per_second)
 
 The names below are the public ones; each is imported when it is first used, so that importing the package is quick.
-`sparsenn.torch.wrap` makes modules of PyTorch of networks. All errors are in `sparsenn.errors`.
+`sparsenn.torch.wrap` makes modules of PyTorch of networks; `sparsenn.distributed.infer` runs them on a Dask cluster.
+All errors are in `sparsenn.errors`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.plugins import add_plugin
 
 if TYPE_CHECKING:
+    import sparsenn.distributed as distributed  # noqa: F401
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
     from sparsenn.datasets import load, radixnet
@@ -148,8 +150,8 @@ add_plugin("sparsenn.studies")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":
-        return import_module("sparsenn.torch")
+    if name in ("distributed", "torch"):
+        return import_module(f"sparsenn.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

@@ -12,7 +12,8 @@
     ├── DeviceError               the device asked for is not there or cannot do it
     ├── NumericError              a computation that left the finite numbers, such as a training that diverged
     └── ResourceError             memory, disk space or permissions do not suffice
-        └── OutOfMemoryError      memory does not suffice for so many rows at a time (fitting)
+        ├── OutOfMemoryError      memory does not suffice for so many rows at a time (fitting)
+        └── WorkerError           a cluster, or a worker of one, is lost or cannot do what was asked
 
 A message says what was found, where, what is allowed, and what to do about it.
 """
@@ -37,6 +38,7 @@ __all__ = [
     "SparseNNError",
     "UnsortedError",
     "UsageError",
+    "WorkerError",
     "unknown_name",
 ]
 
@@ -114,6 +116,10 @@ class OutOfMemoryError(ResourceError):
 
     def __reduce__(self) -> tuple[type[OutOfMemoryError], tuple[str, int]]:
         return type(self), (str(self), self.fitting)  # so that it crosses to another process
+
+
+class WorkerError(ResourceError):
+    """A cluster, or a worker of one, is lost or cannot do what was asked."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

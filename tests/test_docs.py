@@ -46,6 +46,7 @@ def test_code_runs_as_it_stands(page: str, tmp_path: Path) -> None:
     code = "".join(PYTHON.findall(of(page)))
     needed = {name for name in LIBRARIES if re.search(rf"^(?:import|from) {name}\b", code, re.MULTILINE)}
     needed |= {"onnx"} if "onnx" in code else set()
+    needed |= {"dask"} if "local_cluster" in code else set()
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")

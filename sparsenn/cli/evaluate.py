@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparsenn.io import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
-__all__ = ["Rows", "evaluate_model", "read_given_rows"]
+__all__ = ["Rows", "data_for", "evaluate_model", "model_for", "read_given_rows"]
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,15 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     from sparsenn.distributed.devices import session_on
     from sparsenn.engine import ReadingClock
     from sparsenn.errors import ShapeError
-    from sparsenn.io import read_model
     from sparsenn.io.model import PRUNED
     from sparsenn.training import run_model
 
     clock = ReadingClock()
     with reporting(progress) as report:
-        with span(f"read {path.name}", "read"):
-            model = _scaled(path, read_model(path, rows.steps), rows.scaling)
-        if rows.prune is not None:
-            model = model.pruned(rows.prune)
+        model = model_for(path, rows)
         try:
             with span(f"read {rows.inputs.name}", "read"):
-                data = _read(model, rows)
+                data = data_for(model, rows)
             reading = clock.seconds()
             result = run_model(model, data, progress=report, session=session_on, **how)
         except ShapeError as error:
@@ -86,6 +82,21 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     notes = result.notes if rows.prune is None else (model.provenance[PRUNED], *result.notes)
     with span("report", "write"):
         _deliver(path, rows.inputs, model, replace(result, seconds=reading + result.seconds, notes=notes), files)
+
+
+def model_for(path: Path, rows: Rows) -> Model:
+    """Read a model, scaled and pruned as the rows ask for.
+
+    Raises
+    ------
+    SparseNNError
+        As reading does; or it scales its inputs by itself.
+    """
+    from sparsenn.io import read_model
+
+    with span(f"read {path.name}", "read"):
+        model = _scaled(path, read_model(path, rows.steps), rows.scaling)
+    return model if rows.prune is None else model.pruned(rows.prune)
 
 
 def read_given_rows(model: Model, inputs: Path) -> Array:
@@ -99,7 +110,7 @@ def read_given_rows(model: Model, inputs: Path) -> Array:
     from sparsenn.formats import CSR
     from sparsenn.training.inference import rows_for
 
-    rows = rows_for(model, _read(model, Rows(inputs, None, None, classes=False, limit=None)))
+    rows = rows_for(model, data_for(model, Rows(inputs, None, None, classes=False, limit=None)))
     dense: Array = rows.to_scipy().toarray() if isinstance(rows, CSR) else rows
     return dense
 
@@ -115,7 +126,14 @@ def _scaled(path: Path, model: Model, scaling: Scaling | None) -> Model:
     return replace(model, scaling=scaling)
 
 
-def _read(model: Model, rows: Rows) -> TrainingData | InputRows:
+def data_for(model: Model, rows: Rows) -> TrainingData | InputRows:
+    """Read the rows that a model is run on.
+
+    Raises
+    ------
+    SparseNNError
+        As reading does.
+    """
     from sparsenn.errors import FileFormatError, ShapeError
     from sparsenn.training import read_rows
     from sparsenn.training.inference import rows_for

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sparsenn.cli import data_options, options
+from sparsenn.cli import cluster_options, data_options, options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
@@ -34,8 +35,8 @@ __all__ = ["infer"]
 _OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
 """Parameters that only a model has a use for."""
 
-_NOT_STREAMED = ("inputs", "samples", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
-"""Parameters that rows which are streamed have no use for."""
+_NOT_STREAMED = ("samples", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
+"""Parameters that samples which are streamed have no use for."""
 
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
 """Parameters that only a dataset has a use for."""
@@ -48,7 +49,7 @@ def infer(
     layers: options.Layers = None,
     bias: options.Bias = None,
     samples: options.Samples = None,
-    rows_file: options.RowsFile = None,
+    stream: options.Stream = False,
     inputs: data_options.Inputs = None,
     labels: data_options.Labels = None,
     targets: data_options.TargetsOrNone = None,
@@ -69,6 +70,9 @@ def infer(
     no_deduplication: options.NoDeduplication = False,
     no_merging: options.NoMerging = False,
     reproducible: options.Reproducible = False,
+    scheduler: cluster_options.Scheduler = None,
+    workers: cluster_options.Workers = None,
+    piece: cluster_options.Piece = None,
     verify: options.Verify = None,
     output: options.Output = None,
     resume: options.Resume = False,
@@ -96,8 +100,8 @@ def infer(
       sparsenn infer problem.h5 --json - --no-verify
       sparsenn infer problem.h5 --trace run.json --report run.html
       sparsenn infer radixnet-65536x1920 --devices all
-      sparsenn infer problem.h5 --rows large.h5 --output found.tsv
-      sparsenn infer model.h5 --rows large.npy --output outputs.npy --resume
+      sparsenn infer problem.h5 --stream --output found.tsv
+      sparsenn infer model.h5 --inputs large.npy --stream --output outputs.npy
       sparsenn infer problem.h5 --kernel scipy --no-compaction --no-deduplication
       sparsenn infer model.h5 --inputs rows.npy --output classes.csv
       sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
@@ -105,37 +109,40 @@ def infer(
       sparsenn infer model.h5 --inputs rows.npy --prune 0.05
       sparsenn infer weights.npz --inputs rows.npy --steps fc1,tanh,fc2,softmax
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
+      sparsenn infer problem.h5 --workers 4 --output pieces/
+      sparsenn infer problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
-    model = inputs is not None or _is_model(dataset)
+    model = _is_model(dataset) or (inputs is not None and not stream)
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
-        refuse_given_options(context, _OF_MODELS, "goes with a model, which this is not")
-    if inputs is not None:
+        given = [name for name in _OF_MODELS if name != "inputs" or not stream]
+        refuse_given_options(context, given, "goes with a model, which this is not")
+    if inputs is not None and not stream:
         data_options.refuse_idle(context, [inputs])
     scaling = data_options.scaling_from(scale, mean, std)
     rows = None
-    if rows_file is not None:
-        refuse_given_options(context, _NOT_STREAMED, "does not go with --rows")
-        check_sources(rows_file)
-    else:
-        refuse_given_options(context, ("resume",), "goes with --rows")
-    if model and rows_file is None:
+    cluster = cluster_options.cluster_from(context, scheduler, workers, piece, resume, output)
+    streamed = _streamed(context, dataset, inputs, model) if stream else None
+    if resume and streamed is None and cluster is None:
+        raise UsageError("--resume goes with --stream, --workers or --scheduler")
+    if model and streamed is None:
         unit_bytes = scale is None
         rows = Rows(_given(dataset, inputs), labels, targets, classes, samples, scaling, unit_bytes, prune, steps)
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats, report)
-    files.check(model, rows_file is not None)
+    files.check(model, stream, folder=cluster is not None)
     check_apart(
-        {"DATASET": dataset, "--inputs": inputs, "--labels": labels, "--rows": rows_file},
+        {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace, "--report": report},
     )
     if devices is not None:
         refuse_given_options(context, ("device",), "does not go with --devices")
-    for name in _named(device, devices):
-        wake_gpu(name)
+    if cluster is None:
+        for name in _named(device, devices):
+            wake_gpu(name)
     how: dict[str, Any] = {
         **({"device": device} if devices is None else {"devices": devices}),
         "precision": precision,
@@ -148,18 +155,20 @@ def infer(
         "merging": not no_merging,
         "reproducible": reproducible,
     }
+    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": samples}
+    if cluster is not None:
+        from sparsenn.cli.cluster import infer_on_cluster
+
+        infer_on_cluster(dataset, what if rows is None else rows, how, verify, files, cluster, progress)
+        return
     if rows is not None:
         with tracing(trace):
             evaluate_model(Path(dataset), rows, how, files, progress)
         return
-    if rows_file is not None and model:
+    if streamed is not None:
         with tracing(trace):
-            stream_model(Path(dataset), rows_file, how, files, resume, progress)
-        return
-    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": samples}
-    if rows_file is not None:
-        with tracing(trace):
-            passed = stream_dataset(dataset, rows_file, what, how, files, resume, verify, progress)
+            run = stream_model if model else partial(stream_dataset, what=what, verify=verify)
+            passed = run(dataset, streamed, how=how, files=files, resume=resume, progress=progress)
         if not passed:
             raise typer.Exit(ExitCode.VERIFICATION_FAILED)
         return
@@ -175,6 +184,17 @@ def infer(
 def _is_model(source: str) -> bool:
     """Whether the source is there and a model; one that --inputs is given for must be, or reading it says why not."""
     return kind_of(source) is not None and Path(source).exists() and is_model(source)
+
+
+def _streamed(context: typer.Context, dataset: str, inputs: Path | None, model: bool) -> Path:
+    """Return the file whose samples are streamed: the inputs that are given, or else the dataset's own."""
+    refuse_given_options(context, _NOT_STREAMED, "does not go with --stream")
+    refuse_given_options(context, ("scheduler", "workers"), "does not go with --stream: a cluster reads in pieces")
+    if inputs is None and not model and is_hdf5(Path(dataset)):
+        return Path(dataset)
+    if inputs is None:
+        raise UsageError(f"--stream: {dataset} is not a file of samples; name one (--inputs)")
+    return inputs
 
 
 def _given(model: str, inputs: Path | None) -> Path:

@@ -12,20 +12,14 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.problems import ProblemOptions, refuse_given
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_SAMPLES, ProblemOptions, refuse_given
 from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
 
 __all__ = ["ladder"]
 
-FIRST_LAYERS = 4
-"""Layers of a dataset that are run unless asked for otherwise: rows that have died, in later ones, tell little."""
-
 RUNS = {"cuda": 20, "cpu": 5, "reference": 1}
 """Timed runs on each kind of device unless asked for otherwise: the first kernels of a ladder take seconds on a CPU."""
-
-FIRST_SAMPLES = 1200
-"""Samples of a dataset that are taken unless asked for otherwise."""
 
 
 def ladder(
@@ -33,7 +27,7 @@ def ladder(
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="An operation with a ladder, such as spmspm.")],
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
-    layers: options.Layers = FIRST_LAYERS,
+    layers: options.Layers = None,
     samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
@@ -88,7 +82,7 @@ def ladder(
     refuse_given(context, chosen)
     kind = backend_for(device).device
     rungs_of(operation, kind, sweep)  # whatever is refused is refused before anything is read
-    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
+    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
     with reporting(progress) as report:
         problem, origin = given.problem(chosen, report)
         result = run_ladder(operation, *problem, device=device, runs=runs or RUNS[kind], sweep=sweep, progress=report)

@@ -36,13 +36,13 @@ __all__ = [
     "Report",
     "Reproducible",
     "Resume",
-    "RowsFile",
     "Samples",
     "Seed",
     "Sizes",
     "Source",
     "Stats",
     "Steps",
+    "Stream",
     "Trace",
     "Verify",
     "WeightMemory",
@@ -103,14 +103,13 @@ LadderSamples = Annotated[
         rich_help_panel=_PROBLEM,
     ),
 ]
-RowsFile = Annotated[
-    Path | None,
+Stream = Annotated[
+    bool,
     typer.Option(
-        "--rows",
-        metavar="FILE",
-        help="Run the rows of this file, which need not fit into memory: .npy, .h5 (a matrix inputs, or a dataset, "
-        "which may be the one that is run), .parquet, or the challenge's images in .tsv or .tsv.gz. They are read, "
-        "computed and written side by side, within --memory-limit; --output is .tsv (categories), .npy or .h5.",
+        "--stream",
+        help="Read, compute and write side by side, in pieces, within --memory-limit: neither samples nor outputs need "
+        "to fit into memory. Samples are those of a dataset's .h5 file, or of --inputs in .npy, .h5 (a matrix inputs), "
+        ".parquet, or the challenge's images in .tsv or .tsv.gz; --output is .tsv (categories), .npy or .h5.",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -118,7 +117,7 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="With --rows: go on with what an earlier run has done of --output, if there was one.",
+        help="With --stream or a cluster: go on with what an earlier run has done of --output, if there was one.",
         rich_help_panel=_REPORT,
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,10 +13,25 @@ from sparsenn.cli.given import given_options
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
+    from sparsenn.io import Dataset
     from sparsenn.progress import Progress
     from sparsenn.studies.ladder import Ladder
 
-__all__ = ["OF_DATASETS", "OF_RANDOM_PROBLEMS", "ProblemOptions", "refuse_given", "refuse_sizes"]
+__all__ = [
+    "FIRST_LAYERS",
+    "FIRST_SAMPLES",
+    "OF_DATASETS",
+    "OF_RANDOM_PROBLEMS",
+    "ProblemOptions",
+    "refuse_given",
+    "refuse_sizes",
+]
+
+FIRST_LAYERS = 4
+"""Layers of a dataset that are run unless asked for otherwise: rows that have died, in later ones, tell little."""
+
+FIRST_SAMPLES = 1200
+"""Samples of a dataset that are taken unless asked for otherwise."""
 
 OF_DATASETS = ("dataset", "neurons", "layers")
 OF_RANDOM_PROBLEMS = ("widths", "sizes", "seed")
@@ -27,7 +43,8 @@ class ProblemOptions:
 
     Parameters
     ----------
-    first_samples : how many samples of a dataset are taken where `samples` does not say; None for all.
+    first_samples, first_layers : how many of a dataset are taken, as far as they are there, where `samples` and
+        `layers` do not say; None for all.
     """
 
     dataset: str
@@ -38,19 +55,12 @@ class ProblemOptions:
     seed: int
     sizes: str | None = None
     first_samples: int | None = None
+    first_layers: int | None = None
 
     def problem(self, ladder: Ladder, progress: Progress) -> tuple[tuple[Any, Any], dict[str, Any]]:
         """Return what `run_ladder` takes, and where it is from, as plain values."""
         if ladder.problem is None:
-            from sparsenn.datasets import load
-
-            found = load(
-                self.dataset,
-                neurons=self.neurons,
-                layers=self.layers,
-                limit_inputs=self.samples or self.first_samples,
-                progress=progress,
-            )
+            found = self._loaded(progress)
             return (found.network, found.inputs), {"dataset": found.name}
         sizes = ladder.sizes
         if self.widths is not None:
@@ -60,6 +70,18 @@ class ProblemOptions:
         rows = ladder.rows if self.samples is None else self.samples
         made = ladder.problem(rows, sizes, self.seed)
         return made, {"sizes" if ladder.form else "widths": sizes, "seed": self.seed}
+
+    def _loaded(self, progress: Progress) -> Dataset:
+        from sparsenn.datasets import load
+
+        samples = self.samples or self.first_samples
+        take = partial(load, self.dataset, neurons=self.neurons, limit_inputs=samples, progress=progress)
+        if self.layers is not None or self.first_layers is None:
+            return take(layers=self.layers)
+        try:
+            return take(layers=self.first_layers)
+        except UsageError:  # it has fewer; anything else is raised again
+            return take()
 
 
 def refuse_given(context: typer.Context, ladder: Ladder) -> None:

@@ -12,7 +12,7 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.problems import ProblemOptions, refuse_given, refuse_sizes
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_SAMPLES, ProblemOptions, refuse_given, refuse_sizes
 from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing, write_json
 from sparsenn.errors import SparseNNError, UsageError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["roofline"]
 
-FIRST_SAMPLES = 1200
-"""Samples of a dataset that are taken unless asked for otherwise."""
-
 
 def roofline(
     context: typer.Context,
@@ -40,7 +37,7 @@ def roofline(
     ] = None,
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
-    layers: options.Layers = 4,
+    layers: options.Layers = None,
     samples: options.LadderSamples = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
@@ -88,7 +85,7 @@ def roofline(
         refuse_sizes(context)
     else:
         refuse_given(context, chosen[0])
-    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, first_samples=FIRST_SAMPLES)
+    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
     with reporting(progress):
         measured = roofs_of(meter_for(backend), anew=measure)
     for note in measured.notes:

@@ -23,6 +23,7 @@ __all__ = ["stream_dataset", "stream_model"]
 def stream_dataset(
     source: str,
     rows: Path,
+    *,
     what: dict[str, Any],
     how: dict[str, Any],
     files: ResultTargets,
@@ -65,9 +66,9 @@ def stream_dataset(
 
 
 def stream_model(
-    path: Path, rows: Path, how: dict[str, Any], files: ResultTargets, resume: bool, progress: bool | None
-) -> None:
-    """Run a model on the rows of a file; parameters are those of `stream_dataset`.
+    source: str, rows: Path, *, how: dict[str, Any], files: ResultTargets, resume: bool, progress: bool | None
+) -> bool:
+    """Run a model on the rows of a file; return True. Parameters are those of `stream_dataset`.
 
     Raises
     ------
@@ -76,9 +77,10 @@ def stream_model(
     """
     from sparsenn.io import read_model
 
+    path = Path(source)
     model = read_model(path)
     if model.encoding is not None:
-        raise UsageError(f"{path} was trained on a table: run it on --inputs, which reads columns by their names")
+        raise UsageError(f"{path} was trained on a table: leave out --stream; columns are then read by their names")
     scaling = model.scaling
     prepare = None if scaling is None else lambda found: scaling.apply(found, None)
     text = files.output is not None and files.output.suffix.lower() == ".npy"
@@ -86,6 +88,7 @@ def stream_model(
         more = {**how, "prepare": prepare, "classes": model.classes and text}
         result = _streamed(model.network, rows, more, files, resume, report)
     _deliver(f"{path.name}, rows of {rows.name}", result, "of datasets only", files)
+    return True
 
 
 def _streamed(

@@ -226,16 +226,31 @@ class Result:
 
     def _expand(self, features: Features, owner: Array) -> CSR:
         """Give each input its row, and each neuron its value, as CSR."""
-        rows = self._spread(features, owner)
-        return from_dense(rows, rows.dtype.type)
+        rows, place = self._distinct(features, owner)
+        found = from_dense(rows, rows.dtype.type)
+        starts, lengths = np.append(found.indptr[:-1], 0)[place], np.append(np.diff(found.indptr), 0)[place]
+        indptr = scan(lengths)
+        taken = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
+        values = found.values if found.iso else found.values[taken]
+        return CSR((owner.size, rows.shape[1]), indptr, found.indices[taken], values)
 
     def _spread(self, features: Features, owner: Array) -> Array:
         """Give each input its row, and each neuron its value."""
+        distinct, place = self._distinct(features, owner)
+        rows = np.zeros((owner.size, distinct.shape[1]), distinct.dtype)
+        rows[place >= 0] = distinct[place[place >= 0]]
+        return rows
+
+    def _distinct(self, features: Features, owner: Array) -> tuple[Array, Array]:
+        """Return the distinct rows of inputs, with a value for each neuron, and the place of each input's; -1 if none.
+
+        None is that of an input that is all zero.
+        """
         alive = owner >= 0
         used, back = np.unique(owner[alive], return_inverse=True)
-        dense = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
+        rows = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
         if self.plan.merged.expansion is not None:
-            dense = dense[:, self.plan.merged.expansion]
-        rows = np.zeros((owner.size, dense.shape[1]), dense.dtype)
-        rows[alive] = dense[back]
-        return rows
+            rows = rows[:, self.plan.merged.expansion]
+        place = np.full(owner.size, -1, np.int64)
+        place[alive] = back
+        return rows, place

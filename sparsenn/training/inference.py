@@ -19,7 +19,7 @@ from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
 
-__all__ = ["ModelResult", "rows_for", "run_model"]
+__all__ = ["ModelResult", "check_targets", "judged", "rows_for", "run_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,18 +72,44 @@ def run_model(
         As `sparsenn.Session` and its `run` do.
     """
     enlarged = _must_enlarge(model, data)
-    if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
-        raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
+    check_targets(model, data)
     found = run_rows(
         session(model.network, **options),
         data.rows,
         lambda first, last: rows_for(model, data, first, last),
         progress=progress,
     )
-    _check_finite(found.outputs)
-    evaluation = _evaluated(model, data, found.outputs) if isinstance(data, TrainingData) else None
+    evaluation = judged(model, data, found.outputs)
     notes = found.notes if data.note is None else (data.note, *found.notes)
     return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, notes, evaluation, enlarged, model)
+
+
+def check_targets(model: Model, data: TrainingData | InputRows) -> None:
+    """Refuse targets that are not what a model gives.
+
+    Raises
+    ------
+    ShapeError
+        There are more or fewer.
+    """
+    if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
+        raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
+
+
+def judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Evaluation | None:
+    """Return how well a model's outputs fit the targets; None where there are none.
+
+    Raises
+    ------
+    NumericError
+        An output is not a finite number.
+    """
+    _check_finite(outputs)
+    if not isinstance(data, TrainingData):
+        return None
+    value = loss_of(model.network, model.loss, outputs, data.targets)
+    right = (outputs.argmax(axis=1) == data.targets.argmax(axis=1)).mean()
+    return Evaluation(data.rows, model.loss, value, float(right) if data.classes else None)
 
 
 def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:
@@ -135,9 +161,3 @@ def _check_finite(outputs: Array) -> None:
             f"the outputs of row {int(finite.argmin()) + 1} are not finite numbers: some product is too large for the "
             "arithmetic; take precision float32, or inputs like those that the model was trained on"
         )
-
-
-def _evaluated(model: Model, data: TrainingData, outputs: Array) -> Evaluation:
-    value = loss_of(model.network, model.loss, outputs, data.targets)
-    right = (outputs.argmax(axis=1) == data.targets.argmax(axis=1)).mean()
-    return Evaluation(data.rows, model.loss, value, float(right) if data.classes else None)

@@ -1,4 +1,4 @@
-"""`sparsenn infer --rows`: rows of a file that need not fit into memory, and runs that are gone on with."""
+"""`sparsenn infer --stream`: rows of a file that need not fit into memory, and runs that are gone on with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dataset_runs_its_own_inputs_from_its_file(run: Run, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
-    done = run("infer", problem, "--rows", problem, "--output", tmp_path / "found.tsv", "--json", "-", "--stats")
+    done = run("infer", problem, "--stream", "--output", tmp_path / "found.tsv", "--json", "-", "--stats")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert record["verified"] is True
@@ -40,7 +40,7 @@ def test_a_dataset_runs_its_own_inputs_from_its_file(run: Run, problem: Path, da
 def test_the_official_images(run: Run, folder: Path, dataset: Dataset, tmp_path: Path) -> None:
     (images,) = folder.glob("sparse-images*")
     options = ("--devices", "cpu", "--memory-limit", "0.02", "--output", tmp_path / "found.tsv")
-    done = run("infer", folder, "--rows", images, *options)
+    done = run("infer", folder, "--stream", "--inputs", images, *options)
     assert done.exit_code == 0, done.output
     assert "no truth to verify against" in done.stdout
     assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
@@ -48,8 +48,8 @@ def test_the_official_images(run: Run, folder: Path, dataset: Dataset, tmp_path:
 
 def test_a_wrong_truth_fails_with_code_1(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     write_dataset(Dataset("wrong", dataset.network, dataset.inputs, dataset.truth[1:]), tmp_path / "wrong.h5")
-    assert run("infer", tmp_path / "wrong.h5", "--rows", tmp_path / "wrong.h5").exit_code == 1
-    assert run("infer", tmp_path / "wrong.h5", "--rows", tmp_path / "wrong.h5", "--no-verify").exit_code == 0
+    assert run("infer", tmp_path / "wrong.h5", "--stream").exit_code == 1
+    assert run("infer", tmp_path / "wrong.h5", "--stream", "--no-verify").exit_code == 0
 
 
 @pytest.mark.parametrize("classes", [True, False])
@@ -63,7 +63,7 @@ def test_a_model_scales_rows_and_tells_classes(run: Run, tmp_path: Path, classes
     rows = rng.normal(size=(300, 6)).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
     options = ("--device", "cpu", "--reproducible", "--output", tmp_path / "found.npy")
-    done = run("infer", tmp_path / "m.h5", "--rows", tmp_path / "rows.npy", *options)
+    done = run("infer", tmp_path / "m.h5", "--stream", "--inputs", tmp_path / "rows.npy", *options)
     assert done.exit_code == 0, done.output
     right = Session(network, device="cpu", reproducible=True)(scaling.apply(rows, None))
     found = np.load(tmp_path / "found.npy")
@@ -76,11 +76,11 @@ def test_a_run_is_gone_on_with(
     target = tmp_path / "found.tsv"
     with monkeypatch.context() as patch:
         patch.setattr(streaming.Pieces, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert run("infer", problem, "--rows", problem, "--output", target).exit_code == 130
-    refused = run("infer", problem, "--rows", problem, "--output", target)
+        assert run("infer", problem, "--stream", "--output", target).exit_code == 130
+    refused = run("infer", problem, "--stream", "--output", target)
     assert refused.exit_code == 2
     assert "go on with it by --resume" in refused.stderr
-    done = run("infer", problem, "--rows", problem, "--output", target, "--resume")
+    done = run("infer", problem, "--stream", "--output", target, "--resume")
     assert done.exit_code == 0
     assert "200 of 200 rows were done by an earlier run" in done.stdout
     assert np.array_equal(read_categories(target), dataset.truth)
@@ -89,13 +89,13 @@ def test_a_run_is_gone_on_with(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--rows", "none.npy"), "none.npy: no such file"),
-        (("--resume",), "--resume goes with --rows"),
-        (("--rows", "{problem}", "--resume"), "nothing to go on with"),
-        (("--rows", "{problem}", "--samples", "3"), "--samples does not go with --rows"),
-        (("--rows", "{problem}", "--output", "found.csv"), "does not name a known file type"),
-        (("--rows", "{problem}", "--output", "{problem}"), "would overwrite"),
-        (("--rows", "{problem}", "--memory-limit", "0.000001"), "memory limit"),
+        (("--stream", "--inputs", "none.npy"), "none.npy: no such file"),
+        (("--resume",), "--resume goes with --stream"),
+        (("--stream", "--resume"), "nothing to go on with"),
+        (("--stream", "--samples", "3"), "--samples does not go with --stream"),
+        (("--stream", "--output", "found.csv"), "does not name a known file type"),
+        (("--stream", "--output", "{problem}"), "would overwrite"),
+        (("--stream", "--memory-limit", "0.000001"), "memory limit"),
     ],
 )
 def test_what_does_not_go_is_told_in_one_line(

@@ -1,0 +1,89 @@
+"""The options that have rows run by a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparsenn.cli.given import refuse_given_options
+from sparsenn.errors import UsageError
+
+__all__ = ["Cluster", "Piece", "Scheduler", "Workers", "cluster_from"]
+
+_CLUSTER = "Clusters (Dask)"
+
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run on the Dask cluster of this scheduler, such as tcp://10.0.0.1:8786; workers read files under the "
+        "same paths.",
+        rich_help_panel=_CLUSTER,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Run on so many processes of this machine: each has a GPU of its own where there are some, else its share "
+        "of the cores.",
+        rich_help_panel=_CLUSTER,
+    ),
+]
+Piece = Annotated[
+    int | None,
+    typer.Option(metavar="K", min=1, help="Rows that a worker is given at a time.", rich_help_panel=_CLUSTER),
+]
+_OF_CLUSTERS = ("piece",)
+_OF_SESSIONS = ("stats", "plot", "trace", "report", "devices")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What runs rows in place of a session.
+
+    Parameters
+    ----------
+    scheduler : address of its scheduler; None for a cluster of this machine.
+    workers : processes of this machine; None with a scheduler.
+    piece : rows handed out at a time; None leaves it to the program.
+    resume : whether pieces that are there are gone on with.
+    """
+
+    scheduler: str | None
+    workers: int | None
+    piece: int | None
+    resume: bool
+
+
+def cluster_from(
+    context: typer.Context,
+    scheduler: str | None,
+    workers: int | None,
+    piece: int | None,
+    resume: bool,
+    output: Path | None,
+) -> Cluster | None:
+    """Return the cluster that the options ask for; None if they ask for none.
+
+    Raises
+    ------
+    UsageError
+        They do not go together, or Dask is not installed.
+    """
+    if scheduler is None and workers is None:
+        refuse_given_options(context, _OF_CLUSTERS, "goes with --workers or --scheduler")
+        return None
+    if scheduler is not None and workers is not None:
+        raise UsageError("--scheduler names a cluster and --workers starts one on this machine; give one of them")
+    refuse_given_options(context, _OF_SESSIONS, "is of one process, and does not go with a cluster")
+    if resume and output is None:
+        raise UsageError("--resume goes on with what an earlier run has written; name it by --output")
+    from sparsenn.distributed.cluster.library import require_dask
+
+    require_dask()
+    return Cluster(scheduler, workers, piece, resume)

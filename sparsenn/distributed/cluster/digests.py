@@ -1,0 +1,93 @@
+"""What networks, options and rows are known by: digests of their content, the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import InputError
+
+__all__ = ["content_digest", "file_digest", "file_stamp"]
+
+_ENDS = 1 << 20
+"""Bytes at either end of a file that its stamp looks at."""
+
+
+def content_digest(*values: Any) -> str:
+    """Return the SHA-256 of arrays, numbers, texts, and dataclasses, tuples and lists of them; in hexadecimals."""
+    found = hashlib.sha256()
+    for value in values:
+        for part in _parts(value):
+            found.update(part)
+    return found.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content; what was found is remembered while the file stays as it is.
+
+    Raises
+    ------
+    InputError
+        It is not there or cannot be read.
+    """
+    try:
+        state = path.stat()
+        return _digest_of(path, state.st_size, state.st_mtime_ns)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def file_stamp(path: Path) -> str:
+    """Return a digest of a file's size, time of change and ends: quick where it is large, and other once it is changed.
+
+    Raises
+    ------
+    InputError
+        It is not there or cannot be read.
+    """
+    try:
+        state = path.stat()
+        with path.open("rb") as file:
+            head = file.read(_ENDS)
+            file.seek(max(0, state.st_size - _ENDS))
+            return content_digest(state.st_size, state.st_mtime_ns, head, file.read(_ENDS))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _parts(value: Any) -> Iterator[bytes | memoryview]:
+    """Yield what is hashed of a value; each part says its kind and length first, so that no two values look alike."""
+    if isinstance(value, np.ndarray):
+        array = np.ascontiguousarray(value)
+        yield f"array {array.dtype.str} {value.shape};".encode()
+        yield array.reshape(-1).view(np.uint8).data
+    elif is_dataclass(value) and not isinstance(value, type):
+        given = [getattr(value, field.name) for field in fields(value) if field.init]
+        yield f"{type(value).__qualname__} {len(given)};".encode()
+        for item in given:
+            yield from _parts(item)
+    elif isinstance(value, tuple | list):
+        yield f"list {len(value)};".encode()
+        for item in value:
+            yield from _parts(item)
+    elif isinstance(value, bytes):
+        yield f"bytes {len(value)};".encode()
+        yield value
+    elif isinstance(value, os.PathLike):
+        yield from _parts(os.fspath(value))
+    else:
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+        yield f"{type(value).__name__} {len(text)};{text}".encode()

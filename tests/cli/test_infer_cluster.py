@@ -1,0 +1,162 @@
+"""`sparsenn infer` on a cluster: the same categories and predictions, in files or in pieces; faults in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from result_files import result_in
+from sessions import same
+
+from sparsenn.io import Dataset, Model, write_dataset, write_model
+from sparsenn.io.hdf5 import read_categories
+from sparsenn.layers import Identity, Linear
+from sparsenn.network import Network
+
+MISSING = "the extra dask is not installed"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[str, ...]]:
+    """The options that name a cluster of two processes."""
+    pytest.importorskip("distributed.client", reason=MISSING)
+    from sparsenn.distributed import local_cluster
+
+    with local_cluster(2, device="cpu") as client:
+        yield "--device", "cpu", "--scheduler", client.scheduler.address
+
+
+def test_a_dataset_gives_the_categories_of_one_session(
+    run: Any, cluster: tuple[str, ...], problem: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    one, many, document = (tmp_path / name for name in ("one.tsv", "many.tsv", "found.json"))
+    assert run("infer", problem, "--device", "cpu", "--output", one).exit_code == 0
+    told = run("infer", problem, *cluster, "--piece", 50, "--output", many, "--json", document)
+    assert told.exit_code == 0, told.output
+    assert "2 workers, scheduler at tcp://127.0.0.1:" in told.stdout
+    assert "PASSED" in told.stdout
+    assert many.read_bytes() == one.read_bytes()
+    record = json.loads(document.read_text())
+    assert [record[key] for key in ("neurons", "layers", "rows", "pieces", "resumed")] == [1024, 6, 200, 4, 0]
+    assert record["verified"] is True
+    assert record["categories"] == (dataset.truth + 1).tolist()
+    assert {path.name for path in tmp_path.iterdir()} - {"cache"} == {"one.tsv", "many.tsv", "found.json"}
+
+
+def test_results_hold_the_outputs_of_one_session(
+    run: Any, cluster: tuple[str, ...], problem: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    assert run("infer", problem, "--device", "cpu", "--output", tmp_path / "one.h5").exit_code == 0
+    assert run("infer", problem, *cluster, "--piece", 70, "--output", tmp_path / "many.h5").exit_code == 0
+    (one, *_), (many, *_) = (result_in(tmp_path / name) for name in ("one.h5", "many.h5"))
+    assert one.nnz
+    assert same(one, many)
+    assert read_categories(tmp_path / "many.h5").tolist() == dataset.truth.tolist()
+
+
+def test_pieces_stay_and_are_gone_on_with(
+    run: Any, cluster: tuple[str, ...], folder: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    pieces = tmp_path / "pieces"
+    words = ("infer", folder, "--samples", 100, *cluster, "--output", pieces)
+    assert run(*words, "--piece", 30).exit_code == 0
+    names = sorted(path.name for path in pieces.iterdir())
+    assert len(names) == 5
+    (pieces / names[1]).unlink()
+    again = run(*words)
+    assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
+    assert "holds pieces already" in again.stderr
+    resumed = run(*words, "--resume", "--json", "-")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "70 rows were there already" in resumed.stderr
+    assert json.loads(resumed.stdout)["categories"] == (dataset.truth[dataset.truth < 100] + 1).tolist()
+    assert sorted(path.name for path in pieces.iterdir()) == names
+
+
+def test_other_categories_than_the_true_ones_fail(
+    run: Any, cluster: tuple[str, ...], dataset: Dataset, tmp_path: Path
+) -> None:
+    write_dataset(replace(dataset, truth=dataset.truth[1:]), tmp_path / "wrong.h5")
+    told = run("infer", tmp_path / "wrong.h5", *cluster)
+    assert told.exit_code == 1
+    assert "FAILED" in told.stdout
+    assert run("infer", tmp_path / "wrong.h5", *cluster, "--no-verify").exit_code == 0
+
+
+def test_a_model_gives_the_predictions_of_one_session(
+    run: Any, cluster: tuple[str, ...], rng: np.random.Generator, tmp_path: Path
+) -> None:
+    layer = Linear(rng.standard_normal((5, 3)), None, Identity())
+    write_model(tmp_path / "model.h5", Model(Network((layer,)), "cross_entropy", True))
+    rows = rng.standard_normal((40, 5)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", inputs=rows, labels=rng.integers(0, 3, 40))
+    words = ("infer", tmp_path / "model.h5", "--inputs", tmp_path / "rows.npz")
+    for name, how in (("one", ("--device", "cpu")), ("many", (*cluster, "--piece", 9))):
+        told = run(*words, *how, "--output", tmp_path / f"{name}.csv", "--json", tmp_path / f"{name}.json")
+        assert told.exit_code == 0, told.output
+    assert (tmp_path / "many.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    one, many = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "many"))
+    assert [many[key] for key in ("accuracy", "predicted")] == [one[key] for key in ("accuracy", "predicted")]
+    assert many["value"] == pytest.approx(one["value"])
+    assert run(*words, *cluster, "--prune", 0.5, "--output", tmp_path / "outputs").exit_code == 0
+    assert len(list((tmp_path / "outputs").glob("*.npy"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--resume",), "--resume goes with --stream, --workers or --scheduler"),
+        (("--piece", 3), "--piece goes with --workers or --scheduler"),
+        (("--workers", 2, "--scheduler", "tcp://127.0.0.1:1"), "give one of them"),
+        (("--workers", 2, "--stats"), "--stats is of one process"),
+        (("--workers", 2, "--plot", "a.png"), "--plot is of one process"),
+        (("--workers", 2, "--trace", "a.json"), "--trace is of one process"),
+        (("--workers", 2, "--resume"), "name it by --output"),
+        (("--workers", 0), "invalid value for '--workers'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(run: Any, problem: Path, words: tuple[Any, ...], why: str) -> None:
+    told = run("infer", problem, *words)
+    assert told.exit_code == 2
+    assert why in told.stderr
+
+
+def test_without_dask_it_is_told_what_to_install(run: Any, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsenn.distributed.cluster.library.find_spec", lambda name: None)
+    told = run("infer", problem, "--workers", 2)
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert 'pip install "sparsenn[dask]"' in told.stderr
+
+
+def test_a_cluster_that_is_not_there_is_told(run: Any, problem: Path) -> None:
+    dask = pytest.importorskip("dask", reason=MISSING)
+    with dask.config.set({"distributed.comm.timeouts.connect": "200ms"}):
+        told = run("infer", problem, "--scheduler", "tcp://127.0.0.1:1")
+    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+    assert told.stderr.startswith("error: there is no scheduler at tcp://127.0.0.1:1")
+
+
+def test_workers_are_started_and_an_interrupt_ends_them_without_a_word(
+    spawn: Any, problem: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    pytest.importorskip("distributed.client", reason=MISSING)
+    words = ("infer", problem, "--device", "cpu", "--workers", 2, "--piece", 5, "--output", tmp_path / "found.tsv")
+    process = spawn(*words, "--progress", start_new_session=True)
+    assert process.stderr.readline().startswith("rows: 0 of 200")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert [line for line in err.splitlines() if not line.startswith("rows: ")] == ["error: interrupted"]
+    done = spawn(*words, "--resume")
+    out, err = done.communicate(timeout=120)
+    assert (done.returncode, err) == (0, "")
+    assert "PASSED" in out
+    assert not (tmp_path / "found.tsv.pieces").exists()

@@ -1,0 +1,392 @@
+"""What goes wrong in clusters: computed elsewhere, or told in one line; nothing is lost, and nothing is there twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import external_cluster
+
+import sparsenn
+from sparsenn.distributed import infer, local_cluster
+from sparsenn.distributed.cluster import gathering
+from sparsenn.distributed.cluster.gathering import connected, look_at_workers
+from sparsenn.distributed.cluster.sessions import NetworkName, name_of, session_of
+from sparsenn.engine.options import Options
+from sparsenn.errors import ResourceError, UsageError, WorkerError
+from sparsenn.io import Dataset
+
+pytest.importorskip("distributed.client", reason="the extra dask is not installed")
+
+ON_CPU = Options(device="cpu")
+SESSIONS = "sparsenn.distributed.cluster.sessions"
+FORGET = f"import {SESSIONS} as s; s._sessions.clear()"
+
+
+@pytest.fixture(scope="module")
+def right(dataset: Dataset) -> bytes:
+    return bytes(sparsenn.Session(dataset.network, device="cpu")(dataset.inputs.to_scipy().toarray()).tobytes())
+
+
+@pytest.fixture(scope="module")
+def rows(dataset: Dataset) -> Any:
+    return dataset.inputs.to_scipy().toarray()
+
+
+@pytest.fixture
+def alter(client: Any) -> Iterator[Callable[..., None]]:
+    """Run a statement in some workers, or all, and another one at the end of the test that undoes it."""
+    undone = []
+
+    def change(code: str, undo: str, workers: list[str] | None = None) -> None:
+        client.run(exec, FORGET)
+        undone.append(undo)
+        client.run(exec, code, {}, workers=workers)
+
+    yield change
+    client.run(exec, "\n".join([FORGET, *undone]), {})
+
+
+OTHER_VERSION = f"import sparsenn, {SESSIONS} as s; sparsenn.__version__ = s.__version__ = '9.9'"
+OWN_VERSION = f"import sparsenn, {SESSIONS} as s; sparsenn.__version__ = s.__version__ = {sparsenn.__version__!r}"
+NO_PACKAGE = "import sys, sparsenn; sys.kept = sparsenn; sys.modules['sparsenn'] = None"
+PACKAGE = "import sys; sys.modules['sparsenn'] = sys.__dict__.pop('kept', sys.modules['sparsenn'])"
+OTHER_FILE = f"import {SESSIONS} as s; s.file_digest = lambda path: 64 * '0'"
+NO_FILE = f"import {SESSIONS} as s, pathlib; s.file_digest = lambda path: s.kept(pathlib.Path('/none') / path.name)"
+OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.cluster.digests as d; s.file_digest = s.kept = d.file_digest"
+
+
+@pytest.mark.parametrize(
+    ("code", "undo", "why"),
+    [
+        (OTHER_VERSION, OWN_VERSION, "it has sparsenn 9.9; sparsenn .* is here: install the same"),
+        (OTHER_FILE, OWN_FILE, "problem.h5: is another file there"),
+        (f"{OWN_FILE}; {NO_FILE}", OWN_FILE, "/none/problem.h5: No such file or directory"),
+    ],
+    ids=["version", "content", "missing"],
+)
+def test_workers_that_cannot_are_left_out_and_named(
+    client: Any, alter: Callable[..., None], problem: Path, rows: Any, right: bytes, code: str, undo: str, why: str
+) -> None:
+    first, *others = client.nthreads()
+    alter(code, undo, [first])
+    with pytest.warns(UserWarning, match=f"^worker {first} is left out: .*{why}"):
+        _, unfit = look_at_workers(client, name_of(problem), ON_CPU)
+    assert unfit == {first}
+    client.run(exec, f"{FORGET}; {code}", {}, workers=others)
+    with pytest.raises(WorkerError, match=rf"^no worker of the cluster at .* worker tcp:.* \(and 1 more\): .*{why}"):
+        infer(problem, rows, client, device="cpu")
+
+
+def test_rows_go_to_the_workers_that_can(
+    client: Any, alter: Callable[..., None], problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    first, *_ = client.nthreads()
+    alter(OTHER_FILE, OWN_FILE, [first])
+    with pytest.warns(UserWarning, match="is left out"):
+        pieces = infer(problem, rows, client, output=tmp_path / "out", piece=50, device="cpu")
+    assert pieces.outputs().tobytes() == right
+    assert client.run(eval, f"len(__import__({SESSIONS!r}, fromlist=['x'])._sessions)")[first] == 0
+
+
+def test_a_worker_that_turns_out_to_be_unfit_hands_its_rows_on(
+    client: Any, alter: Callable[..., None], problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    first, *_ = client.nthreads()
+    alter("", OWN_FILE)
+
+    def spoil(task: str, done: int, count: int) -> None:
+        if not done:
+            client.run(exec, f"{FORGET}; {OTHER_FILE}", {}, workers=[first])
+
+    pieces = infer(problem, rows, client, output=tmp_path / "out", piece=10, device="cpu", progress=spoil)
+    assert pieces.outputs().tobytes() == right
+
+
+def test_a_lazy_array_tells_which_worker_could_not(
+    client: Any, alter: Callable[..., None], problem: Path, rows: Any
+) -> None:
+    lazy = infer(problem, rows, client, piece=300, device="cpu")
+    alter(OTHER_FILE, OWN_FILE)
+    with pytest.raises(WorkerError, match=r"^worker tcp://.*: .*problem.h5: is another file there"):
+        lazy.compute()
+
+
+def test_what_is_wrong_everywhere_is_told_as_by_a_session(client: Any, problem: Path, rows: Any) -> None:
+    with pytest.raises(UsageError, match="unknown cpu kernel"):
+        infer(problem, rows, client, device="cpu", kernel="none")
+
+
+def test_no_task_holds_the_network_and_workers_make_one_session(
+    client: Any, dataset: Dataset, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    submit = type(client).submit
+
+    def watched(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+        sizes.append(len(pickle.dumps(function)))
+        return submit(self, function, *arguments, **options)
+
+    monkeypatch.setattr(type(client), "submit", watched)
+    client.run(exec, FORGET)
+    infer(dataset.network, rows, client, output=tmp_path / "out", piece=30, device="cpu")
+    assert len(sizes) == 20
+    assert max(sizes) < 1500 < len(pickle.dumps(dataset.network))
+    assert set(client.run(eval, f"len(__import__({SESSIONS!r}, fromlist=['x'])._sessions)").values()) == {1}
+
+
+def test_killed_workers_lose_nothing(client: Any, dataset: Dataset, rows: Any, right: bytes, tmp_path: Path) -> None:
+    pids, told = list(client.run(os.getpid).values()), []
+
+    def kill(task: str, done: int, count: int) -> None:
+        told.append(done)
+        if done >= 100 and pids:
+            os.kill(pids.pop(), signal.SIGKILL)
+
+    pieces = infer(dataset.network, rows, client, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
+    assert not pids
+    assert told == list(range(0, 601, 10))
+    assert pieces.outputs().tobytes() == right
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_worker_that_loses_its_connection_loses_nothing(
+    dataset: Dataset, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    cut = "from distributed import Worker; [worker.batched_stream.abort() for worker in Worker._instances]"
+    with local_cluster(2, device="cpu") as own:
+        first, *_ = own.nthreads()
+
+        def lose(task: str, done: int, count: int) -> None:
+            if done == 50:
+                own.run(exec, cut, {}, workers=[first], on_error="ignore")
+
+        pieces = infer(dataset.network, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=lose)
+    assert pieces.outputs().tobytes() == right
+
+
+def test_a_cluster_that_loses_all_its_workers_is_told(
+    problem: Path, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(gathering, "LOOK_SECONDS", 0.1)
+    with external_cluster(tmp_path, workers=0) as cluster, connected(cluster.address) as own:
+        with pytest.raises(WorkerError, match=r"^the cluster at .* has no workers; start some: dask worker tcp://"):
+            infer(problem, rows, own, device="cpu")
+        monkeypatch.setattr(gathering, "WAIT_SECONDS", 30.0)
+        worker = cluster.start_worker()
+
+        def kill(task: str, done: int, count: int) -> None:
+            monkeypatch.setattr(gathering, "WAIT_SECONDS", 0.2)
+            worker.kill()
+
+        with pytest.raises(WorkerError, match=r"^the cluster at .* has lost all its workers; start some"):
+            infer(problem, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
+
+
+def test_rows_that_kill_workers_end_the_run_in_one_line(
+    client: Any, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+    with pytest.raises(
+        WorkerError, match=r"^the workers that computed some rows were lost, 1 in all, the last at tcp:"
+    ):
+        infer(dataset.network, _computed("__import__('os')._exit(1)"), client, output=tmp_path / "out", device="cpu")
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_what_else_a_task_raises_is_told_in_one_line(client: Any, dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(
+        WorkerError, match=r"^a worker of the cluster at tcp://.* failed: ZeroDivisionError: division by"
+    ):
+        infer(dataset.network, _computed("1 / 0"), client, output=tmp_path / "out", device="cpu")
+
+
+def _computed(code: str) -> Any:
+    """A Dask array of 5 rows that are what some code evaluates to."""
+    import dask
+    import dask.array
+
+    return dask.array.from_delayed(dask.delayed(eval)(code), (5, 64), np.float32)
+
+
+def test_a_lost_scheduler_is_told_and_another_goes_on(
+    client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    seen = []
+    with external_cluster(tmp_path) as cluster, connected(cluster.address) as own:
+
+        def kill(task: str, done: int, count: int) -> None:
+            seen.append(done)
+            if done == 50:
+                cluster.scheduler.kill()
+
+        with pytest.raises(WorkerError, match=f"^the scheduler at {cluster.address} is lost"):
+            infer(problem, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
+    there = sorted((tmp_path / "out").glob("*.npy"))
+    times = [path.stat().st_mtime_ns for path in there]
+    assert len(there) == len(seen) - 1 < 60
+    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu")
+    assert pieces.resumed == 10 * len(there)
+    assert [path.stat().st_mtime_ns for path in there] == times
+    assert pieces.outputs().tobytes() == right
+
+
+CLIENT = """
+import sys
+import numpy as np
+import sparsenn.distributed
+
+def tell(task, done, count):
+    print(done, flush=True)
+
+if __name__ == "__main__":
+    problem, rows, output = sys.argv[1:]
+    with sparsenn.distributed.local_cluster(2, device="cpu") as client:
+        print(*client.run(__import__("os").getpid).values(), flush=True)
+        sparsenn.distributed.infer(problem, rows, client, output=output, piece=10, device="cpu", progress=tell)
+"""
+
+
+def test_a_killed_client_takes_its_workers_along_and_another_goes_on(
+    client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "client.py").write_text(CLIENT)
+    command = [sys.executable, tmp_path / "client.py", problem, tmp_path / "rows.npy", tmp_path / "out"]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(word) for word in process.stdout.readline().split()]
+        while int(process.stdout.readline()) < 20:
+            pass
+        process.kill()
+    end = time.monotonic() + 30
+    while any(map(_runs, pids)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(_runs, pids))
+    there = len(list((tmp_path / "out").glob("*.npy")))
+    assert 2 <= there < 60
+    pieces = infer(problem, tmp_path / "rows.npy", client, output=tmp_path / "out", resume=True, device="cpu")
+    assert pieces.resumed == 10 * there
+    assert pieces.outputs().tobytes() == right
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there, and no mere entry of one that ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_of_a_piece(
+    client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Any, array: Any, **options: Any) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "save", full)
+        with pytest.raises(ResourceError, match="the disk is full; free some space"):
+            infer(problem, rows, client, output=tmp_path / "out", piece=100, device="cpu")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run.json"]
+    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu")
+    assert pieces.outputs().tobytes() == right
+
+
+def test_one_run_at_a_time_writes_into_a_folder(client: Any, problem: Path, rows: Any, tmp_path: Path) -> None:
+    refused = []
+
+    def again(task: str, done: int, count: int) -> None:
+        with pytest.raises(ResourceError, match=r"^another process is writing pieces to") as error:
+            infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu")
+        refused.append(error)
+
+    infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu", progress=again)
+    assert refused
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"rows": np.ones((600, 64), np.float32)}, "whose rows differed"),
+        ({"form": "csr"}, "whose form differed"),
+        ({"reproducible": True}, "whose options differed"),
+        ({"network": sparsenn.radixnet(64, 4)}, "whose network differed"),
+        ({"piece": 7}, "of other lengths"),
+    ],
+    ids=["rows", "form", "options", "network", "piece"],
+)
+def test_pieces_of_another_run_are_not_gone_on_with(
+    client: Any, problem: Path, rows: Any, tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu")
+    given = {"network": problem, "rows": rows, "device": "cpu", "output": tmp_path / "out", "resume": True} | change
+    with pytest.raises(ResourceError, match=why):
+        infer(client=client, **given)
+
+
+def test_memory_may_be_less_for_a_run_that_goes_on(
+    client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    pieces = infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu")
+    pieces.path(1).unlink()
+    how = {"batch_size": 7, "memory_limit": "1G", "weight_memory": "1G"}
+    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu", **how)
+    assert pieces.resumed == 300
+    assert pieces.outputs().tobytes() == right
+
+
+def test_pieces_are_not_written_over_nor_into_other_folders(
+    client: Any, problem: Path, rows: Any, tmp_path: Path
+) -> None:
+    infer(problem, rows, client, output=tmp_path / "out", device="cpu")
+    with pytest.raises(UsageError, match="holds pieces already"):
+        infer(problem, rows, client, output=tmp_path / "out", device="cpu")
+    with pytest.raises(UsageError, match="holds something else than pieces"):
+        infer(problem, rows, client, output=tmp_path, device="cpu")
+    with pytest.raises(ResourceError, match=r"cannot write pieces to .*none/out: No such file"):
+        infer(problem, rows, client, output=tmp_path / "none" / "out", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "sparsenn pieces", "version": 2}', '{"format": "sparsenn pieces", "version": 1}'],
+)
+def test_a_spoilt_manifest_is_told(client: Any, problem: Path, rows: Any, tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(sparsenn.SparseNNError, match=r"run.json: .*choose another folder|whose network differed"):
+        infer(problem, rows, client, output=tmp_path, resume=True, device="cpu")
+
+
+def test_a_network_that_was_never_sent_is_told() -> None:
+    with pytest.raises(WorkerError, match="has not been sent there"):
+        session_of(NetworkName(64 * "1", None), ON_CPU)
+
+
+def test_no_scheduler_is_told() -> None:
+    import dask
+
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
+        pytest.raises(WorkerError, match=r"^there is no scheduler at tcp://127.0.0.1:1"),
+    ):
+        connected("tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("rows", [np.zeros((3, 65)), np.zeros(3), [[1.0]], "none.npy", "none.csv"])
+def test_rows_that_do_not_fit_are_told(client: Any, problem: Path, rows: Any) -> None:
+    with pytest.raises(sparsenn.SparseNNError, match=r"the rows|no such file|read in parts from"):
+        infer(problem, rows, client, device="cpu")

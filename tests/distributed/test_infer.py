@@ -1,0 +1,122 @@
+"""Rows run by a cluster: the outputs of one session, from every kind of rows, lazily and into a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import sparsenn
+from sparsenn.distributed import infer
+from sparsenn.io import Dataset
+
+dask = pytest.importorskip("dask", reason="the extra dask is not installed")
+pytest.importorskip("distributed.client", reason="the extra dask is not installed")
+
+
+def bits(outputs: Any) -> list[bytes]:
+    parts = [outputs] if isinstance(outputs, np.ndarray) else [outputs.indptr, outputs.indices, outputs.data]
+    return [part.tobytes() for part in parts]
+
+
+@pytest.fixture(scope="module")
+def rows(dataset: Dataset) -> Any:
+    return dataset.inputs.to_scipy()
+
+
+@pytest.fixture(scope="module")
+def session(dataset: Dataset) -> sparsenn.Session:
+    return sparsenn.Session(dataset.network, device="cpu")
+
+
+def test_dense_rows_give_the_bits_of_a_session(
+    client: Any, dataset: Dataset, rows: Any, session: sparsenn.Session
+) -> None:
+    dense = rows.toarray()
+    lazy = infer(dataset.network, dense, client, piece=250, device="cpu")
+    assert (lazy.shape, lazy.dtype, lazy.chunks[0]) == ((600, 64), np.float32, (250, 250, 100))
+    assert dask.is_dask_collection(lazy)
+    right = session(dense)
+    assert right.any()
+    assert bits(lazy.compute()) == bits(right)
+
+
+def test_sparse_rows_give_sparse_outputs(client: Any, dataset: Dataset, rows: Any, session: sparsenn.Session) -> None:
+    right = session(rows)
+    for given in (rows, rows.tocsc(), dataset.inputs):
+        found = infer(dataset.network, given, client, piece=250, device="cpu").compute()
+        assert isinstance(found, csr_array)
+        assert bits(found) == bits(right)
+    found = infer(dataset.network, rows, client, piece=250, form="dense", device="cpu").compute()
+    assert bits(found) == bits(session(rows, form="dense"))
+
+
+def test_dask_arrays_are_run_chunk_by_chunk(client: Any, problem: Path, rows: Any, session: sparsenn.Session) -> None:
+    dense, array = rows.toarray(), pytest.importorskip("dask.array")
+    given = array.from_array(dense, chunks=(170, 40))
+    lazy = infer(problem, given, client, device="cpu")
+    assert lazy.chunks == ((170, 170, 170, 90), (64,))
+    assert bits(lazy.compute()) == bits(session(dense))
+    chosen = infer(problem, given[given[:, 0] > 0], client, device="cpu")
+    assert bits(chosen.compute()) == bits(session(dense[dense[:, 0] > 0]))
+
+
+def test_files_are_read_by_workers(
+    client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "rows.npy", rows.toarray())
+    found = infer(problem, tmp_path / "rows.npy", client, piece=250, device="cpu").compute()
+    assert bits(found) == bits(session(rows.toarray()))
+    assert bits(infer(problem, problem, client, piece=250, device="cpu").compute()) == bits(session(rows))
+
+
+def test_without_a_cluster_threads_compute(problem: Path, rows: Any, session: sparsenn.Session) -> None:
+    lazy = infer(problem, rows, None, piece=250, device="cpu")
+    assert bits(lazy.compute(scheduler="threads")) == bits(session(rows))
+
+
+def test_reproducible_networks_of_any_kind_have_the_same_bits(client: Any, rng: np.random.Generator) -> None:
+    weights = [rng.standard_normal((30, 50)).astype(np.float32), rng.standard_normal((50, 7)).astype(np.float32)]
+    network, rows = sparsenn.Network.from_scipy(weights), rng.standard_normal((101, 30)).astype(np.float32)
+    right = sparsenn.Session(network, device="cpu", reproducible=True)(rows)
+    lazy = infer(network, rows, client, piece=10, device="cpu", reproducible=True)
+    assert bits(lazy.compute()) == bits(right)
+
+
+def test_precision_float64_gives_float64(client: Any, dataset: Dataset, rows: Any) -> None:
+    lazy = infer(dataset.network, rows, client, piece=250, device="cpu", precision="float64")
+    found = lazy.compute()
+    assert lazy.dtype == found.dtype == np.float64
+    assert bits(found) == bits(sparsenn.Session(dataset.network, device="cpu", precision="float64")(rows))
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_pieces_hold_all_outputs(
+    client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path, form: str
+) -> None:
+    told: list[int] = []
+    pieces = infer(
+        *(problem, rows, client),
+        output=tmp_path / "out",
+        piece=250,
+        form=form,
+        device="cpu",
+        progress=lambda task, done, count: told.append(done),
+    )
+    right = session(rows, form=form)
+    assert bits(pieces.outputs()) == bits(right)
+    assert told[0] == 0
+    assert sorted(told) == told
+    assert told[-1] == 600
+    assert [first for first, _ in pieces] == [0, 250, 500]
+    assert pieces.categories().tolist() == np.flatnonzero(session(rows, form="dense").any(axis=1)).tolist()
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".json", *3 * [pieces.path(0).suffix]]
+
+
+def test_no_rows_are_no_pieces(client: Any, problem: Path, tmp_path: Path) -> None:
+    none = np.zeros((0, 64), np.float32)
+    assert infer(problem, none, client, output=tmp_path / "out", device="cpu").outputs().shape == (0, 64)
+    assert infer(problem, none, client, device="cpu").compute().shape == (0, 64)

@@ -1,0 +1,32 @@
+"""Parts of a cluster that are killed at random moments; `tools/interrupt_cluster.py` by itself does so for long."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "interrupt_cluster.py"
+
+
+def interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPT, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["worker", "client", "scheduler"])
+def test_nothing_is_lost_and_nothing_is_there_twice(victim: str, tmp_path: Path) -> None:
+    pytest.importorskip("distributed.client", reason="the extra dask is not installed")
+    done = interrupt(victim, "--runs", 3, "--json", tmp_path / "counts.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(json.loads((tmp_path / "counts.json").read_text()).values()) == 3
+
+
+def test_an_unknown_victim_is_refused() -> None:
+    done = interrupt("bystander")
+    assert done.returncode == 2
+    assert "no such victim: bystander" in done.stderr
