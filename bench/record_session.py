@@ -22,14 +22,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from results_file import ROOT, Column, results_path, write_results
 from session_cases import CASES, Case, Problem, Sources
-from session_peers import PRECISIONS, Way, left_out, numpy_way, torch, torch_ways
+from session_peers import PRECISIONS, Way, left_out, numpy_way, torch, torch_categories, torch_ways
 from wall_timing import RUNS, gpu_wait, timed, wait_for_nothing
 
 from sparsenn import CSR, Network, Session
@@ -46,6 +46,9 @@ NUMPY = "NumPy"
 
 PEER_SECONDS = 1.0
 """For the runs of one way of PyTorch or NumPy."""
+
+MOST_DENSE_BYTES = 2 << 30
+"""Of rows that other ways take dense though they are sparse."""
 
 WARM_SECONDS = 0.2
 """Calls go before those that are timed for so long: processors at rest take a while to run at their clock."""
@@ -233,8 +236,6 @@ class Recorder:
         self, case: Case, problem: Problem, right: tuple[np.ndarray, np.ndarray], wait: Callable[[], None]
     ) -> Iterator[Row]:
         """Yield what other ways take that give the answer, too."""
-        if case.categories or not isinstance(problem.rows, np.ndarray):
-            return
         # where classes are counted, a lower precision that finds as many of them is a fair peer
         lower = case.device == "cuda" and problem.classes is not None
         precisions = PRECISIONS if lower else (case.precision,)
@@ -248,9 +249,10 @@ class Recorder:
             except RuntimeError as error:  # memory does not suffice, or PyTorch does not offer it
                 left_out(error)
                 continue
-            off = difference(found[right[0]], right[1])
-            if not off <= allowed(way.precision, problem.network):
-                print(f"{case.key}: {way.name} in {way.precision} is off by {off:.1e}: left out", file=sys.stderr)
+            try:
+                check(replace(case, precision=way.precision), problem, found, right)
+            except WrongAnswerError as error:
+                print(f"{case.key}: {way.name} in {way.precision}: {error}: left out", file=sys.stderr)
                 continue
             yield {
                 "way": way.name,
@@ -262,7 +264,12 @@ class Recorder:
             }
 
     def _ways(self, case: Case, problem: Problem, precisions: Sequence[str]) -> Iterator[Way]:
-        rows = np.asarray(problem.rows)
+        if case.categories:
+            yield from _category_ways(case, problem)
+            return
+        rows = problem.rows
+        if not isinstance(rows, np.ndarray):
+            return
         if case.device == "cpu":
             try:
                 way = numpy_way(problem.network, rows)
@@ -277,6 +284,16 @@ class Recorder:
                     yield Way(f"PyTorch, {way.name}", way.precision, way.run, way.outputs)
             except (SparseNNError, RuntimeError) as error:
                 left_out(error)
+
+
+def _category_ways(case: Case, problem: Problem) -> Iterator[Way]:
+    """Yield PyTorch's way to the categories, of rows that are where it computes, if they are not too many there."""
+    count = len_of(problem.rows)
+    if torch is None or case.where == "host" or 4 * count * problem.network.inputs > MOST_DENSE_BYTES:
+        return
+    rows = problem.rows.to_scipy().toarray() if isinstance(problem.rows, CSR) else problem.rows
+    way = torch_categories(problem.network, rows.astype(np.float32), case.device)
+    yield Way(f"PyTorch, {way.name}", way.precision, way.run, way.outputs)
 
 
 def _call(case: Case, session: Session, placed: Any) -> Callable[[], Any]:

@@ -14,7 +14,7 @@ from session_networks import as_dense
 from sparsenn import Linear, Network, ReLU, SparseLinear
 from sparsenn.errors import UsageError
 
-__all__ = ["PRECISIONS", "Way", "numpy_way", "torch", "torch_ways"]
+__all__ = ["PRECISIONS", "Way", "numpy_way", "torch", "torch_categories", "torch_ways"]
 
 PRECISIONS = ("float32", "tf32", "fp16")
 
@@ -98,7 +98,21 @@ def torch_ways(network: Network, rows: np.ndarray, device: str, where: str, prec
             yield Way(f"graph{name}", precision, captured, _fetched)
     density = sum(layer.edges for layer in network) / max(1, sum(layer.edges for layer in dense))
     if precision == "float32" and density < SPARSE_ENOUGH and all(_is_plain(layer) for layer in dense):
-        yield _sparse(network, peer, values)
+        yield Way("sparse times dense", precision, _sparse(network, device, values), _fetched)
+
+
+def torch_categories(network: Network, rows: np.ndarray, device: str) -> Way:
+    """Return PyTorch's products of sparse and dense matrices, and the numbers of the rows that end with a non-zero.
+
+    Parameters
+    ----------
+    network : sparse layers with ReLU, which may be clipped.
+    rows : (rows, inputs) float32 in host memory.
+    device : `cuda` or `cpu`.
+    """
+    compute = _sparse(network, device, torch.from_numpy(rows).to(device))
+    run = _without_gradients(lambda: compute().any(dim=1).nonzero())
+    return Way("sparse times dense", "float32", run, lambda found: found.cpu().numpy().reshape(-1))
 
 
 def _is_plain(layer: Any) -> bool:
@@ -137,30 +151,29 @@ def _fused(dense: Network, peer: Peer, rows: Any) -> Callable[[], Any]:
     return _without_gradients(run)
 
 
-def _sparse(network: Network, peer: Peer, rows: Any) -> Way:
+def _sparse(network: Network, device: str, rows: Any) -> Callable[[], Any]:
     """Return products of sparse and dense matrices; features lie column by column from the first layer to the last."""
     layers = []
     for layer in network:
-        bias = peer.tensor(layer.bias_vector())[:, None]
+        bias = torch.from_numpy(layer.bias_vector()).to(device)[:, None]
         if isinstance(layer, SparseLinear):
             csc = layer.weights.to_scipy()
             parts = [torch.from_numpy(part.astype(np.int32)) for part in (csc.indptr, csc.indices)]
-            weights = torch.sparse_csr_tensor(
-                *parts, torch.from_numpy(csc.data.astype(np.float32)), csc.shape[::-1], device=peer.device
-            )
+            values = torch.from_numpy(csc.data.astype(np.float32))
+            weights = torch.sparse_csr_tensor(*parts, values, csc.shape[::-1], device=device, check_invariants=True)
         else:
-            weights = peer.tensor(layer.weights.T)
-        layers.append((weights, bias, isinstance(layer.activation, ReLU)))
+            weights = torch.from_numpy(np.ascontiguousarray(layer.weights.T)).to(device)
+        layers.append((weights, bias, layer.activation))
 
     def run() -> Any:
         values = rows.t().contiguous()
-        for weights, bias, positive in layers:
+        for weights, bias, activation in layers:
             values = (weights @ values).add_(bias)
-            if positive:
-                values = values.relu_()
+            if isinstance(activation, ReLU):
+                values = values.clamp_(0, activation.clip)
         return values.t()
 
-    return Way("sparse times dense", "float32", _without_gradients(run), _fetched)
+    return _without_gradients(run)
 
 
 def left_out(error: Exception) -> None:

@@ -22,7 +22,7 @@ from results_file import read_results
 from session_cases import CASES, Case, Problem, Sources
 from session_networks import as_dense, chain, pruned_lenet300, random_rows, stratified, with_sparse_middle
 
-from sparsenn import Conv2d, Flatten, Linear, Network, Session, SparseLinear, Tanh
+from sparsenn import CSR, Conv2d, Flatten, Linear, Network, Session, SparseLinear, Tanh
 from sparsenn.backends import oracle as reference
 from sparsenn.datasets import generate
 from sparsenn.errors import UsageError
@@ -438,3 +438,13 @@ def test_calls_are_timed_until_they_are_done(monkeypatch: pytest.MonkeyPatch) ->
 def test_errors_may_grow_with_the_root_of_the_layers() -> None:
     assert record_session.allowed("float32", chain([4] * 5)) == pytest.approx(2 * record_session.ALLOWED["float32"])
     assert math.isnan(record_session.difference(np.array([[np.nan]]), np.array([[1.0]])))
+
+
+@pytest.mark.skipif(session_peers.torch is None, reason="PyTorch is not installed")
+def test_pytorch_finds_the_categories() -> None:
+    problem = alive(Sources(None, None, Path()))
+    assert isinstance(problem.rows, CSR)
+    way = session_peers.torch_categories(problem.network, problem.rows.to_scipy().toarray(), "cpu")
+    right = Session(problem.network, device="reference").run(problem.rows).categories
+    assert 0 < right.size < len(problem.rows)
+    assert way.outputs(way.run()).tolist() == right.tolist()
