@@ -441,6 +441,7 @@ def test_errors_may_grow_with_the_root_of_the_layers() -> None:
 
 
 @pytest.mark.skipif(session_peers.torch is None, reason="PyTorch is not installed")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
 def test_pytorch_finds_the_categories() -> None:
     problem = alive(Sources(None, None, Path()))
     assert isinstance(problem.rows, CSR)
