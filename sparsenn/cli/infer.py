@@ -113,7 +113,7 @@ def infer(
       sparsenn infer problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
-    model = _is_model(dataset) or (inputs is not None and not stream)
+    model = (inputs is not None and not stream) or _is_model(dataset)
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
