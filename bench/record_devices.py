@@ -104,9 +104,9 @@ def _random_layer(rng: np.random.Generator) -> SparseLinear:
 
 
 CASES: tuple[Case, ...] = (
+    ("random", random, {}),
     ("challenge", challenge, {}),
     ("challenge-plain", challenge, {"deduplication": False, "merging": False}),
-    ("random", random, {}),
 )
 
 
