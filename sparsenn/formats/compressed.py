@@ -274,12 +274,39 @@ class Compressed(Rebuilt):
         )
 
     @classmethod
-    def _from_scipy(cls: type[Self], matrix: Any, dtype: Any) -> Self:
-        """Build from a SciPy matrix of this format that nobody else has."""
-        made = cls.from_arrays(matrix.shape, matrix.indptr, matrix.indices, as_floats(matrix.data, dtype))
+    def from_scipy(cls: type[Self], matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> Self:
+        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse matrix or array
+            Any format.
+        dtype : type, default float32
+            Float32 or float64, to which values are converted.
+
+        Returns
+        -------
+        CSR or CSC
+            The same entries; duplicates are summed.
+        """
+        canonical = _canonical(matrix, "tocsr" if cls.major_axis == 0 else "tocsc")
+        made = cls.from_arrays(canonical.shape, canonical.indptr, canonical.indices, as_floats(canonical.data, dtype))
         for array in made.arrays:
             frozen(array)
         return made
+
+    def to_scipy(self) -> Any:
+        """Return the matrix in SciPy's form.
+
+        Returns
+        -------
+        scipy.sparse.csr_array or scipy.sparse.csc_array
+            With one value per entry.
+        """
+        from scipy import sparse
+
+        build = sparse.csr_array if self.major_axis == 0 else sparse.csc_array
+        return build(_scipy_arrays(self), shape=self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,36 +330,6 @@ class CSR(Compressed):
 
     __repr__ = one_line
 
-    @classmethod
-    def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`.
-
-        Parameters
-        ----------
-        matrix : scipy.sparse matrix or array
-            Any format.
-        dtype : type, default float32
-            Float32 or float64, to which values are converted.
-
-        Returns
-        -------
-        CSR
-            The same entries; duplicates are summed.
-        """
-        return cls._from_scipy(_canonical(matrix, "tocsr"), dtype)
-
-    def to_scipy(self) -> Any:
-        """Return the matrix in SciPy's form.
-
-        Returns
-        -------
-        scipy.sparse.csr_array
-            With one value per entry.
-        """
-        from scipy.sparse import csr_array
-
-        return csr_array(_scipy_arrays(self), shape=self.shape)
-
 
 @dataclass(frozen=True, eq=False)
 class CSC(Compressed):
@@ -354,36 +351,6 @@ class CSC(Compressed):
     major_name: ClassVar[str] = "column"
 
     __repr__ = one_line
-
-    @classmethod
-    def from_scipy(cls, matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSC:
-        """Build from any SciPy sparse matrix or array; duplicates are summed, values converted to `dtype`.
-
-        Parameters
-        ----------
-        matrix : scipy.sparse matrix or array
-            Any format.
-        dtype : type, default float32
-            Float32 or float64, to which values are converted.
-
-        Returns
-        -------
-        CSC
-            The same entries; duplicates are summed.
-        """
-        return cls._from_scipy(_canonical(matrix, "tocsc"), dtype)
-
-    def to_scipy(self) -> Any:
-        """Return the matrix in SciPy's form.
-
-        Returns
-        -------
-        scipy.sparse.csc_array
-            With one value per entry.
-        """
-        from scipy.sparse import csc_array
-
-        return csc_array(_scipy_arrays(self), shape=self.shape)
 
 
 def _canonical(matrix: Any, conversion: str) -> Any:
