@@ -27,7 +27,7 @@ OPTIONAL = {
     "onnxruntime": "pip install onnxruntime, to be timed beside by sparsenn benchmark",
     "torch": "pip install torch, to take PyTorch's modules",
     "scikit-learn": "pip install scikit-learn, to take its models, and to be an estimator of it",
-    "dask": "pip install 'dask[distributed]', to spread rows over machines",
+    "dask": "pip install 'sparsenn[dask]', to run on a cluster",
 }
 """Distributions that some functions need, with how to get them and for what."""
 
@@ -219,7 +219,7 @@ def _kernels() -> Iterator[Finding]:
     from sparsenn.jit import compiled_functions, kept_functions
 
     names = kernels()
-    yield Finding("kernels", "kernels", len(names), f"{len(names)}, listed by sparsenn kernels")
+    yield Finding("kernels", "kernels", len(names), f"{len(names)}, listed by sparsenn kernels list")
     kept, every = kept_functions(), len(compiled_functions())
     remedy = None if kept > every // 2 else "sparsenn kernels list --compile, once, so that no run waits for it"
     yield Finding(

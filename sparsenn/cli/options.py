@@ -166,7 +166,7 @@ Kernel = Annotated[
         "-k",
         metavar="NAME",
         help="Kernel of the sparse layers (spmspm); where there are none, of the convolutions (conv2d), and else of "
-        "the dense layers (mlp). sparsenn kernels lists them; other layers are left to auto.",
+        "the dense layers (mlp). sparsenn kernels list shows them; other layers are left to auto.",
         rich_help_panel=_SPEED,
         show_default=False,
     ),

@@ -147,7 +147,7 @@ def _program(
     Examples:
       sparsenn infer radixnet-1024x120     run and verify the smallest problem
       sparsenn train digits.csv --classes --hidden 64 --output model.h5
-      sparsenn kernels                     list what --kernel can be
+      sparsenn kernels list                list what --kernel can be
       sparsenn doctor                      tell what there is to compute with
       sparsenn infer --help                show all options of a verb
     """
