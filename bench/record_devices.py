@@ -198,7 +198,7 @@ def record_file(options: argparse.Namespace, folder: Path) -> list[Row]:
     """Time rows of a file, with one device and with all."""
     network, images = radixnet(FILE_NEURONS, FILE_LAYERS, bias=challenge_bias(FILE_NEURONS)), min(options.rows, 60_000)
     path = folder / "rows.h5"
-    truth = _write_rows(network, digit_inputs(FILE_NEURONS, images), options.file_rows, path)
+    truth = write_repeated(network, digit_inputs(FILE_NEURONS, images), options.file_rows, path)
     there = min(len(gpus()) if options.devices == "cuda" else options.most, options.most)
     limit, found = int(1e9 * options.memory_limit), []
     for count in sorted({1, there}):
@@ -283,7 +283,7 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _write_rows(network: Network, images: CSR, rows: int, path: Path) -> Any:
+def write_repeated(network: Network, images: CSR, rows: int, path: Path) -> Any:
     """Write images, over and over, as a dataset; return the categories of all."""
     times = -(-rows // images.shape[0])
     lengths = np.tile(np.diff(images.indptr), times)[:rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,13 +50,11 @@ class Cluster:
     scheduler : address of its scheduler; None for a cluster of this machine.
     workers : processes of this machine; None with a scheduler.
     piece : rows handed out at a time; None leaves it to the program.
-    resume : whether pieces that are there are gone on with.
     """
 
     scheduler: str | None
     workers: int | None
     piece: int | None
-    resume: bool
 
 
 def cluster_from(
@@ -65,8 +62,6 @@ def cluster_from(
     scheduler: str | None,
     workers: int | None,
     piece: int | None,
-    resume: bool,
-    output: Path | None,
 ) -> Cluster | None:
     """Return the cluster that the options ask for; None if they ask for none.
 
@@ -81,9 +76,7 @@ def cluster_from(
     if scheduler is not None and workers is not None:
         raise UsageError("--scheduler names a cluster and --workers starts one on this machine; give one of them")
     refuse_given_options(context, _OF_SESSIONS, "is of one process, and does not go with a cluster")
-    if resume and output is None:
-        raise UsageError("--resume goes on with what an earlier run has written; name it by --output")
     from sparsenn.distributed.cluster.library import require_dask
 
     require_dask()
-    return Cluster(scheduler, workers, piece, resume)
+    return Cluster(scheduler, workers, piece)

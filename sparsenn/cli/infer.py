@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.stream import stream_dataset, stream_model
+from sparsenn.cli.stream import InPieces, run_dataset_in_pieces, run_model_in_pieces
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
@@ -35,8 +34,8 @@ __all__ = ["infer"]
 _OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
 """Parameters that only a model has a use for."""
 
-_NOT_STREAMED = ("samples", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
-"""Parameters that samples which are streamed have no use for."""
+_NOT_IN_PIECES = ("samples", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
+"""Parameters that samples which are run in pieces have no use for."""
 
 _OF_DATASETS = ("neurons", "layers", "bias", "verify")
 """Parameters that only a dataset has a use for."""
@@ -109,31 +108,36 @@ def infer(
       sparsenn infer model.h5 --inputs rows.npy --prune 0.05
       sparsenn infer weights.npz --inputs rows.npy --steps fc1,tanh,fc2,softmax
       sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
-      sparsenn infer problem.h5 --workers 4 --output pieces/
+      sparsenn infer problem.h5 --workers 4 --output found.tsv
       sparsenn infer problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
-    model = (inputs is not None and not stream) or _is_model(dataset)
+    cluster = cluster_options.cluster_from(context, scheduler, workers, piece)
+    in_pieces = stream or cluster is not None
+    model = (inputs is not None and not in_pieces) or _is_model(dataset)
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
-        given = [name for name in _OF_MODELS if name != "inputs" or not stream]
+        given = [name for name in _OF_MODELS if name != "inputs" or not in_pieces]
         refuse_given_options(context, given, "goes with a model, which this is not")
-    if inputs is not None and not stream:
+    if in_pieces:
+        refuse_given_options(context, _NOT_IN_PIECES, "does not go with --stream, nor with a cluster")
+    elif inputs is not None:
         data_options.refuse_idle(context, [inputs])
+    if resume and not in_pieces:
+        raise UsageError("--resume goes with --stream, --workers or --scheduler")
+    if resume and output is None:
+        raise UsageError("without --output there is nothing to go on with; name it, or leave out --resume")
     scaling = data_options.scaling_from(scale, mean, std)
     rows = None
-    cluster = cluster_options.cluster_from(context, scheduler, workers, piece, resume, output)
-    streamed = _streamed(context, dataset, inputs, model) if stream else None
-    if resume and streamed is None and cluster is None:
-        raise UsageError("--resume goes with --stream, --workers or --scheduler")
-    if model and streamed is None:
+    if model and not in_pieces:
         unit_bytes = scale is None
         rows = Rows(_given(dataset, inputs), labels, targets, classes, samples, scaling, unit_bytes, prune, steps)
+    source = _file_of_samples(dataset, inputs, model, cluster is not None) if in_pieces else None
     check_dataset_source(dataset)
     check_sources(inputs, labels)
     files = ResultTargets(output, json, plot, trace, stats, report)
-    files.check(model, stream, folder=cluster is not None)
+    files.check(model, in_pieces)
     check_apart(
         {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace, "--report": report},
@@ -156,19 +160,14 @@ def infer(
         "reproducible": reproducible,
     }
     what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": samples}
-    if cluster is not None:
-        from sparsenn.cli.cluster import infer_on_cluster
-
-        infer_on_cluster(dataset, what if rows is None else rows, how, verify, files, cluster, progress)
-        return
     if rows is not None:
         with tracing(trace):
             evaluate_model(Path(dataset), rows, how, files, progress)
         return
-    if streamed is not None:
+    if in_pieces:
+        run = InPieces(source, how, files, resume, cluster, progress)
         with tracing(trace):
-            run = stream_model if model else partial(stream_dataset, what=what, verify=verify)
-            passed = run(dataset, streamed, how=how, files=files, resume=resume, progress=progress)
+            passed = run_model_in_pieces(dataset, run) if model else run_dataset_in_pieces(dataset, run, what, verify)
         if not passed:
             raise typer.Exit(ExitCode.VERIFICATION_FAILED)
         return
@@ -186,15 +185,15 @@ def _is_model(source: str) -> bool:
     return kind_of(source) is not None and Path(source).exists() and is_model(source)
 
 
-def _streamed(context: typer.Context, dataset: str, inputs: Path | None, model: bool) -> Path:
-    """Return the file whose samples are streamed: the inputs that are given, or else the dataset's own."""
-    refuse_given_options(context, _NOT_STREAMED, "does not go with --stream")
-    refuse_given_options(context, ("scheduler", "workers"), "does not go with --stream: a cluster reads in pieces")
-    if inputs is None and not model and is_hdf5(Path(dataset)):
+def _file_of_samples(dataset: str, inputs: Path | None, model: bool, on_cluster: bool) -> Path | None:
+    """Return the file whose samples are run in pieces; None for those of a dataset that a cluster is sent."""
+    if inputs is not None:
+        return inputs
+    if not model and is_hdf5(Path(dataset)):
         return Path(dataset)
-    if inputs is None:
-        raise UsageError(f"--stream: {dataset} is not a file of samples; name one (--inputs)")
-    return inputs
+    if model or not on_cluster:
+        raise UsageError(f"{dataset} is not a file of samples; name one (--inputs)")
+    return None
 
 
 def _given(model: str, inputs: Path | None) -> Path:

@@ -46,21 +46,18 @@ class ResultTargets:
     stats: bool
     report: Path | None = None
 
-    def check(self, model: bool, streamed: bool = False, folder: bool = False) -> None:
+    def check(self, model: bool, in_pieces: bool = False) -> None:
         """Refuse whatever could not be written, before anything is computed.
 
         Parameters
         ----------
         model : whether a model is run, whose outputs may be written in more forms than the categories of a dataset.
-        streamed : whether outputs are written as they come.
-        folder : whether a name without a suffix is that of a folder of pieces.
+        in_pieces : whether outputs are written as they come.
         """
-        if self.output is not None and streamed:
+        if self.output is not None and in_pieces:
             check_target(
                 "--output", self.output, (".npy", *HDF5_SUFFIXES) if model else (".tsv", ".npy", *HDF5_SUFFIXES)
             )
-        elif self.output is not None and folder and not self.output.suffix:
-            _check_folder("--output", self.output, self.output.parent)
         elif self.output is not None:
             from sparsenn.io.model_output import MODEL_OUTPUT_SUFFIXES
 

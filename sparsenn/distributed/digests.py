@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.workers import chunks, map_threads
 
-__all__ = ["content_digest", "file_stamp"]
+__all__ = ["content_digest", "file_digest", "file_stamp"]
 
 _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
@@ -33,6 +34,21 @@ def content_digest(*values: Any) -> str:
     return found.hexdigest()
 
 
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content; what was found is remembered while the file stays as it is.
+
+    Raises
+    ------
+    InputError
+        It is not there or cannot be read.
+    """
+    try:
+        state = path.stat()
+        return _digest_of(path, state.st_size, state.st_mtime_ns)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
 def file_stamp(path: Path) -> str:
     """Return a digest of a file's size, time of change and ends: quick where it is large, and other once it is changed.
 
@@ -49,6 +65,12 @@ def file_stamp(path: Path) -> str:
             return content_digest(state.st_size, state.st_mtime_ns, head, file.read(_ENDS))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _parts(value: Any) -> Iterator[bytes | memoryview]:

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,7 +38,7 @@ try:
 except ImportError:  # Windows: two runs into one file are not told apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces"]
+__all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
 
 PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 """What the name of an output may end in: the categories in text, or the outputs as a matrix."""
@@ -62,6 +62,10 @@ class Piece:
     rows: int
     digest: str
     categories: list[int]
+
+    def from_row(self, first: int) -> Piece:
+        """Return the same of a piece that begins with another row than the first of the run."""
+        return replace(self, categories=[first + category for category in self.categories])
 
 
 class Pieces:
@@ -142,6 +146,26 @@ class Pieces:
                 self._matrix.close()
                 (self._folder / f"output{self._output.suffix.lower()}").replace(os.path.realpath(self._output))
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def target_of(output: str | os.PathLike[str], classes: bool) -> Path:
+    """Return the file that an output goes to.
+
+    Parameters
+    ----------
+    output : its name.
+    classes : whether it is the class of each row, which only `.npy` holds.
+
+    Raises
+    ------
+    UsageError
+        Its name says of no kind that is written in pieces.
+    """
+    path = Path(output)
+    if path.suffix.lower() not in PIECE_SUFFIXES or (classes and path.suffix.lower() != ".npy"):
+        known = ".npy" if classes else ", ".join(PIECE_SUFFIXES)
+        raise UsageError(f"{path}: rows are streamed to {known}")
+    return path
 
 
 @contextmanager

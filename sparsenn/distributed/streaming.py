@@ -14,7 +14,7 @@ import numpy as np
 
 from sparsenn.distributed.devices import Devices, Sessions, session_on
 from sparsenn.distributed.digests import content_digest, file_stamp
-from sparsenn.distributed.pieces import PIECE_SUFFIXES, Piece, Pieces, opened_pieces
+from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.inputs import Inputs
@@ -28,7 +28,7 @@ from sparsenn.memory import bytes_of, free_memory
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["PIECE_SUFFIXES", "rows_a_piece", "stream"]
+__all__ = ["rows_a_piece", "stream"]
 
 USUAL_MEMORY = 2 << 30
 """Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
@@ -148,11 +148,7 @@ def _checked_target(output: str | os.PathLike[str] | None, resume: bool, classes
         if resume:
             raise UsageError("without an output there is nothing to go on with; name it, or leave out resume")
         return None
-    path = Path(output)
-    if path.suffix.lower() not in PIECE_SUFFIXES or (classes and path.suffix.lower() != ".npy"):
-        known = ".npy" if classes else ", ".join(PIECE_SUFFIXES)
-        raise UsageError(f"{path}: rows are streamed to {known}")
-    return path
+    return target_of(output, classes)
 
 
 def _of_options(sessions: Sessions) -> list[Any]:

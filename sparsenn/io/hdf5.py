@@ -43,7 +43,7 @@ from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.storage import replacing
 
-__all__ = ["read_categories", "read_dataset", "read_truth", "write_dataset", "write_result"]
+__all__ = ["read_categories", "read_dataset", "write_dataset", "write_result"]
 
 _DATASET = "sparsenn dataset"
 _RESULT = "sparsenn result"
@@ -176,19 +176,6 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
         if not source.has("categories"):
             raise source.fault("holds no categories: the truth of this dataset is not known")
         return _read_categories(source)
-
-
-def read_truth(path: str | os.PathLike[str]) -> Array | None:
-    """Read only the true categories of a dataset: sorted int64, counted from 0; None if they are not known.
-
-    Raises
-    ------
-    FileFormatError, InputError, ResourceError
-        As `read_dataset`.
-    """
-    with opened(path) as source:
-        _description(source, _DATASET)
-        return _read_categories(source) if source.has("categories") else None
 
 
 @contextmanager

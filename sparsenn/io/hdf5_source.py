@@ -103,14 +103,6 @@ class Hdf5Source:
         """Return the shape of a dataset of any number of dimensions, without reading it."""
         return tuple(map(int, self._dataset(name, None).shape))
 
-    def part(self, name: str, first: int, last: int, *dtypes: npt.DTypeLike) -> Array:
-        """Read elements, or rows, `first` to `last`, of a dataset; `dtypes` are the types that they may have."""
-        dataset = self._typed(name, None, dtypes)
-        if not 0 <= first <= last <= dataset.shape[0]:
-            raise self.fault(f"{name} has {dataset.shape[0]:,} elements; {first:,} to {last:,} are needed")
-        check_memory(dataset.dtype.itemsize * (last - first) * math.prod(dataset.shape[1:]), f"{self.path}: {name}")
-        return np.asarray(dataset[first:last])
-
     def matrix(self, name: str, *dtypes: npt.DTypeLike) -> Array:
         """Read a matrix, whole; `dtypes` are the types that its elements may have."""
         dataset = self._typed(name, 2, dtypes)

@@ -51,6 +51,11 @@ class RowSource(Protocol):
         """What a row takes in memory, on average, as far as that is known."""
         ...
 
+    @property
+    def sparse(self) -> bool:
+        """Whether they are `CSR`, or else arrays."""
+        ...
+
     def pieces(self, size: int, first: int = 0) -> Iterator[CSR | Array]:
         """Yield the rows from one number on, counted from 0, so many at a time; the last time what is left.
 
@@ -104,6 +109,8 @@ def _ranges(rows: int, size: int, first: int) -> Iterator[tuple[int, int]]:
 class _Dense:
     """A matrix that is stored row by row."""
 
+    sparse = False
+
     def __init__(self, matrix: Stored) -> None:
         self._matrix = matrix
 
@@ -122,6 +129,8 @@ class _Dense:
 
 class _Sparse:
     """The three arrays of a CSR matrix of some width."""
+
+    sparse = True
 
     def __init__(self, path: str | os.PathLike[str], width: int, indptr: Stored, indices: Stored, values: Stored):
         self._path, self._width = path, width
@@ -160,7 +169,7 @@ class _Sparse:
 class _Text:
     """Lines of image, pixel and value, in the order of the images."""
 
-    rows = None
+    rows, sparse = None, True
 
     def __init__(self, path: str | os.PathLike[str], width: int) -> None:
         self._path, self._width = path, width
@@ -215,6 +224,8 @@ def _checked(path: str | os.PathLike[str], rows: CSR, first: int) -> CSR:
 
 class _Columns:
     """A table, a column an input."""
+
+    sparse = False
 
     def __init__(self, path: str | os.PathLike[str], rows: int, width: int) -> None:
         self._path, self._width, self.rows = path, width, rows

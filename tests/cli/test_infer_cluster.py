@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from result_files import result_in
-from sessions import same
 
+from sparsenn.distributed.pieces import Pieces
+from sparsenn.formats import Scaling
 from sparsenn.io import Dataset, Model, write_dataset, write_model
-from sparsenn.io.hdf5 import read_categories
 from sparsenn.layers import Identity, Linear
 from sparsenn.network import Network
 
@@ -44,40 +43,33 @@ def test_a_dataset_gives_the_categories_of_one_session(
     assert "PASSED" in told.stdout
     assert many.read_bytes() == one.read_bytes()
     record = json.loads(document.read_text())
-    assert [record[key] for key in ("neurons", "layers", "rows", "pieces", "resumed")] == [1024, 6, 200, 4, 0]
+    assert [record[key] for key in ("inputs", "layers", "rows", "pieces", "resumed")] == [1024, 6, 200, 4, 0]
     assert record["verified"] is True
     assert record["categories"] == (dataset.truth + 1).tolist()
     assert {path.name for path in tmp_path.iterdir()} - {"cache"} == {"one.tsv", "many.tsv", "found.json"}
 
 
-def test_results_hold_the_outputs_of_one_session(
-    run: Any, cluster: tuple[str, ...], problem: Path, dataset: Dataset, tmp_path: Path
-) -> None:
-    assert run("infer", problem, "--device", "cpu", "--output", tmp_path / "one.h5").exit_code == 0
-    assert run("infer", problem, *cluster, "--piece", 70, "--output", tmp_path / "many.h5").exit_code == 0
-    (one, *_), (many, *_) = (result_in(tmp_path / name) for name in ("one.h5", "many.h5"))
-    assert one.nnz
-    assert same(one, many)
-    assert read_categories(tmp_path / "many.h5").tolist() == dataset.truth.tolist()
+def test_the_inputs_of_a_folder_are_sent(run: Any, cluster: tuple[str, ...], folder: Path, dataset: Dataset) -> None:
+    told = run("infer", folder, *cluster, "--json", "-")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["categories"] == (dataset.truth + 1).tolist()
 
 
-def test_pieces_stay_and_are_gone_on_with(
-    run: Any, cluster: tuple[str, ...], folder: Path, dataset: Dataset, tmp_path: Path
-) -> None:
-    pieces = tmp_path / "pieces"
-    words = ("infer", folder, "--samples", 100, *cluster, "--output", pieces)
-    assert run(*words, "--piece", 30).exit_code == 0
-    names = sorted(path.name for path in pieces.iterdir())
-    assert len(names) == 5
-    (pieces / names[1]).unlink()
+def test_a_run_is_gone_on_with(run: Any, cluster: tuple[str, ...], problem: Path, tmp_path: Path) -> None:
+    target = tmp_path / "found.npy"
+    words = ("infer", problem, *cluster, "--output", target)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pieces, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run(*words, "--piece", 60).exit_code == 130
     again = run(*words)
     assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
-    assert "holds pieces already" in again.stderr
-    resumed = run(*words, "--resume", "--json", "-")
+    assert "go on with it by --resume" in again.stderr
+    (tmp_path / "found.npy.pieces" / "00000001.json").unlink()
+    resumed = run(*words, "--resume")
     assert resumed.exit_code == 0, resumed.stderr
-    assert "70 rows were there already" in resumed.stderr
-    assert json.loads(resumed.stdout)["categories"] == (dataset.truth[dataset.truth < 100] + 1).tolist()
-    assert sorted(path.name for path in pieces.iterdir()) == names
+    assert "140 rows were done by an earlier run" in resumed.stdout
+    assert run("infer", problem, "--device", "cpu", "--stream", "--output", tmp_path / "one.npy").exit_code == 0
+    assert target.read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
 def test_other_categories_than_the_true_ones_fail(
@@ -90,23 +82,20 @@ def test_other_categories_than_the_true_ones_fail(
     assert run("infer", tmp_path / "wrong.h5", *cluster, "--no-verify").exit_code == 0
 
 
-def test_a_model_gives_the_predictions_of_one_session(
-    run: Any, cluster: tuple[str, ...], rng: np.random.Generator, tmp_path: Path
+@pytest.mark.parametrize("classes", [True, False])
+def test_a_model_gives_what_streaming_gives(
+    run: Any, cluster: tuple[str, ...], rng: np.random.Generator, tmp_path: Path, classes: bool
 ) -> None:
-    layer = Linear(rng.standard_normal((5, 3)), None, Identity())
-    write_model(tmp_path / "model.h5", Model(Network((layer,)), "cross_entropy", True))
-    rows = rng.standard_normal((40, 5)).astype(np.float32)
-    np.savez(tmp_path / "rows.npz", inputs=rows, labels=rng.integers(0, 3, 40))
-    words = ("infer", tmp_path / "model.h5", "--inputs", tmp_path / "rows.npz")
-    for name, how in (("one", ("--device", "cpu")), ("many", (*cluster, "--piece", 9))):
-        told = run(*words, *how, "--output", tmp_path / f"{name}.csv", "--json", tmp_path / f"{name}.json")
+    network = Network((Linear(rng.standard_normal((5, 3)), None, Identity()),))
+    scaling = Scaling(np.array([0.5]), np.array([0.1]), np.array([2.0]))
+    kind = "cross_entropy" if classes else "mse"
+    write_model(tmp_path / "model.h5", Model(network, kind, classes, scaling=scaling))
+    np.save(tmp_path / "rows.npy", rng.standard_normal((40, 5)).astype(np.float32))
+    words = ("infer", tmp_path / "model.h5", "--inputs", tmp_path / "rows.npy", "--reproducible")
+    for name, how in (("one", ("--device", "cpu", "--stream")), ("many", (*cluster, "--piece", 9))):
+        told = run(*words, *how, "--output", tmp_path / f"{name}.npy")
         assert told.exit_code == 0, told.output
-    assert (tmp_path / "many.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
-    one, many = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "many"))
-    assert [many[key] for key in ("accuracy", "predicted")] == [one[key] for key in ("accuracy", "predicted")]
-    assert many["value"] == pytest.approx(one["value"])
-    assert run(*words, *cluster, "--prune", 0.5, "--output", tmp_path / "outputs").exit_code == 0
-    assert len(list((tmp_path / "outputs").glob("*.npy"))) == 1
+    assert (tmp_path / "many.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +107,9 @@ def test_a_model_gives_the_predictions_of_one_session(
         (("--workers", 2, "--stats"), "--stats is of one process"),
         (("--workers", 2, "--plot", "a.png"), "--plot is of one process"),
         (("--workers", 2, "--trace", "a.json"), "--trace is of one process"),
-        (("--workers", 2, "--resume"), "name it by --output"),
+        (("--workers", 2, "--resume"), "without --output there is nothing to go on with"),
+        (("--workers", 2, "--output", "found.csv"), "does not name a known file type"),
+        (("--workers", 2, "--samples", 3), "--samples does not go with --stream, nor with a cluster"),
         (("--workers", 0), "invalid value for '--workers'"),
     ],
 )
@@ -149,7 +140,8 @@ def test_workers_are_started_and_an_interrupt_ends_them_without_a_word(
     pytest.importorskip("distributed.client", reason=MISSING)
     words = ("infer", problem, "--device", "cpu", "--workers", 2, "--piece", 5, "--output", tmp_path / "found.tsv")
     process = spawn(*words, "--progress", start_new_session=True)
-    assert process.stderr.readline().startswith("rows: 0 of 200")
+    while not process.stderr.readline().startswith("rows: 0 of 200"):
+        assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

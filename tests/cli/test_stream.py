@@ -91,7 +91,7 @@ def test_a_run_is_gone_on_with(
     [
         (("--stream", "--inputs", "none.npy"), "none.npy: no such file"),
         (("--resume",), "--resume goes with --stream"),
-        (("--stream", "--resume"), "nothing to go on with"),
+        (("--stream", "--resume"), "without --output there is nothing to go on with"),
         (("--stream", "--samples", "3"), "--samples does not go with --stream"),
         (("--stream", "--output", "found.csv"), "does not name a known file type"),
         (("--stream", "--output", "{problem}"), "would overwrite"),

@@ -23,9 +23,11 @@ from sparsenn.distributed import infer, local_cluster
 from sparsenn.distributed.cluster import gathering
 from sparsenn.distributed.cluster.gathering import connected, look_at_workers
 from sparsenn.distributed.cluster.sessions import NetworkName, name_of, session_of
+from sparsenn.distributed.pieces import Piece, Pieces
 from sparsenn.engine.options import Options
 from sparsenn.errors import ResourceError, UsageError, WorkerError
 from sparsenn.io import Dataset
+from sparsenn.storage.atomic import explained
 
 pytest.importorskip("distributed.client", reason="the extra dask is not installed")
 
@@ -42,6 +44,15 @@ def right(dataset: Dataset) -> bytes:
 @pytest.fixture(scope="module")
 def rows(dataset: Dataset) -> Any:
     return dataset.inputs.to_scipy().toarray()
+
+
+def outputs_in(folder: Path) -> bytes:
+    return bytes(np.load(folder / "out.npy").tobytes())
+
+
+def pieces_in(folder: Path) -> list[Path]:
+    """The notes of the pieces that a run has done."""
+    return sorted((folder / "out.npy.pieces").glob("[0-9]*.json"))
 
 
 @pytest.fixture
@@ -64,7 +75,7 @@ NO_PACKAGE = "import sys, sparsenn; sys.kept = sparsenn; sys.modules['sparsenn']
 PACKAGE = "import sys; sys.modules['sparsenn'] = sys.__dict__.pop('kept', sys.modules['sparsenn'])"
 OTHER_FILE = f"import {SESSIONS} as s; s.file_digest = lambda path: 64 * '0'"
 NO_FILE = f"import {SESSIONS} as s, pathlib; s.file_digest = lambda path: s.kept(pathlib.Path('/none') / path.name)"
-OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.cluster.digests as d; s.file_digest = s.kept = d.file_digest"
+OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.digests as d; s.file_digest = s.kept = d.file_digest"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +106,8 @@ def test_rows_go_to_the_workers_that_can(
     first, *_ = client.nthreads()
     alter(OTHER_FILE, OWN_FILE, [first])
     with pytest.warns(UserWarning, match="is left out"):
-        pieces = infer(problem, rows, client, output=tmp_path / "out", piece=50, device="cpu")
-    assert pieces.outputs().tobytes() == right
+        infer(problem, rows, client, output=tmp_path / "out.npy", piece=50, device="cpu")
+    assert outputs_in(tmp_path) == right
     assert client.run(eval, f"len(__import__({SESSIONS!r}, fromlist=['x'])._sessions)")[first] == 0
 
 
@@ -110,8 +121,8 @@ def test_a_worker_that_turns_out_to_be_unfit_hands_its_rows_on(
         if not done:
             client.run(exec, f"{FORGET}; {OTHER_FILE}", {}, workers=[first])
 
-    pieces = infer(problem, rows, client, output=tmp_path / "out", piece=10, device="cpu", progress=spoil)
-    assert pieces.outputs().tobytes() == right
+    infer(problem, rows, client, output=tmp_path / "out.npy", piece=10, device="cpu", progress=spoil)
+    assert outputs_in(tmp_path) == right
 
 
 def test_a_lazy_array_tells_which_worker_could_not(
@@ -140,7 +151,7 @@ def test_no_task_holds_the_network_and_workers_make_one_session(
 
     monkeypatch.setattr(type(client), "submit", watched)
     client.run(exec, FORGET)
-    infer(dataset.network, rows, client, output=tmp_path / "out", piece=30, device="cpu")
+    infer(dataset.network, rows, client, output=tmp_path / "out.npy", piece=30, device="cpu")
     assert len(sizes) == 20
     assert max(sizes) < 1500 < len(pickle.dumps(dataset.network))
     assert set(client.run(eval, f"len(__import__({SESSIONS!r}, fromlist=['x'])._sessions)").values()) == {1}
@@ -154,10 +165,10 @@ def test_killed_workers_lose_nothing(client: Any, dataset: Dataset, rows: Any, r
         if done >= 100 and pids:
             os.kill(pids.pop(), signal.SIGKILL)
 
-    pieces = infer(dataset.network, rows, client, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
+    infer(dataset.network, rows, client, output=tmp_path / "out.npy", piece=10, device="cpu", progress=kill)
     assert not pids
     assert told == list(range(0, 601, 10))
-    assert pieces.outputs().tobytes() == right
+    assert outputs_in(tmp_path) == right
     client.wait_for_workers(2, timeout=60)
 
 
@@ -172,8 +183,8 @@ def test_a_worker_that_loses_its_connection_loses_nothing(
             if done == 50:
                 own.run(exec, cut, {}, workers=[first], on_error="ignore")
 
-        pieces = infer(dataset.network, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=lose)
-    assert pieces.outputs().tobytes() == right
+        infer(dataset.network, rows, own, output=tmp_path / "out.npy", piece=10, device="cpu", progress=lose)
+    assert outputs_in(tmp_path) == right
 
 
 def test_a_cluster_that_loses_all_its_workers_is_told(
@@ -192,7 +203,7 @@ def test_a_cluster_that_loses_all_its_workers_is_told(
             worker.kill()
 
         with pytest.raises(WorkerError, match=r"^the cluster at .* has lost all its workers; start some"):
-            infer(problem, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
+            infer(problem, rows, own, output=tmp_path / "out.npy", piece=10, device="cpu", progress=kill)
 
 
 def test_rows_that_kill_workers_end_the_run_in_one_line(
@@ -202,7 +213,9 @@ def test_rows_that_kill_workers_end_the_run_in_one_line(
     with pytest.raises(
         WorkerError, match=r"^the workers that computed some rows were lost, 1 in all, the last at tcp:"
     ):
-        infer(dataset.network, _computed("__import__('os')._exit(1)"), client, output=tmp_path / "out", device="cpu")
+        infer(
+            dataset.network, _computed("__import__('os')._exit(1)"), client, output=tmp_path / "out.npy", device="cpu"
+        )
     client.wait_for_workers(2, timeout=60)
 
 
@@ -210,7 +223,7 @@ def test_what_else_a_task_raises_is_told_in_one_line(client: Any, dataset: Datas
     with pytest.raises(
         WorkerError, match=r"^a worker of the cluster at tcp://.* failed: ZeroDivisionError: division by"
     ):
-        infer(dataset.network, _computed("1 / 0"), client, output=tmp_path / "out", device="cpu")
+        infer(dataset.network, _computed("1 / 0"), client, output=tmp_path / "out.npy", device="cpu")
 
 
 def _computed(code: str) -> Any:
@@ -233,14 +246,12 @@ def test_a_lost_scheduler_is_told_and_another_goes_on(
                 cluster.scheduler.kill()
 
         with pytest.raises(WorkerError, match=f"^the scheduler at {cluster.address} is lost"):
-            infer(problem, rows, own, output=tmp_path / "out", piece=10, device="cpu", progress=kill)
-    there = sorted((tmp_path / "out").glob("*.npy"))
-    times = [path.stat().st_mtime_ns for path in there]
+            infer(problem, rows, own, output=tmp_path / "out.npy", piece=10, device="cpu", progress=kill)
+    there = pieces_in(tmp_path)
     assert len(there) == len(seen) - 1 < 60
-    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu")
-    assert pieces.resumed == 10 * len(there)
-    assert [path.stat().st_mtime_ns for path in there] == times
-    assert pieces.outputs().tobytes() == right
+    run = infer(problem, rows, client, output=tmp_path / "out.npy", resume=True, device="cpu")
+    assert run.resumed == 10 * len(there)
+    assert outputs_in(tmp_path) == right
 
 
 CLIENT = """
@@ -264,7 +275,7 @@ def test_a_killed_client_takes_its_workers_along_and_another_goes_on(
 ) -> None:
     np.save(tmp_path / "rows.npy", rows)
     (tmp_path / "client.py").write_text(CLIENT)
-    command = [sys.executable, tmp_path / "client.py", problem, tmp_path / "rows.npy", tmp_path / "out"]
+    command = [sys.executable, tmp_path / "client.py", problem, tmp_path / "rows.npy", tmp_path / "out.npy"]
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
@@ -275,12 +286,11 @@ def test_a_killed_client_takes_its_workers_along_and_another_goes_on(
     while any(map(_runs, pids)) and time.monotonic() < end:
         time.sleep(0.01)
     assert not any(map(_runs, pids))
-    there = len(list((tmp_path / "out").glob("*.npy")))
+    there = len(pieces_in(tmp_path))
     assert 2 <= there < 60
-    pieces = infer(problem, tmp_path / "rows.npy", client, output=tmp_path / "out", resume=True, device="cpu")
-    assert pieces.resumed == 10 * there
-    assert pieces.outputs().tobytes() == right
-    assert not list((tmp_path / "out").glob(".*"))
+    run = infer(problem, tmp_path / "rows.npy", client, output=tmp_path / "out.npy", resume=True, device="cpu")
+    assert run.resumed == 10 * there
+    assert outputs_in(tmp_path) == right
 
 
 def _runs(pid: int) -> bool:
@@ -290,85 +300,89 @@ def _runs(pid: int) -> bool:
     return False
 
 
-def test_a_full_disk_is_told_and_leaves_no_half_of_a_piece(
+def test_a_full_disk_is_told_and_leaves_what_is_done(
     client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(file: Any, array: Any, **options: Any) -> None:
-        file.write(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    keep = Pieces.keep
+
+    def full(self: Pieces, number: int, piece: Piece, outputs: Any) -> None:
+        with explained(tmp_path / "out.npy"):
+            if len(self.done) == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            keep(self, number, piece, outputs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(np, "save", full)
+        patched.setattr(Pieces, "keep", full)
         with pytest.raises(ResourceError, match="the disk is full; free some space"):
-            infer(problem, rows, client, output=tmp_path / "out", piece=100, device="cpu")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run.json"]
-    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu")
-    assert pieces.outputs().tobytes() == right
+            infer(problem, rows, client, output=tmp_path / "out.npy", piece=100, device="cpu")
+    assert len(pieces_in(tmp_path)) == 2
+    run = infer(problem, rows, client, output=tmp_path / "out.npy", resume=True, device="cpu")
+    assert run.resumed == 200
+    assert outputs_in(tmp_path) == right
 
 
-def test_one_run_at_a_time_writes_into_a_folder(client: Any, problem: Path, rows: Any, tmp_path: Path) -> None:
+def test_one_run_at_a_time_writes_a_file(client: Any, problem: Path, rows: Any, tmp_path: Path) -> None:
     refused = []
 
     def again(task: str, done: int, count: int) -> None:
-        with pytest.raises(ResourceError, match=r"^another process is writing pieces to") as error:
-            infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu")
+        with pytest.raises(ResourceError, match=r"out\.npy: another run is writing it") as error:
+            infer(problem, rows, client, output=tmp_path / "out.npy", resume=True, device="cpu")
         refused.append(error)
 
-    infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu", progress=again)
+    infer(problem, rows, client, output=tmp_path / "out.npy", piece=300, device="cpu", progress=again)
     assert refused
 
 
+@pytest.fixture
+def begun(client: Any, problem: Path, rows: Any, tmp_path: Path) -> Path:
+    """An output of which one piece of two is done."""
+
+    def stop(task: str, done: int, count: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        infer(problem, rows, client, output=tmp_path / "out.npy", piece=300, device="cpu", progress=stop)
+    assert len(pieces_in(tmp_path)) == 1
+    return tmp_path / "out.npy"
+
+
 @pytest.mark.parametrize(
-    ("change", "why"),
+    "change",
     [
-        ({"rows": np.ones((600, 64), np.float32)}, "whose rows differed"),
-        ({"form": "csr"}, "whose form differed"),
-        ({"reproducible": True}, "whose options differed"),
-        ({"network": sparsenn.radixnet(64, 4)}, "whose network differed"),
-        ({"piece": 7}, "of other lengths"),
+        {"rows": np.ones((600, 64), np.float32)},
+        {"classes": True},
+        {"reproducible": True},
+        {"network": sparsenn.radixnet(64, 4)},
     ],
-    ids=["rows", "form", "options", "network", "piece"],
+    ids=["rows", "classes", "options", "network"],
 )
 def test_pieces_of_another_run_are_not_gone_on_with(
-    client: Any, problem: Path, rows: Any, tmp_path: Path, change: dict[str, Any], why: str
+    client: Any, problem: Path, rows: Any, begun: Path, change: dict[str, Any]
 ) -> None:
-    infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu")
-    given = {"network": problem, "rows": rows, "device": "cpu", "output": tmp_path / "out", "resume": True} | change
-    with pytest.raises(ResourceError, match=why):
+    given = {"network": problem, "rows": rows, "device": "cpu", "output": begun, "resume": True} | change
+    with pytest.raises(UsageError, match="is of another network, other options or other rows"):
         infer(client=client, **given)
 
 
 def test_memory_may_be_less_for_a_run_that_goes_on(
-    client: Any, problem: Path, rows: Any, right: bytes, tmp_path: Path
+    client: Any, problem: Path, rows: Any, right: bytes, begun: Path
 ) -> None:
-    pieces = infer(problem, rows, client, output=tmp_path / "out", piece=300, device="cpu")
-    pieces.path(1).unlink()
     how = {"batch_size": 7, "memory_limit": "1G", "weight_memory": "1G"}
-    pieces = infer(problem, rows, client, output=tmp_path / "out", resume=True, device="cpu", **how)
-    assert pieces.resumed == 300
-    assert pieces.outputs().tobytes() == right
+    run = infer(problem, rows, client, output=begun, resume=True, device="cpu", **how)
+    assert run.resumed == 300
+    assert outputs_in(begun.parent) == right
 
 
-def test_pieces_are_not_written_over_nor_into_other_folders(
-    client: Any, problem: Path, rows: Any, tmp_path: Path
-) -> None:
-    infer(problem, rows, client, output=tmp_path / "out", device="cpu")
-    with pytest.raises(UsageError, match="holds pieces already"):
-        infer(problem, rows, client, output=tmp_path / "out", device="cpu")
-    with pytest.raises(UsageError, match="holds something else than pieces"):
-        infer(problem, rows, client, output=tmp_path, device="cpu")
-    with pytest.raises(ResourceError, match=r"cannot write pieces to .*none/out: No such file"):
-        infer(problem, rows, client, output=tmp_path / "none" / "out", device="cpu")
+def test_pieces_are_not_computed_anew_unasked(client: Any, problem: Path, rows: Any, begun: Path) -> None:
+    with pytest.raises(UsageError, match="holds what an earlier run has done: go on with it"):
+        infer(problem, rows, client, output=begun, device="cpu")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"format": "sparsenn pieces", "version": 2}', '{"format": "sparsenn pieces", "version": 1}'],
-)
-def test_a_spoilt_manifest_is_told(client: Any, problem: Path, rows: Any, tmp_path: Path, text: str) -> None:
-    (tmp_path / "run.json").write_text(text)
-    with pytest.raises(sparsenn.SparseNNError, match=r"run.json: .*choose another folder|whose network differed"):
-        infer(problem, rows, client, output=tmp_path, resume=True, device="cpu")
+@pytest.mark.parametrize("name", ["out", "out.csv"])
+def test_an_output_of_no_kind_is_told(client: Any, problem: Path, rows: Any, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"rows are streamed to .tsv, .npy, .h5"):
+        infer(problem, rows, client, output=tmp_path / name, device="cpu")
 
 
 def test_a_network_that_was_never_sent_is_told() -> None:
@@ -388,5 +402,5 @@ def test_no_scheduler_is_told() -> None:
 
 @pytest.mark.parametrize("rows", [np.zeros((3, 65)), np.zeros(3), [[1.0]], "none.npy", "none.csv"])
 def test_rows_that_do_not_fit_are_told(client: Any, problem: Path, rows: Any) -> None:
-    with pytest.raises(sparsenn.SparseNNError, match=r"the rows|no such file|read in parts from"):
+    with pytest.raises(sparsenn.SparseNNError, match=r"the rows|no such file|No such file|rows are streamed from"):
         infer(problem, rows, client, device="cpu")

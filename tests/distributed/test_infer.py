@@ -93,30 +93,44 @@ def test_precision_float64_gives_float64(client: Any, dataset: Dataset, rows: An
     assert bits(found) == bits(sparsenn.Session(dataset.network, device="cpu", precision="float64")(rows))
 
 
-@pytest.mark.parametrize("form", ["dense", "csr"])
-def test_pieces_hold_all_outputs(
-    client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path, form: str
+@pytest.mark.parametrize("kind", ["csr", "dense", "file", "chunks"])
+def test_a_file_holds_all_outputs(
+    client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path, kind: str
 ) -> None:
-    told: list[int] = []
-    pieces = infer(
-        *(problem, rows, client),
-        output=tmp_path / "out",
-        piece=250,
-        form=form,
-        device="cpu",
-        progress=lambda task, done, count: told.append(done),
-    )
-    right = session(rows, form=form)
-    assert bits(pieces.outputs()) == bits(right)
-    assert told[0] == 0
-    assert sorted(told) == told
-    assert told[-1] == 600
-    assert [first for first, _ in pieces] == [0, 250, 500]
-    assert pieces.categories().tolist() == np.flatnonzero(session(rows, form="dense").any(axis=1)).tolist()
-    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".json", *3 * [pieces.path(0).suffix]]
+    dense, array = rows.toarray(), pytest.importorskip("dask.array")
+    given = {"csr": rows, "dense": dense, "file": problem, "chunks": array.from_array(dense, chunks=(170, 40))}[kind]
+    right, told = session(rows, form="dense"), list[int]()
+
+    def tell(task: str, done: int, count: int) -> None:
+        told.append(done)
+
+    run = infer(problem, given, client, output=tmp_path / "out.npy", piece=250, device="cpu", progress=tell)
+    assert bits(np.load(tmp_path / "out.npy")) == bits(right)
+    assert (run.rows, run.resumed, run.pieces, run.workers) == (600, 0, 3, 2)
+    assert run.categories.tolist() == np.flatnonzero(right.any(axis=1)).tolist()
+    assert (told[0], told[-1], sorted(told)) == (0, 600, told)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
 
 
-def test_no_rows_are_no_pieces(client: Any, problem: Path, tmp_path: Path) -> None:
+def test_files_are_those_that_streaming_writes(client: Any, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
+    for suffix in (".tsv", ".h5", ".npy"):
+        one, many = tmp_path / f"one{suffix}", tmp_path / f"many{suffix}"
+        sparsenn.stream(dataset.network, problem, one, device="cpu")
+        infer(problem, problem, client, output=many, piece=70, device="cpu")
+        assert many.read_bytes() == one.read_bytes()
+
+
+def test_rows_are_prepared_and_classes_told(client: Any, rng: np.random.Generator, tmp_path: Path) -> None:
+    network = sparsenn.Network.from_scipy([rng.standard_normal((30, 7))], activation=sparsenn.Identity())
+    rows = rng.standard_normal((101, 30)).astype(np.float32)
+    how = {"prepare": np.negative, "classes": True, "piece": 10, "device": "cpu"}
+    infer(network, rows, client, output=tmp_path / "out.npy", **how)
+    right = sparsenn.Session(network, device="cpu")(-rows).argmax(axis=1)
+    assert np.load(tmp_path / "out.npy").tolist() == right.tolist()
+
+
+def test_no_rows_are_no_outputs(client: Any, problem: Path, tmp_path: Path) -> None:
     none = np.zeros((0, 64), np.float32)
-    assert infer(problem, none, client, output=tmp_path / "out", device="cpu").outputs().shape == (0, 64)
+    assert infer(problem, none, client, output=tmp_path / "out.npy", device="cpu").rows == 0
+    assert np.load(tmp_path / "out.npy").shape == (0, 64)
     assert infer(problem, none, client, device="cpu").compute().shape == (0, 64)

@@ -3,39 +3,95 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Unpack
 from uuid import uuid4
 
 import numpy as np
 
 from sparsenn.distributed.cluster.chunked import ChunkedRows, chunks_of
-from sparsenn.distributed.cluster.digests import content_digest
-from sparsenn.distributed.cluster.gathering import compute_part, computed, look_at_workers, send_network, told_in_a_line
+from sparsenn.distributed.cluster.gathering import (
+    Task,
+    address_of,
+    computed,
+    look_at_workers,
+    send_network,
+    told_in_a_line,
+)
 from sparsenn.distributed.cluster.library import dask_array, distributed_library
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.parts import Rows, rows_of
-from sparsenn.distributed.cluster.pieces import Run, writing_pieces
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
+from sparsenn.distributed.digests import content_digest
+from sparsenn.distributed.pieces import opened_pieces, target_of
+from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.options import Options
 from sparsenn.errors import UsageError
-from sparsenn.formats import CSR
+from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
-__all__ = ["infer"]
+__all__ = ["ClusterRun", "infer"]
 
-PIECE_BYTES, DENSE_PIECE_BYTES = 256 << 20, 64 << 20
+PIECE_BYTES, DENSE_PIECE_BYTES = 1 << 30, 64 << 20
 """Of a piece's rows, or outputs if these are wider, were they float32: enough work to outweigh that of handing it out.
 The second is where they are."""
 
-_OF_MEMORY: dict[str, Any] = {"batch_size": None, "memory_limit": None, "weight_memory": None}
-"""Options that a run may change which goes on with the pieces of another: what was too much is why it ended."""
+_FREE_OPTIONS = ("batch_size", "memory_limit", "weight_memory")
+"""Options that a run may be gone on with others of: what was too much is why it ended."""
 
 
+@dataclass(frozen=True)
+class ClusterRun:
+    """What a cluster has run into a file.
+
+    Parameters
+    ----------
+    output : Path
+        The file.
+    rows : int
+        Rows in all.
+    resumed : int
+        Rows that an earlier run had done.
+    pieces : int
+        Pieces in all.
+    categories : array, shape (categories,), int64
+        Sorted numbers of the rows, counted from 0, with an output that is not zero.
+    inputs, layers, edges : int
+        Width and depth of the network, and the multiply-adds of a row.
+    scheduler : str
+        Address of the scheduler.
+    workers : int
+        Number of workers at the end.
+    seconds : float
+        Wall time from the first look at the workers to the last piece.
+    """
+
+    output: Path
+    rows: int
+    resumed: int
+    pieces: int
+    categories: Array
+    inputs: int
+    layers: int
+    edges: int
+    scheduler: str
+    workers: int
+    seconds: float
+
+    @property
+    def edges_per_second(self) -> float:
+        """The challenge's rate: rows × edges / seconds, of the rows that this run did."""
+        return (self.rows - self.resumed) * self.edges / self.seconds if self.seconds else 0.0
+
+
+@names_options
 def infer(
     network: Network | str | os.PathLike[str],
     rows: Any,
@@ -45,10 +101,15 @@ def infer(
     resume: bool = False,
     piece: int | None = None,
     form: str | None = None,
+    prepare: Callable[[Any], Any] | None = None,
+    classes: bool = False,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[NamedOptions],
 ) -> Any:
     """Run a network on a Dask cluster: rows are split, and every worker keeps one session.
+
+    The outputs are those of one session, bit for bit as far as `docs/exactness.md` says that they do not depend on the
+    number of rows; with `reproducible=True` for any network.
 
     ::
 
@@ -58,77 +119,139 @@ def infer(
 
     Parameters
     ----------
-    network : the file of a model or a dataset, which every worker has under the same path and with the same content; or
-        a network, which is sent to every worker once.
-    rows : of shape (rows, network.inputs): a NumPy array, a SciPy sparse matrix, `CSR`, the path of an `.npy` file or
-        of an HDF5 file with `inputs`, which workers read, or a Dask array, whose chunks along rows are the pieces.
-    client : of the cluster; unless given, the current one. Without any, a lazy array is computed by the threads of this
-        process, and pieces are by a cluster of this machine that is started for them.
-    output : a folder that pieces are written to, by this process, as workers are done with them; unless given, a lazy
-        array is returned.
-    resume : whether to go on where another run with the same network, options and rows left off in the folder.
-    piece : rows of a piece; by default what 64 MiB of float32 hold, 256 MiB if rows and outputs are sparse, or what
-        the run that is resumed took. Of Dask arrays a chunk is a piece.
-    form : of the outputs, dense or csr; by default that of the rows.
-    progress : told of the rows that are written.
-    options : those of `Session`. Each is the workers' business, such as which device is there.
+    network : Network, str or path-like
+        The file of a model or a dataset, which every worker has under the same path and with the same content; or a
+        network, which is sent to every worker once.
+    rows : array, scipy.sparse matrix, CSR, dask.array.Array, str or path-like
+        Of shape (rows, network.inputs). Of a file, as `sparsenn.stream` takes it but for text, workers read their
+        parts; of a Dask array the chunks along rows are the parts.
+    client : distributed.Client, optional
+        Of the cluster; unless given, the current one. Without any, a lazy array is computed by the threads of this
+        process, and a file is written by a cluster of this machine that is started for it.
+    output : str or path-like, optional
+        A file as `sparsenn.stream` writes it, piece by piece, as workers are done with them; unless given, a lazy array
+        is returned.
+    resume : bool, default False
+        Whether to go on where another run with the same network, options and rows left off.
+    piece : int, optional
+        Rows of a piece; by default what 64 MiB of float32 hold, 1 GiB if rows and outputs are sparse. A run that goes
+        on takes those of the run before; a lazy array of a Dask array keeps its chunks.
+    form : {'dense', 'csr'}, optional
+        Of a lazy array; by default that of the rows.
+    prepare : callable, optional
+        What workers do to rows first, such as scaling.
+    classes : bool, default False
+        Write the number of the largest output of each row, counted from 0, instead of the outputs.
+    progress : callable, optional
+        Told of rows that are written: `progress(task, done, total)`.
+    **options : Options
+        As `sparsenn.Session` takes them. Each is the workers' business, such as which device is there.
 
     Returns
     -------
-    A Dask array of shape (rows, network.outputs), of NumPy arrays or of SciPy's CSR; or the `Pieces` in the folder. The
-    outputs are those of one session, bit for bit as far as `docs/exactness.md` says that they do not depend on the
-    number of rows; with `reproducible=True` for any network.
+    dask.array.Array or ClusterRun
+        Of shape (rows, network.outputs), of NumPy arrays or of SciPy's CSR; or what was run into the file.
 
     Raises
     ------
     UsageError
-        Dask is not installed; or what is given is none of the above.
+        Dask is not installed; what is given is none of the above; or there are pieces of an earlier run, and `resume`
+        is not set, or of another network, options or rows.
     WorkerError
         No worker can run the network: it has no such file, another one, or another version of sparsenn; or the cluster
         is lost.
     ResourceError
-        The folder cannot be written, holds pieces of another run, or is being written to by another process.
+        The file cannot be written, or is being written by another process.
     SparseNNError
         As reading, `Session` and its calls do. What fails in a lazy array is raised when it is computed.
     """
-    array, chosen = dask_array(), Options.of(options)
+    dask_array()
+    chosen = Options.of(options)
     if form not in (None, "dense", "csr"):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
-    if resume and output is None:
-        raise UsageError("resume goes on with what is in a folder; name it by output")
-    client = _current() if client is None else _checked(client)
-    if client is None and output is not None:
-        again = partial(infer, network, rows, output=output, resume=resume, piece=piece, form=form, progress=progress)
-        with local_cluster(device=chosen.device) as own:
-            return again(client=own, **options)
-    name, unfit = name_of(network), frozenset[str]()
+    target = None if output is None else target_of(output, classes)
+    if resume and target is None:
+        raise UsageError("resume goes on with what is in a file; name it by output")
+    most = None if piece is None else size(piece, "the rows of a piece")
+    task = Task(name_of(network), chosen, prepare)
+    with ExitStack() as stack:
+        client = _current() if client is None else _checked(client)
+        if client is None and target is not None:
+            client = stack.enter_context(local_cluster(device=chosen.device))
+        if target is None:
+            sizes, _ = _looked_at(client, network, task)
+            return _lazy(_rows_of(rows, sizes), task, most, form, sizes)
+        return _into_file(client, network, task, rows, target, most, resume, classes, progress)
+
+
+def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Task) -> tuple[Sizes, frozenset[str]]:
+    """Have all workers ready for a network; return its sizes, and the workers that cannot run it."""
     if client is None:
-        sizes = Sizes.of(session_of(name, chosen).network)
-    else:
-        with told_in_a_line(client):
-            if isinstance(network, Network):
-                send_network(client, name, network)
-            sizes, unfit = look_at_workers(client, name, chosen)
-    found = chunks_of(rows, sizes.inputs) if isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
-    form = form or ("csr" if found.sparse else "dense")
-    usual = (PIECE_BYTES if found.sparse and form == "csr" else DENSE_PIECE_BYTES) // (4 * max(sizes[:2]))
-    most = max(1, usual) if piece is None else size(piece, "the rows of a piece")
-    compute = partial(compute_part, name, chosen, form=form)
-    if output is None:
-        compute = partial(_as_block, compute)
-        double = chosen.precision == "float64" or chosen.device == "reference"
-        return _lazy(found, compute, most, _empty(sizes.outputs, np.float64 if double else np.float32, form))
-    run = Run(name.digest, content_digest(replace(chosen, **_OF_MEMORY)), found.digest, form, sizes)
-    with writing_pieces(output, run, partial(found.edges, most), piece is None, resume) as pieces:
-        missing = pieces.missing()
-        done = pieces.resumed = pieces.rows - sum(pieces.length(number) for number in missing)
-        progress("rows", done, pieces.rows)
-        given = ((number, found.submitter(client, compute, *pieces.edges[number])) for number in missing)
-        for number, outputs in computed(client, unfit, given):
-            pieces.write(number, outputs)
-            done += pieces.length(number)
-            progress("rows", done, pieces.rows)
-    return pieces
+        return Sizes.of(session_of(task.name, task.options).network), frozenset()
+    with told_in_a_line(client):
+        if isinstance(network, Network):
+            send_network(client, task.name, network)
+        return look_at_workers(client, task.name, task.options)
+
+
+def _rows_of(rows: Any, sizes: Sizes) -> Rows:
+    return chunks_of(rows, sizes.inputs) if isinstance(rows, dask_array().Array) else rows_of(rows, sizes.inputs)
+
+
+def _usual(rows: Rows, sizes: Sizes, sparse: bool) -> int:
+    """Return how many rows a piece has unless it is said."""
+    return max(1, (PIECE_BYTES if rows.sparse and sparse else DENSE_PIECE_BYTES) // (4 * max(sizes[:2])))
+
+
+def _into_file(
+    client: Any,
+    network: Network | str | os.PathLike[str],
+    task: Task,
+    rows: Any,
+    target: Path,
+    most: int | None,
+    resume: bool,
+    classes: bool,
+    progress: Progress,
+) -> ClusterRun:
+    """Have a cluster compute what is not done of a file, and write it."""
+    start = time.perf_counter()
+    sizes, unfit = _looked_at(client, network, task)
+    found = _rows_of(rows, sizes)
+    key = content_digest("cluster", task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes)
+    wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
+    usual = most or _usual(found, sizes, sparse=wanted == "none")
+    with ExitStack() as files:
+        pieces = files.enter_context(opened_pieces(target, key, usual, resume))
+        found = found.cut(pieces.size)
+        if wanted != "none":
+            shape = (found.shape[0],) if classes else (found.shape[0], sizes.outputs)
+            pieces.prepare(shape, np.int64 if classes else _dtype(task.options), files)
+        edges = found.edges(pieces.size)
+        resumed = done = sum(piece.rows for piece in pieces.done.values())
+        progress("rows", done, found.shape[0])
+        compute = partial(task.piece, wanted=wanted)
+        missing = ((n, found.submitter(client, compute, *edge)) for n, edge in enumerate(edges) if n not in pieces.done)
+        for number, (piece, outputs) in computed(client, unfit, missing):
+            first, _ = edges[number]
+            pieces.keep(number, piece.from_row(first), outputs)
+            done += piece.rows
+            progress("rows", done, found.shape[0])
+        categories = pieces.categories
+        pieces.finish()
+    return ClusterRun(
+        *(target, found.shape[0], resumed, len(edges), categories, sizes.inputs, sizes.layers, sizes.edges),
+        *(address_of(client), len(client.nthreads()), time.perf_counter() - start),
+    )
+
+
+def _kept(options: Options) -> list[Any]:
+    """Return the options that must be the same in a run that goes on."""
+    return [getattr(options, field.name) for field in fields(options) if field.name not in _FREE_OPTIONS]
+
+
+def _dtype(options: Options) -> type[np.floating[Any]]:
+    return np.float64 if options.precision == "float64" or options.device == "reference" else np.float32
 
 
 def _current() -> Any:
@@ -147,30 +270,19 @@ def _checked(client: Any) -> Any:
     return client
 
 
-def _lazy(rows: Rows, compute: Callable[..., Any], most: int, none: Any) -> Any:
-    """Return a Dask array of outputs that are computed when they are asked for.
-
-    Parameters
-    ----------
-    rows : the inputs.
-    compute : returns the outputs of a part.
-    most : rows of a part.
-    none : outputs of no rows.
-    """
+def _lazy(rows: Rows, task: Task, most: int | None, form: str | None, sizes: Sizes) -> Any:
+    """Return a Dask array of outputs that are computed when they are asked for."""
+    form = form or ("csr" if rows.sparse else "dense")
+    compute, none = partial(task.block, form=form), _empty(sizes.outputs, _dtype(task.options), form)
     width = none.shape[1]
     if isinstance(rows, ChunkedRows):
         given = rows.array
         return given.map_blocks(compute, dtype=none.dtype, chunks=(given.chunks[0], (width,)), meta=none)
-    name, edges = f"sparsenn-{uuid4().hex}", rows.edges(most) or [(0, 0)]
+    edges = rows.edges(most or _usual(rows, sizes, sparse=form == "csr")) or [(0, 0)]
+    name = f"sparsenn-{uuid4().hex}"
     graph = {(name, number, 0): (compute, rows.part(*edge)) for number, edge in enumerate(edges)}
     lengths = tuple(last - first for first, last in edges)
     return dask_array().Array(graph, name, chunks=(lengths, (width,)), dtype=none.dtype, meta=none)
-
-
-def _as_block(compute: Callable[[Any], Any], part: Any) -> Any:
-    """Return the outputs of a part as Dask's arrays hold them: as a NumPy array, or SciPy's CSR."""
-    outputs = compute(part)
-    return outputs.to_scipy() if isinstance(outputs, CSR) else outputs
 
 
 def _empty(outputs: int, dtype: type[np.floating[Any]], form: str) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.distributed.cluster.digests import content_digest
 from sparsenn.distributed.cluster.library import dask_delayed
 from sparsenn.distributed.cluster.parts import Rows
+from sparsenn.distributed.digests import content_digest
 from sparsenn.errors import ShapeError, UsageError
 
 __all__ = ["ChunkedRows", "chunks_of"]
@@ -47,6 +47,12 @@ class ChunkedRows(Rows):
         if math.isnan(ends[-1]):
             raise UsageError("how long the Dask array's chunks are is not known; call its compute_chunk_sizes() first")
         return [(int(first), int(last)) for first, last in pairwise(ends) if first < last]
+
+    def cut(self, size: int) -> Rows:
+        """Return the same rows, such that each chunk but the last has so many."""
+        *others, last = self.array.chunks[0] or (0,)
+        as_asked = last <= size and all(rows == size for rows in others)
+        return self if as_asked else ChunkedRows(self.array.rechunk({0: size}))
 
     def part(self, first: int, last: int) -> Any:
         """Return what computes a chunk."""

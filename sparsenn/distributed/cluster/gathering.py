@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -14,14 +15,18 @@ from weakref import WeakKeyDictionary
 from sparsenn.distributed.cluster.library import distributed_library
 from sparsenn.distributed.cluster.parts import FilePart
 from sparsenn.distributed.cluster.sessions import NetworkName, Sizes, open_session, session_of
+from sparsenn.distributed.digests import content_digest
+from sparsenn.distributed.pieces import Piece
+from sparsenn.engine import Session
 from sparsenn.engine.options import Options
 from sparsenn.errors import SparseNNError, WorkerError
+from sparsenn.formats import Array
 from sparsenn.network import Network
 
 __all__ = [
     "Submit",
+    "Task",
     "address_of",
-    "compute_part",
     "computed",
     "connected",
     "look_at_workers",
@@ -112,34 +117,73 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[S
     return sizes, frozenset(faults)
 
 
-def compute_part(name: NetworkName, options: Options, part: Any, form: str) -> Any:
-    """Return the outputs of some rows, as a task of a worker does it: a NumPy array or `CSR`.
+@dataclass(frozen=True)
+class Task:
+    """What a worker does with a part of the rows.
 
     Parameters
     ----------
     name, options : of the session.
-    part : the rows, or what reads them.
-    form : of the outputs, dense or csr.
-
-    Raises
-    ------
-    WorkerError
-        This worker cannot; the message names it.
-    SparseNNError
-        As `Session.__call__` does.
+    prepare : what is done to rows first; None for nothing.
     """
-    try:
-        session = session_of(name, options)
-        rows = part.read() if isinstance(part, FilePart) else part
-    except WorkerError as error:
-        raise WorkerError(f"worker {_here()}: {error}") from error
-    if form == "dense":
-        return session(rows, form=form)
-    return session.run(rows, statistics=False).outputs  # of which rows of zeros are never made
+
+    name: NetworkName
+    options: Options
+    prepare: Callable[[Any], Any] | None = None
+
+    def block(self, part: Any, form: str) -> Any:
+        """Return the outputs of a part, as Dask's arrays hold them.
+
+        Parameters
+        ----------
+        part : the rows, or what reads them.
+        form : dense, a NumPy array; or csr, SciPy's.
+
+        Raises
+        ------
+        WorkerError
+            This worker cannot; the message names it.
+        SparseNNError
+            As `Session.__call__` does.
+        """
+        session, rows = self._begun(part)
+        given = self._prepared(rows)
+        if form == "dense":
+            return session(given, form=form)
+        return session.run(given, statistics=False).outputs.to_scipy()  # rows of zeros are never made
+
+    def piece(self, part: Any, wanted: str) -> tuple[Piece, Array | None]:
+        """Return what is noted of a part, and its outputs.
+
+        Parameters
+        ----------
+        part : the rows, or what reads them.
+        wanted : of the outputs: `all`; `classes`, the number of the largest of each row; or `none`.
+
+        Raises
+        ------
+        WorkerError, SparseNNError
+            As `block` does.
+        """
+        session, rows = self._begun(part)
+        result = session.run(self._prepared(rows), statistics=False)
+        outputs = None if wanted == "none" else result.dense
+        if outputs is not None and wanted == "classes":
+            outputs = outputs.argmax(axis=1)
+        return Piece(result.inputs, content_digest(rows), result.categories.tolist()), outputs
+
+    def _begun(self, part: Any) -> tuple[Session, Any]:
+        try:
+            return session_of(self.name, self.options), part.read() if isinstance(part, FilePart) else part
+        except WorkerError as error:
+            raise WorkerError(f"worker {_here()}: {error}") from error
+
+    def _prepared(self, rows: Any) -> Any:
+        return rows if self.prepare is None else self.prepare(rows)
 
 
 def computed(client: Any, unfit: Collection[str], parts: Iterator[tuple[int, Submit]]) -> Iterator[tuple[int, Any]]:
-    """Yield the outputs of parts as they are done, in any order, each once.
+    """Yield what was made of parts as they are done, in any order, each once.
 
     Only so many parts are with the cluster at a time that its workers stay busy.
 
@@ -180,7 +224,7 @@ def computed(client: Any, unfit: Collection[str], parts: Iterator[tuple[int, Sub
                 future = _next_done(client, done)
                 number, submit, attempt = given.pop(future)
                 try:
-                    outputs = future.result()
+                    made = future.result()
                 except WorkerError as error:
                     if attempt == ATTEMPTS:
                         raise
@@ -189,7 +233,7 @@ def computed(client: Any, unfit: Collection[str], parts: Iterator[tuple[int, Sub
                     give(number, submit, attempt + 1)
                 else:
                     future.release()
-                    yield number, outputs
+                    yield number, made
                     fill()
     finally:
         with suppress(Exception):

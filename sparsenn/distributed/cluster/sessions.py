@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from sparsenn import __version__
-from sparsenn.distributed.cluster.digests import content_digest, file_digest
+from sparsenn.distributed.digests import content_digest, file_digest
 from sparsenn.engine import Session
 from sparsenn.engine.options import Options
 from sparsenn.errors import InputError, SparseNNError, UsageError, WorkerError
