@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.distributed.devices import Devices, Sessions, session_on
-from sparsenn.distributed.digests import content_digest, file_stamp
+from sparsenn.distributed.digests import content_digest, file_stamp, rows_digest
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
@@ -223,7 +223,7 @@ class _Run:
             for piece, (part, seconds, outputs) in finished:
                 if self._pieces is not None:
                     categories = part.categories.tolist()
-                    self._pieces.keep(piece.number, Piece(part.rows, content_digest(piece.rows), categories), outputs)
+                    self._pieces.keep(piece.number, Piece(part.rows, rows_digest(piece.rows), categories), outputs)
                 parts[piece.number], spent, done = part, spent + seconds, done + part.rows
                 self._progress(task, done, self._source.rows or done + 1)
         self._progress(task, done, done)
@@ -258,7 +258,7 @@ class _Run:
         for number, rows in enumerate(self._source.pieces(self._size, looked_at * self._size), start=looked_at):
             if number not in self._earlier:
                 yield _Work(number, rows)
-            elif number == looked_at and content_digest(rows) != self._earlier[number].digest:
+            elif number == looked_at and rows_digest(rows) != self._earlier[number].digest:
                 raise UsageError(f"{self._path}: the rows are others than those of the earlier run; remove its pieces")
 
     def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:

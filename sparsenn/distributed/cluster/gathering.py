@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from sparsenn.distributed.cluster.library import distributed_library
 from sparsenn.distributed.cluster.parts import FilePart
 from sparsenn.distributed.cluster.sessions import NetworkName, Sizes, open_session, session_of
-from sparsenn.distributed.digests import content_digest
+from sparsenn.distributed.digests import rows_digest
 from sparsenn.distributed.pieces import Piece
 from sparsenn.engine import Session
 from sparsenn.engine.options import Options
@@ -170,7 +170,7 @@ class Task:
         outputs = None if wanted == "none" else result.dense
         if outputs is not None and wanted == "classes":
             outputs = outputs.argmax(axis=1)
-        return Piece(result.inputs, content_digest(rows), result.categories.tolist()), outputs
+        return Piece(result.inputs, rows_digest(rows), result.categories.tolist()), outputs
 
     def _begun(self, part: Any) -> tuple[Session, Any]:
         try:
