@@ -47,6 +47,7 @@ TABLES = {
     "conv-streaming": Recorder("bench/record_conv_streaming.py", (*_ENGINE, f"{_CUDA}/conv"), needs=_GPU),
     "conv2d": Recorder("bench/record_conv2d.py", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), "[--plot FILE]", _GPU),
     "conversion": Recorder("bench/bench_conversion.py", ("sparsenn/formats", *_CPU)),
+    "dask": Recorder("bench/record_dask.py", ("sparsenn/distributed", *_ENGINE, *_CPU), "[--device cuda]"),
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),
     "gemm": Recorder("bench/record_gemm.py", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), "[--plot FILE]", _GPU),
     "general": Recorder("bench/record_general.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
@@ -62,6 +63,9 @@ TABLES = {
     "readers": Recorder("bench/bench_readers.py", ("sparsenn/io",), needs="the official 1024 × 120 network"),
     "resident": Recorder(
         "bench/record_resident.py", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), "IMAGES [--official FOLDER]", _GPU
+    ),
+    "row-files": Recorder(
+        "bench/record_devices.py", ("sparsenn/distributed", *_ENGINE), "--only file [--devices cpu]", _EITHER
     ),
     "session": Recorder(
         "bench/record_session.py", (*_ENGINE, _CUDA, *_CPU), "[--device cpu] [--data FOLDER] [--images FOLDER]", _EITHER
