@@ -7,8 +7,8 @@ Each verb is run to its end once; that gives the bits that are right, and how lo
 for each signal, which comes at a random moment, or shortly after a temporary file has appeared; every other time over
 files of an earlier run. After that each file must be absent, as it was before, or whole; an exit code must be the
 signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporary
-files. Then the verb is run again, training with --resume: it must end well with the same bits, and all temporary files
-must be gone.
+files. Then the verb is run again, training and streaming with --resume: it must end well with the same bits, and all
+temporary files must be gone.
 
 Every run is a fork of this process, which has loaded the package and does nothing else. Exit code 0: nothing was found.
 1: something was; it is told. 2: bad usage. The last line counts the runs by verb, signal and exit code.
@@ -48,6 +48,8 @@ LONGEST = 120.0
 LAST_MOMENTS = 0.5
 """Seconds that a process may go on after a signal and still end well; more, and the signal was lost."""
 LOOK_EVERY = 0.0005
+PIECES = ".pieces"
+"""Suffix of a folder of what a run has done, which the next one goes on with."""
 STARTS_WITH = ("cli", "engine", "io.hdf5", "io.model", "io.official", "io.csv", "datasets", "training", "report")
 """Modules loaded before anything is started."""
 
@@ -73,9 +75,11 @@ def verbs(scratch: Path, address: str) -> dict[str, Verb]:
     data, problem = str(scratch / "data.csv"), str(scratch / "problem.h5")
     new = ["--neurons", "1024", "--layers", "12", "--samples", "500", "--input-kind", "digits", "--no-progress"]
     train = ["train", data, "--hidden", "64,64", "--epochs", "12", "--seed", "3", "--device", "cpu"]
+    pieces = ["infer", problem, "--stream", "--resume", "--memory-limit", "0.03", "--device", "cpu"]
     files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu"]
     return {
         "infer": Verb("infer", problem, *files, timed=("found.json",), over=True),
+        "stream": Verb(*pieces, "--output", "{work}/found.npy", "--json", "{work}/found.json", timed=("found.json",)),
         "train": Verb(*train, "--checkpoint", "{work}/state.h5", "--output", "{work}/model.h5", resumed="state.h5"),
         "generate": Verb("generate", "{work}/made.h5", *new, over=True),
         "generate-folder": Verb("generate", "{work}/made", *new, "--no-truth", folder="made"),
@@ -83,7 +87,7 @@ def verbs(scratch: Path, address: str) -> dict[str, Verb]:
         "convert-folder": Verb("convert", problem, "{work}/copy", folder="copy"),
         "convert-archive": Verb("convert", problem, "{work}/copy", "--archive", folder="copy"),
         "convert-into": Verb("convert", problem, "{work}", "--archive"),
-        "download": Verb("download", "1024", "{work}", "--layers", "120", "--url", address, timed=("downloads.json",)),
+        "download": Verb("download", "1024", "{work}", "--depth", "120", "--url", address, timed=("downloads.json",)),
     }
 
 
@@ -153,6 +157,8 @@ def contents(work: Path, verb: Verb) -> dict[str, str]:
     for path in sorted(work.rglob("*")):
         part = path.suffix == ".part" or path.name.endswith(".part.json")  # of a download: to be gone on with
         if not path.is_file() or part or any(folder in path.parents for folder in left):
+            continue
+        if path.parent.suffix == PIECES:
             continue
         name = str(path.relative_to(work))
         if name == verb.resumed:
@@ -226,8 +232,8 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
             yield f"the next run: exit code {code}, {said[-300:]!r}"
         elif contents(work, verb) != right:
             yield "the next run gives other bits"
-        if temporaries(work):
-            yield f"the next run leaves {temporaries(work)[0].name}"
+        for path in (*temporaries(work), *work.glob(f"*{PIECES}")):
+            yield f"the next run leaves {path.name}"
 
 
 def make(scratch: Path, published: bool) -> None:

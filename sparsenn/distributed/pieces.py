@@ -86,7 +86,7 @@ class Pieces:
     @property
     def takes_matrix(self) -> bool:
         """Whether the output is the matrix of all outputs."""
-        return self._output.suffix.lower() != ".tsv"
+        return _takes_matrix(self._output)
 
     def prepare(self, shape: tuple[int, ...], dtype: Any, files: ExitStack) -> None:
         """Make room on disk for the matrix of all outputs, unless an earlier run has done so.
@@ -96,7 +96,7 @@ class Pieces:
         ResourceError
             The disk is full, or cannot be written to.
         """
-        path, self._dtype = self._folder / f"output{self._output.suffix.lower()}", np.dtype(dtype)
+        path, self._dtype = _matrix_path(self._folder, self._output), np.dtype(dtype)
         with explained(self._output):
             if not path.exists():
                 begun = path.with_suffix(".begun")
@@ -144,7 +144,7 @@ class Pieces:
                 write_categories(self._output, self.categories)
             else:
                 self._matrix.close()
-                (self._folder / f"output{self._output.suffix.lower()}").replace(os.path.realpath(self._output))
+                _matrix_path(self._folder, self._output).replace(os.path.realpath(self._output))
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -200,6 +200,9 @@ def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[P
             raise UsageError(
                 f"{folder} is of another network, other options or other rows; remove it, or name another --output"
             )
+        if described is None or (_takes_matrix(output) and not _matrix_path(folder, output).exists()):
+            with explained(output):
+                _forget(folder)  # notes of a run whose end was cut, when its output had gone to its place
         if described is None:
             with replacing(folder / "run.json") as temporary:
                 temporary.write_text(json.dumps({"key": key, "size": size}), encoding="utf-8")
@@ -234,6 +237,21 @@ def _described(path: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict) or not isinstance(found.get("size"), int) or found["size"] < 1:
         raise UsageError(f"{path} is damaged; remove its folder")
     return found
+
+
+def _takes_matrix(output: Path) -> bool:
+    return output.suffix.lower() != ".tsv"
+
+
+def _matrix_path(folder: Path, output: Path) -> Path:
+    """Return where the matrix of all outputs is until it is whole."""
+    return folder / f"output{output.suffix.lower()}"
+
+
+def _forget(folder: Path) -> None:
+    """Remove the notes of pieces."""
+    for path in folder.glob("[0-9]*.json"):
+        path.unlink()
 
 
 def _read(path: Path) -> Piece:

@@ -270,6 +270,31 @@ def test_a_run_that_was_cut_at_its_very_end_is_finished(network, folder, right, 
     assert found.inputs == ROWS
 
 
+@pytest.mark.parametrize("removed", [(), ("run.json",), ("00000001.json",), ("run.json", "00000000.json")])
+def test_a_run_that_was_cut_when_its_output_was_whole_begins_anew(
+    network, folder, right, tmp_path, monkeypatch, removed
+):
+    output = tmp_path / "found.npy"
+
+    def cut(place, **options):
+        for name in removed:
+            (place / name).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sparsenn.distributed.pieces.shutil.rmtree", cut)
+        with pytest.raises(KeyboardInterrupt):
+            stream(network, folder / "rows.npy", output, device="cpu", memory_limit=limit_for(40))
+    assert np.load(output).tobytes() == right.dense.tobytes()
+    with monkeypatch.context() as patched:  # what it left must not be taken for pieces of the next one
+        cut_after(patched, 1, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stream(network, folder / "rows.npy", output, device="cpu", resume=True, memory_limit=limit_for(30))
+    stream(network, folder / "rows.npy", output, device="cpu", resume=True, memory_limit=limit_for(30))
+    assert np.load(output).tobytes() == right.dense.tobytes()
+    assert not pieces_folder(output).exists()
+
+
 def test_an_earlier_run_is_not_lost_unasked(network, folder, tmp_path):
     output = tmp_path / "found.npy"
     cut_run(network, folder, output)

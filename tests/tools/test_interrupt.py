@@ -11,7 +11,17 @@ import pytest
 from tiers import rest_slow
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "interrupt.py"
-VERBS = ("convert", "convert-into", "infer", "train", "generate", "generate-folder", "convert-folder", "download")
+VERBS = (
+    "convert",
+    "convert-into",
+    "infer",
+    "stream",
+    "train",
+    "generate",
+    "generate-folder",
+    "convert-folder",
+    "download",
+)
 
 
 def interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
