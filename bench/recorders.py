@@ -48,6 +48,7 @@ TABLES = {
     "conv2d": Recorder("bench/record_conv2d.py", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), "[--plot FILE]", _GPU),
     "conversion": Recorder("bench/bench_conversion.py", ("sparsenn/formats", *_CPU)),
     "dask": Recorder("bench/record_dask.py", ("sparsenn/distributed", *_ENGINE, *_CPU), "[--device cuda]"),
+    "devices": Recorder("bench/record_devices.py", ("sparsenn/distributed", *_ENGINE, _CUDA), needs="GPUs of one host"),
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),
     "gemm": Recorder("bench/record_gemm.py", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), "[--plot FILE]", _GPU),
     "general": Recorder("bench/record_general.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),

@@ -80,10 +80,6 @@ def test_what_was_not_committed_fails(root: Path, repository: Path) -> None:
     assert "recorded with changes that were not committed" in told
 
 
-def test_a_listed_exception_is_let_pass(root: Path, repository: Path) -> None:
-    assert check(root, repository, "5606364f2050999f6c749b25816341cad0a2f334") == (0, "")
-
-
 def test_code_that_has_changed_since_is_a_note(root: Path, repository: Path) -> None:
     measured = git(root, "rev-parse", "HEAD")
     commit(root, "docs/page.md")
