@@ -97,6 +97,46 @@ def test_inference_loads_what_it_uses(kernel: str, studies: bool, tmp_path: Path
     assert not modules & {"matplotlib", "sparsenn.training", "cupy"}
 
 
+FIRST_REPORT = """
+import contextlib, sys
+from importlib import import_module
+from sparsenn.cli.program import verb_of
+from sparsenn.progress import silent
+
+module = import_module(f"sparsenn.cli.{verb_of(sys.argv[1:]).module}")
+
+@contextlib.contextmanager
+def seen(wanted):
+    told.append("numba" in sys.modules)
+    yield silent
+
+told = []
+evaluate = import_module("sparsenn.cli.evaluate")
+module.reporting = evaluate.reporting = seen
+from sparsenn.cli import main
+sys.argv[0] = "sparsenn"
+main()
+print(told[0])
+"""
+"""Tells whether numba was imported when a verb began to report where it stands."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "infer {problem} --device cpu --no-verify",
+        "convert {problem} {folder}/copy.h5",
+        "train {rows} --output {folder}/model.h5 --epochs 1 --device cpu",
+        "kernels ladder spmspm --dataset {problem} --device cpu --layers 1 --samples 2 --runs 1",
+    ],
+)
+def test_something_moves_before_anything_large_is_imported(line: str, problem: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n1,2\n3,4\n")
+    words = line.format(problem=problem, folder=tmp_path, rows=rows).split()
+    assert told(FIRST_REPORT, *words, folder=tmp_path / "cache") == ["False"]
+
+
 NOT_TO_INFER = {
     *("pyarrow", "cupy", "matplotlib", "sparsenn.training", "sparsenn.studies", "sparsenn.io.csv"),
     *(f"sparsenn.cli.{verb.module}" for verb in VERBS if verb.module != "infer"),

@@ -60,11 +60,12 @@ def benchmark(
     check_target("--report", page, PAGE_SUFFIXES)
     check_apart({"MODEL": str(model), "--inputs": inputs}, {"--json": json, "--trace": trace, "--report": page})
     check_sources(model, inputs)
-    from sparsenn.cli.evaluate import read_given_rows
-    from sparsenn.io.model_files import read_model
-    from sparsenn.report import to_json
-    from sparsenn.report.benchmark import benchmark_page, benchmark_record, benchmark_table
-    from sparsenn.studies.benchmark import run_benchmark
+    with reporting(progress):  # importing takes a second, too
+        from sparsenn.cli.evaluate import read_given_rows
+        from sparsenn.io.model_files import read_model
+        from sparsenn.report import to_json
+        from sparsenn.report.benchmark import benchmark_page, benchmark_record, benchmark_table
+        from sparsenn.studies.benchmark import run_benchmark
 
     if seconds <= 0:
         raise UsageError(f"--seconds {seconds:g}: take more than 0")

@@ -83,7 +83,9 @@ def convert(
         _refuse("one matrix", {**choice, **folder_only, "samples": samples, "sparse": sparse, "steps": steps})
         _convert_matrix(Path(source), target, shape, progress)
         return
-    if not Path(source).is_dir() and kind_of(source) is not None and is_model(source):
+    with reporting(progress):  # what looks into a file takes a second to import
+        model = not Path(source).is_dir() and kind_of(source) is not None and is_model(source)
+    if model:
         _refuse("a model", {**choice, **folder_only, "samples": samples, "shape": shape})
         _convert_model(source, target, sparse, steps, progress)
         return
@@ -104,9 +106,10 @@ def _refuse(what: str, given: dict[str, Any]) -> None:
 def _convert_dataset(
     source: str, target: Path, choice: dict[str, Any], form: dict[str, bool], progress: bool | None
 ) -> None:
-    from sparsenn.datasets import load
-    from sparsenn.io import write_dataset, write_official
-    from sparsenn.report import describe_dataset
+    with reporting(progress):  # importing takes a second, too
+        from sparsenn.datasets import load
+        from sparsenn.io import write_dataset, write_official
+        from sparsenn.report import describe_dataset
 
     with reporting(progress) as report:
         dataset = load(source, **choice, progress=report)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparsenn.io import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
-__all__ = ["Rows", "data_for", "evaluate_model", "model_for", "read_given_rows"]
+__all__ = ["Rows", "evaluate_model", "read_given_rows"]
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,19 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     SparseNNError
         As reading and `sparsenn.training.run_model` do.
     """
-    from sparsenn.distributed.devices import session_on
-    from sparsenn.engine import ReadingClock
     from sparsenn.errors import ShapeError
-    from sparsenn.io.model import PRUNED
-    from sparsenn.training import run_model
 
-    clock = ReadingClock()
-    with reporting(progress) as report:
-        model = model_for(path, rows)
+    with reporting(progress) as report:  # what is imported takes a second, too
+        from sparsenn.distributed.devices import session_on
+        from sparsenn.engine import ReadingClock
+        from sparsenn.io.model import PRUNED
+        from sparsenn.training import run_model
+
+        clock = ReadingClock()
+        model = _model_for(path, rows)
         try:
             with span(f"read {rows.inputs.name}", "read"):
-                data = data_for(model, rows)
+                data = _data_for(model, rows)
             reading = clock.seconds()
             result = run_model(model, data, progress=report, session=session_on, **how)
         except ShapeError as error:
@@ -84,7 +85,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
         _deliver(path, rows.inputs, model, replace(result, seconds=reading + result.seconds, notes=notes), files)
 
 
-def model_for(path: Path, rows: Rows) -> Model:
+def _model_for(path: Path, rows: Rows) -> Model:
     """Read a model, scaled and pruned as the rows ask for.
 
     Raises
@@ -110,7 +111,7 @@ def read_given_rows(model: Model, inputs: Path) -> Array:
     from sparsenn.formats import CSR
     from sparsenn.training.inference import rows_for
 
-    rows = rows_for(model, data_for(model, Rows(inputs, None, None, classes=False, limit=None)))
+    rows = rows_for(model, _data_for(model, Rows(inputs, None, None, classes=False, limit=None)))
     dense: Array = rows.to_scipy().toarray() if isinstance(rows, CSR) else rows
     return dense
 
@@ -126,7 +127,7 @@ def _scaled(path: Path, model: Model, scaling: Scaling | None) -> Model:
     return replace(model, scaling=scaling)
 
 
-def data_for(model: Model, rows: Rows) -> TrainingData | InputRows:
+def _data_for(model: Model, rows: Rows) -> TrainingData | InputRows:
     """Read the rows that a model is run on.
 
     Raises

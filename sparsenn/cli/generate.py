@@ -80,10 +80,11 @@ def generate(
     """
     check_dataset_target("DST", target)
     check_finite("--bias", bias)
-    from sparsenn import datasets
-    from sparsenn.datasets.generate import input_kind as kind_of_inputs
-    from sparsenn.io import write_dataset, write_official
-    from sparsenn.report import describe_dataset
+    with reporting(progress):  # importing takes a second, too
+        from sparsenn import datasets
+        from sparsenn.datasets.generate import input_kind as kind_of_inputs
+        from sparsenn.io import write_dataset, write_official
+        from sparsenn.report import describe_dataset
 
     if kind_of_inputs(neurons, input_kind, mnist) == "mnist":
         check_apart({"--mnist": datasets.find_training_images(mnist)}, {"DST": target})

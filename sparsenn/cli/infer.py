@@ -114,7 +114,8 @@ def infer(
     options.check_finite("--bias", bias)
     cluster = cluster_options.cluster_from(context, scheduler, workers, piece)
     in_pieces = stream or cluster is not None
-    model = (inputs is not None and not in_pieces) or _is_model(dataset)
+    with reporting(progress):  # what looks into a file takes a second to import
+        model = (inputs is not None and not in_pieces) or _is_model(dataset)
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
@@ -215,13 +216,13 @@ def _run(
     source: str, what: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
 ) -> tuple[Dataset, Result]:
     """Read, plan, compute; how to compute is checked before anything is read."""
-    from sparsenn.datasets import load
-    from sparsenn.distributed.devices import session_on
-    from sparsenn.engine import ReadingClock
+    with reporting(progress) as report:  # what is imported takes a second, too
+        from sparsenn.datasets import load
+        from sparsenn.distributed.devices import session_on
+        from sparsenn.engine import ReadingClock
 
-    for name in _named(how.get("device"), how.get("devices")):
-        _check_kernel(name, how["kernel"], how["reproducible"])
-    with reporting(progress) as report:
+        for name in _named(how.get("device"), how.get("devices")):
+            _check_kernel(name, how["kernel"], how["reproducible"])
         clock = ReadingClock()
         with span(f"read {source}", "read"):
             dataset = load(source, **what, progress=report)

@@ -88,8 +88,9 @@ def info(
     if not plan:
         refuse_given_options(context, _OF_PLANS, "goes with --plan")
     check_dataset_source(dataset)
-    from sparsenn.datasets import load
-    from sparsenn.report import describe_dataset, describe_layers
+    with reporting(progress):  # importing takes a second, too
+        from sparsenn.datasets import load
+        from sparsenn.report import describe_dataset, describe_layers
 
     if kind_of(dataset) is not None and is_model(dataset):
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")

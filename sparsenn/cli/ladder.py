@@ -73,17 +73,17 @@ def ladder(
     check_target("--json", None if json == STDOUT else json)
     check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
-    from sparsenn.backends import backend_for
-    from sparsenn.report.ladder import ladder_table
-    from sparsenn.studies.ladder import ladder_for, rungs_of
-    from sparsenn.studies.run import run_ladder
-
-    chosen = ladder_for(operation)
-    refuse_given(context, chosen)
-    kind = backend_for(device).device
-    rungs_of(operation, kind, sweep)  # whatever is refused is refused before anything is read
     given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
-    with reporting(progress) as report:
+    with reporting(progress) as report:  # what is imported takes a second, too
+        from sparsenn.backends import backend_for
+        from sparsenn.report.ladder import ladder_table
+        from sparsenn.studies.ladder import ladder_for, rungs_of
+        from sparsenn.studies.run import run_ladder
+
+        chosen = ladder_for(operation)
+        refuse_given(context, chosen)
+        kind = backend_for(device).device
+        rungs_of(operation, kind, sweep)  # whatever is refused is refused before anything is read
         problem, origin = given.problem(chosen, report)
         result = run_ladder(operation, *problem, device=device, runs=runs or RUNS[kind], sweep=sweep, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))

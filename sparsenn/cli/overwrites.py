@@ -42,6 +42,8 @@ def check_apart(read: Files, written: Files) -> None:
 
 def _places(source: str | Path) -> tuple[Path, ...]:
     """Return where a source may lie: a dataset's name stands for files in the cache folder."""
+    if Path(source).name != str(source) or Path(source).suffix:
+        return (Path(source),)  # no dataset is called so
     from sparsenn.datasets.named import cached_files
     from sparsenn.datasets.names import NAMES
 
@@ -50,13 +52,14 @@ def _places(source: str | Path) -> tuple[Path, ...]:
 
 def _overwrites(path: Path, source: Path) -> bool:
     """Whether writing to `path` replaces the source, or one of its files if it is a folder."""
-    from sparsenn.io.layout import is_official_name
-
     if _same(path, source):
         return True
     real = Path(os.path.realpath(path))
-    inside = real.is_file() and source.is_dir() and Path(os.path.realpath(source)) in real.parents
-    return inside and is_official_name(real.name)
+    if not (real.is_file() and source.is_dir() and Path(os.path.realpath(source)) in real.parents):
+        return False
+    from sparsenn.io.layout import is_official_name
+
+    return is_official_name(real.name)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -73,11 +73,12 @@ def roofline(
     check_target("--json", None if json == STDOUT else json)
     check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
-    from sparsenn.backends import backend_for
-    from sparsenn.report.roofline import roofline_table, roofs_table
-    from sparsenn.studies.measure import meter_for, roofs_of
-    from sparsenn.studies.roofline import roofline as beside_roofs
-    from sparsenn.studies.run import run_ladder
+    with reporting(progress):  # importing takes a second, too
+        from sparsenn.backends import backend_for
+        from sparsenn.report.roofline import roofline_table, roofs_table
+        from sparsenn.studies.measure import meter_for, roofs_of
+        from sparsenn.studies.roofline import roofline as beside_roofs
+        from sparsenn.studies.run import run_ladder
 
     backend = backend_for(device)
     chosen = _ladders(operation, backend)

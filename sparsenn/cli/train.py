@@ -14,7 +14,7 @@ import typer
 
 from sparsenn import __version__
 from sparsenn.cli import data_options, options
-from sparsenn.cli.console import console, drawn_progress, telling_of_compiling
+from sparsenn.cli.console import console, drawn_progress, reporting, telling_of_compiling
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
@@ -262,7 +262,8 @@ def train(
         {"--output": output, "--checkpoint": checkpoint, "--json": json, "--plot": plot, "--trace": trace},
     )
     widths = _hidden(hidden)
-    _check_choice(device, kernel, precision)
+    with reporting(progress):  # importing takes a second, too
+        _check_choice(device, kernel, precision)
     how: dict[str, Any] = {
         "hidden": widths,
         "activation": activation,

@@ -107,13 +107,14 @@ def _tune(
     json: Path | None,
     progress: bool | None,
 ) -> None:
-    from sparsenn.backends import backend_for
-    from sparsenn.report import to_json
-    from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
-    from sparsenn.storage import make_cache_folder
-    from sparsenn.studies.ladder import ladder_for
-    from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
-    from sparsenn.studies.tuning import tune as run
+    with reporting(progress):  # importing takes a second, too
+        from sparsenn.backends import backend_for
+        from sparsenn.report import to_json
+        from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
+        from sparsenn.storage import make_cache_folder
+        from sparsenn.studies.ladder import ladder_for
+        from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
+        from sparsenn.studies.tuning import tune as run
 
     kind = backend_for(device).device
     if rung is None:
