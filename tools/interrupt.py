@@ -49,7 +49,7 @@ LAST_MOMENTS = 0.5
 """Seconds that a process may go on after a signal and still end well; more, and the signal was lost."""
 LOOK_EVERY = 0.0005
 PIECES = ".pieces"
-"""Suffix of a folder of what a run has done, which the next one goes on with."""
+"""Suffix of a folder of what a run has done, which the next one resumes."""
 STARTS_WITH = ("cli", "engine", "io.hdf5", "io.model", "io.official", "io.csv", "datasets", "training", "report")
 """Modules loaded before anything is started."""
 
@@ -155,7 +155,7 @@ def contents(work: Path, verb: Verb) -> dict[str, str]:
     found = {}
     left = temporaries(work)
     for path in sorted(work.rglob("*")):
-        part = path.suffix == ".part" or path.name.endswith(".part.json")  # of a download: to be gone on with
+        part = path.suffix == ".part" or path.name.endswith(".part.json")  # of a download: to be resumed
         if not path.is_file() or part or any(folder in path.parents for folder in left):
             continue
         if path.parent.suffix == PIECES:

@@ -128,7 +128,7 @@ def infer(
     if resume and not in_pieces:
         raise UsageError("--resume goes with --stream, --workers or --scheduler")
     if resume and output is None:
-        raise UsageError("without --output there is nothing to go on with; name it, or leave out --resume")
+        raise UsageError("without --output there is nothing to resume; name it, or leave out --resume")
     scaling = data_options.scaling_from(scale, mean, std)
     rows = None
     if model and not in_pieces:

@@ -117,7 +117,7 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="With --stream or a cluster: go on with what an earlier run has done of --output, if there was one.",
+        help="With --stream or a cluster: resume an earlier run into --output, if there was one.",
         rich_help_panel=_REPORT,
     ),
 ]

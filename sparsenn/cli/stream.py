@@ -37,7 +37,7 @@ class InPieces:
     samples : the file that they are in; None for the inputs of a dataset that is no file, which a cluster runs.
     how : the options of `sparsenn.stream`, or of `sparsenn.distributed.infer`.
     files : where results go, besides the summary.
-    resume : whether to go on with an earlier run.
+    resume : whether to resume an earlier run.
     cluster : what runs them; None for this process.
     progress : whether to report it on stderr; None only on a terminal.
     """

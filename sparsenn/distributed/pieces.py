@@ -1,4 +1,4 @@
-"""Pieces of an output that are done, in a folder beside it: a run that ends early is gone on with from there.
+"""Pieces of an output that are done, in a folder beside it: the next run resumes where one was cut short.
 
 ::
 
@@ -176,8 +176,8 @@ def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[P
     ----------
     output : the file that is to be written; its name ends in one of `PIECE_SUFFIXES`.
     key : what the run is known by: a digest of the network, the options and the rows.
-    size : rows a piece; where an earlier run is gone on with, it is that run's.
-    resume : whether to go on with an earlier run, if there is one.
+    size : rows a piece; where an earlier run is resumed, it is that run's.
+    resume : whether to resume an earlier run, if there is one.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[P
             described = _described(folder / "run.json")
         if described is not None and not resume:
             raise UsageError(
-                f"{folder} holds what an earlier run has done: go on with it by --resume, or remove that folder"
+                f"{folder} holds what an earlier run has done: resume it (--resume), or remove that folder"
             )
         if described is not None and described.get("key") != key:
             raise UsageError(

@@ -46,7 +46,7 @@ SPARE_PIECES = 3
 """In memory beside one a device: one that is read, one that waits, and one that is written."""
 
 _FREE_OPTIONS = ("device", "memory_limit", "weight_memory", "batch_size")
-"""Options that a run may be gone on with others of: results are the same."""
+"""Options that may differ when a run resumes: results are the same."""
 
 
 class _Work(NamedTuple):
@@ -90,7 +90,7 @@ def stream(
     output : `.tsv` for the categories in the official form; `.npy`, or `.h5` as dataset `outputs`, for the outputs of
         all rows; None for neither.
     devices : as `Sessions` takes them; unless given, the one that the options say.
-    resume : go on with an earlier run, if there was one.
+    resume : resume an earlier run, if there was one.
     memory_limit : bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The
         network comes on top.
     prepare : what is done to rows first, such as scaling.
@@ -146,7 +146,7 @@ def _within(sessions: Sessions, limit: int | None) -> Sessions:
 def _checked_target(output: str | os.PathLike[str] | None, resume: bool, classes: bool) -> Path | None:
     if output is None:
         if resume:
-            raise UsageError("without an output there is nothing to go on with; name it, or leave out resume")
+            raise UsageError("without an output there is nothing to resume; name it, or leave out resume")
         return None
     return target_of(output, classes)
 

@@ -95,7 +95,7 @@ def compulsory(geometry: Geometry, images: int, element_bytes: int = 4) -> Traff
 
 
 def naive(geometry: Geometry, images: int, element_bytes: int = 4) -> Traffic:
-    """Model a thread an output, filter after filter: for each filter all images are read again.
+    """Model one thread per output, filter after filter: for each filter all images are read again.
 
     The caches are taken to be perfect within a filter's pass, and a pass to lie between two readings: with
     P = output height x output width and C = channels / groups, a pass reads images * C * height * width numbers of

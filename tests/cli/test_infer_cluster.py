@@ -63,7 +63,7 @@ def test_a_run_is_gone_on_with(run: Any, cluster: tuple[str, ...], problem: Path
         assert run(*words, "--piece", 60).exit_code == 130
     again = run(*words)
     assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
-    assert "go on with it by --resume" in again.stderr
+    assert "resume it (--resume)" in again.stderr
     (tmp_path / "found.npy.pieces" / "00000001.json").unlink()
     resumed = run(*words, "--resume")
     assert resumed.exit_code == 0, resumed.stderr
@@ -107,7 +107,7 @@ def test_a_model_gives_what_streaming_gives(
         (("--workers", 2, "--stats"), "--stats is of one process"),
         (("--workers", 2, "--plot", "a.png"), "--plot is of one process"),
         (("--workers", 2, "--trace", "a.json"), "--trace is of one process"),
-        (("--workers", 2, "--resume"), "without --output there is nothing to go on with"),
+        (("--workers", 2, "--resume"), "without --output there is nothing to resume"),
         (("--workers", 2, "--output", "found.csv"), "does not name a known file type"),
         (("--workers", 2, "--samples", 3), "--samples does not go with --stream, nor with a cluster"),
         (("--workers", 0), "invalid value for '--workers'"),

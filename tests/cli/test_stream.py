@@ -1,4 +1,4 @@
-"""`sparsenn infer --stream`: rows of a file that need not fit into memory, and runs that are gone on with."""
+"""`sparsenn infer --stream`: rows of a file that need not fit into memory, and runs that resume."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_run_is_gone_on_with(
         assert run("infer", problem, "--stream", "--output", target).exit_code == 130
     refused = run("infer", problem, "--stream", "--output", target)
     assert refused.exit_code == 2
-    assert "go on with it by --resume" in refused.stderr
+    assert "resume it (--resume)" in refused.stderr
     done = run("infer", problem, "--stream", "--output", target, "--resume")
     assert done.exit_code == 0
     assert "200 of 200 rows were done by an earlier run" in done.stdout
@@ -91,7 +91,7 @@ def test_a_run_is_gone_on_with(
     [
         (("--stream", "--inputs", "none.npy"), "none.npy: no such file"),
         (("--resume",), "--resume goes with --stream"),
-        (("--stream", "--resume"), "without --output there is nothing to go on with"),
+        (("--stream", "--resume"), "without --output there is nothing to resume"),
         (("--stream", "--samples", "3"), "--samples does not go with --stream"),
         (("--stream", "--output", "found.csv"), "does not name a known file type"),
         (("--stream", "--output", "{problem}"), "would overwrite"),

@@ -375,7 +375,7 @@ def test_memory_may_be_less_for_a_run_that_goes_on(
 
 
 def test_pieces_are_not_computed_anew_unasked(client: Any, problem: Path, rows: Any, begun: Path) -> None:
-    with pytest.raises(UsageError, match="holds what an earlier run has done: go on with it"):
+    with pytest.raises(UsageError, match="holds what an earlier run has done: resume it"):
         infer(problem, rows, client, output=begun, device="cpu")
 
 

@@ -299,7 +299,7 @@ def test_an_earlier_run_is_not_lost_unasked(network, folder, tmp_path):
     output = tmp_path / "found.npy"
     cut_run(network, folder, output)
     before = names(pieces_folder(output))
-    with pytest.raises(UsageError, match="go on with it by --resume"):
+    with pytest.raises(UsageError, match=r"resume it \(--resume\)"):
         stream(network, folder / "rows.npy", output, device="cpu")
     assert names(pieces_folder(output)) == before
 
@@ -433,7 +433,7 @@ def test_other_kinds_of_outputs_are_refused(network, folder, tmp_path):
         stream(network, folder / "rows.npy", tmp_path / "found.csv", device="cpu")
     with pytest.raises(UsageError, match=r"rows are streamed to \.npy"):
         stream(network, folder / "rows.npy", tmp_path / "found.tsv", classes=True, device="cpu")
-    with pytest.raises(UsageError, match="without an output there is nothing to go on with"):
+    with pytest.raises(UsageError, match="without an output there is nothing to resume"):
         stream(network, folder / "rows.npy", resume=True, device="cpu")
     with pytest.raises(ResourceError, match="its folder does not exist"):
         stream(network, folder / "rows.npy", tmp_path / "none" / "found.npy", device="cpu")

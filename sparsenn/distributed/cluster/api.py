@@ -44,7 +44,7 @@ PIECE_BYTES, DENSE_PIECE_BYTES = 1 << 30, 64 << 20
 The second is where they are."""
 
 _FREE_OPTIONS = ("batch_size", "memory_limit", "weight_memory")
-"""Options that a run may be gone on with others of: what was too much is why it ended."""
+"""Options that may differ when a run resumes: what was too much is why it ended."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def infer(
         raise UsageError(f"outputs are dense or csr, not {form!r}")
     target = None if output is None else target_of(output, classes)
     if resume and target is None:
-        raise UsageError("resume goes on with what is in a file; name it by output")
+        raise UsageError("resume continues a file; name it (output)")
     most = None if piece is None else size(piece, "the rows of a piece")
     task = Task(name_of(network), chosen, prepare)
     with ExitStack() as stack:

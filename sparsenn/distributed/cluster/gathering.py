@@ -304,7 +304,7 @@ def _explained(error: BaseException, place: str) -> WorkerError:
             "rows at a time (piece)"
         )
     if "Cancelled" in kind or isinstance(error, OSError | TimeoutError | asyncio.CancelledError):
-        return WorkerError(f"the scheduler at {place} is lost; what is written stays, and resume goes on with it")
+        return WorkerError(f"the scheduler at {place} is lost; what is written stays: --resume continues there")
     return WorkerError(f"a worker of the cluster at {place} failed: {kind}: {_one_line(error)}")
 
 

@@ -114,8 +114,8 @@ def _zeros(rows: int, columns: int) -> Array:
 
 
 KERNELS = (
-    product_kernel("naive", _launch_naive, "a thread an output, neighbours in different rows", traffic=naive),
-    product_kernel("coalesced", _launch_coalesced, "a thread an output, neighbours side by side", traffic=coalesced),
+    product_kernel("naive", _launch_naive, "one thread per output, neighbours in different rows", traffic=naive),
+    product_kernel("coalesced", _launch_coalesced, "one thread per output, neighbours side by side", traffic=coalesced),
     product_kernel(
         "block_tiled",
         _launch_block_tiled,

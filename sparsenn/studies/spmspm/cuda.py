@@ -255,7 +255,7 @@ def _coarse(name: str, summary: str, source: Program) -> SparseKernel:
 
 
 KERNELS = (
-    _by_element("naive", "a thread an output, by merge-intersection, an atomic addition a non-zero", _NAIVE),
+    _by_element("naive", "one thread per output, by merge-intersection, one atomic addition per non-zero", _NAIVE),
     _by_element("warp_vote", "as naive; a warp counts its non-zeros by vote", _WARP_VOTE),
     _coarse("coarsened", "as naive; a thread computes many rows of one column", _COARSENED),
     _by_element("privatized", "as naive; a block collects in shared memory and commits once", _PRIVATIZED),

@@ -1,4 +1,4 @@
-"""The kernel of conv2d that takes every convolution: a thread an output, loops over windows of a known size unrolled.
+"""The kernel of conv2d that takes every convolution: one thread per output, loops over known windows unrolled.
 
 A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
 and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
@@ -28,7 +28,7 @@ THREADS = 256
 """Of a block."""
 
 RATE = 2.5e12
-"""Multiply-adds a second that an H200 reaches with a thread an output."""
+"""Multiply-adds a second that an H200 reaches with one thread per output."""
 
 _PROGRAM = specialised(SOURCE)
 

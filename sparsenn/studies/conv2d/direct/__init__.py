@@ -1,4 +1,4 @@
-"""The first story: the direct convolution, from a thread an output to several pixels and filters a thread.
+"""The first story: the direct convolution, from one thread per output to several pixels and filters a thread.
 
 In order: `baseline`, `constant_filters`, then the engine's own `unrolled`, `tiled_shared`, `half`, `per_shape`,
 `implicit_gemm`, `swept`, `streamed`, and the engine's own `register_tiled`, where it ends. Sources are numbered by

@@ -1,4 +1,4 @@
-"""The first story's own rungs of conv2d in float32: from a thread an output to a product gathered on the way.
+"""The first story's own rungs of conv2d in float32: from one thread per output to a product gathered on the way.
 
 A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
 and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
@@ -136,7 +136,7 @@ def product_tile(filters: int) -> dict[str, int]:
 
 
 def launch_baseline(layer: ConvLayer, images: Array) -> Array:
-    """Run any convolution, a thread an output.
+    """Run any convolution, one thread per output.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def launch_implicit_gemm(layer: ConvLayer, images: Array) -> Array:
 BASELINE = convolution(
     "baseline",
     launch_baseline,
-    "a thread an output, tiles of pixels, everything from global memory",
+    "one thread per output, tiles of pixels, everything from global memory",
     everywhere(why_too_large),
     traffic=naive,
 )

@@ -212,8 +212,10 @@ def _launch(program: Program, layer: ConvLayer, images: Array, tile: int, thread
 
 _described = partial(convolution, fits=everywhere(fits), needs=("one group",))
 
-NAIVE = _described("naive", launch_naive, "a thread an output, neighbours in different filters", traffic=naive)
-COALESCED = _described("coalesced", launch_coalesced, "a thread an output, neighbours side by side", traffic=coalesced)
+NAIVE = _described("naive", launch_naive, "one thread per output, neighbours in different filters", traffic=naive)
+COALESCED = _described(
+    "coalesced", launch_coalesced, "one thread per output, neighbours side by side", traffic=coalesced
+)
 BLOCK_TILED = _described(
     "block_tiled",
     launch_block_tiled,

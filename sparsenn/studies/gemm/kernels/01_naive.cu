@@ -1,4 +1,4 @@
-// naive: a thread an output.
+// naive: one thread per output.
 //
 // Idea      A thread computes one element of the product, a sum over a row of a and a column of b, and reads all of
 //           both from global memory. Neighbouring threads have neighbouring rows: of each piece of a that the memory

@@ -1,4 +1,4 @@
-// naive: a thread an output, as of a product of matrices.
+// naive: one thread per output, as of a product of matrices.
 //
 // Idea      A thread computes one output, a sum over the inputs under its filter, and reads those and the filter's
 //           weights from global memory. Neighbouring threads have neighbouring filters: what a warp writes lies an
