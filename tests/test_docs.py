@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer.main
 
+import sparsenn
 from sparsenn.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,6 +113,11 @@ def test_every_page_has_its_place() -> None:
     index = of("docs/index.md").splitlines()
     for page in (ROOT / "docs").glob("*.md"):
         assert page.stem == "index" or page.stem in index, f"docs/index.md does not list {page.stem}"
+
+
+def test_the_page_of_the_api_has_all_public_names() -> None:
+    listed = {line.strip() for line in of("docs/api.md").splitlines()}
+    assert set(sparsenn.__all__) - listed == {"Predictor", "execute"}, "deprecated names alone are left out"
 
 
 def test_the_page_of_options_has_all_verbs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ MODULES = ("sparsenn", "sparsenn.datasets", "sparsenn.io", "sparsenn.torch", "sp
 ALSO = (("sparsenn.engine", "Options"), ("sparsenn.engine", "Seconds"))
 """Whose names are public, and what else public functions take or return."""
 
-LATER = ("sparsenn.engine.session.", "sparsenn.distributed.", "sparsenn.training.inference.")
+LATER = ("sparsenn.distributed.",)
 """Whose docstrings are not in this form yet."""
 
 CHECKS = {

@@ -48,8 +48,9 @@ def names_options(made: T) -> T:
         The same.
     """
     signature = inspect.signature(made)
-    *own, _ = signature.parameters.values()
     types, by_name = get_type_hints(NamedOptions), inspect.Parameter.KEYWORD_ONLY
+    # a class derived from one that names them has them already
+    own = [given for given in signature.parameters.values() if given.name not in {"options", *types}]
     options = inspect.signature(Options).parameters.values()
     named = [option.replace(kind=by_name, annotation=types[option.name]) for option in options]
     made.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]

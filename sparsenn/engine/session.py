@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,15 +16,16 @@ from sparsenn.backends import Backend
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import check_inputs
 from sparsenn.engine.inputs import Given, Inputs, like, look
+from sparsenn.engine.named_options import NamedOptions, names_options
+from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
 from sparsenn.engine.options import Options
-from sparsenn.engine.passage import Part, Passage, Report, joined
+from sparsenn.engine.passage import Passage, joined
 from sparsenn.engine.plan import Plan, Problem, with_inputs
 from sparsenn.engine.ready import Pass
-from sparsenn.engine.result import Result, Seconds
+from sparsenn.engine.result import Result
 from sparsenn.engine.shelf import Shelf
 from sparsenn.engine.steps_done import StepsDone
 from sparsenn.errors import OutOfMemoryError, UsageError
-from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
@@ -34,14 +35,12 @@ __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
 
-_NOTHING = (0.0, 0.0)
-"""Seconds that were spent on nothing, and on compiling for it."""
-
 _QUIET = Pass(Unwatched())
 """What goes along with rows of which nothing is noted."""
 
 
-class Session:
+@names_options
+class Session(OneOfSeveral):
     """A network that is ready to run: its plan, weights on the device, buffers, and captured graphs.
 
     ::
@@ -58,9 +57,10 @@ class Session:
 
     Parameters
     ----------
-    network : the layers.
-    options : device, machine, kernel, precision, batch_size, memory_limit, weight_memory, compaction, deduplication,
-        merging and reproducible, as `sparsenn.engine.Options` describes them.
+    network : Network
+        The layers.
+    **options : Options
+        As `sparsenn.engine.Options` describes them.
 
     Raises
     ------
@@ -71,13 +71,24 @@ class Session:
         The device is not there.
     """
 
-    def __init__(self, network: Network, **options: Any) -> None:
+    def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         with np.errstate(all="ignore"):
             self._begin(Problem.of(network, Options.of(options)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
-        """Return a session that runs rows of the plan's form and number as the plan says, and others as fits them."""
+        """Return a session that runs rows of the plan's form and number as the plan says, and others as fits them.
+
+        Parameters
+        ----------
+        plan : Plan
+            Made by `sparsenn.plan`, or by a session's.
+
+        Returns
+        -------
+        Session
+            A session of the plan's network, with the plan's options.
+        """
         made = cls._of(plan.problem)
         made._shelf.put(plan)
         return made
@@ -99,8 +110,15 @@ class Session:
 
         Parameters
         ----------
-        device : as `Options` has it.
-        options : limits of memory, and batch size, if they are to be others; all else stays.
+        device : str
+            As `Options` has it.
+        **options : Options
+            Limits of memory, and batch size, if they are to be others; all else stays.
+
+        Returns
+        -------
+        Session
+            Another session; this one stays as it is.
 
         Raises
         ------
@@ -141,7 +159,13 @@ class Session:
 
         Parameters
         ----------
-        inputs : of shape (rows, network.inputs); any that `__call__` takes.
+        inputs : array_like, CSR, sparse or dense array of any library
+            Of shape (rows, network.inputs); any that `__call__` takes.
+
+        Returns
+        -------
+        Plan
+            What `str` says in words, and `to_dict` in plain values.
 
         Raises
         ------
@@ -158,17 +182,20 @@ class Session:
 
         Parameters
         ----------
-        inputs : rows of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
+        inputs : array_like, CSR, sparse or dense array of any library
+            Rows, of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
             `CSR`, nested lists, or whatever speaks DLPack or CUDA's array interface, such as PyTorch's and JAX's
             arrays. Images may come as an array of shape (images, channels, height, width), too.
-        form : of the outputs: `dense` or `csr`; by default that of the inputs.
+        form : str, optional
+            Form of the outputs: `dense` or `csr`; by default that of the inputs.
 
         Returns
         -------
-        Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy, lists
-        and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for its own.
-        Their type is float32; float16 where the rows are that and the kernels take them, as those of precision `fp16`
-        on a GPU do; float64 on the device `reference`, and in precision `float64`.
+        array or sparse matrix
+            Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy,
+            lists and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for
+            its own. Their type is float32; float16 where the rows are that and the kernels take them, as those of
+            precision `fp16` on a GPU do; float64 on the device `reference`, and in precision `float64`.
 
         Raises
         ------
@@ -207,7 +234,7 @@ class Session:
                         outputs = self._as_csr(outputs, given.on_host)
                 return like(given.source, outputs)
             finally:
-                self._unspent = _NOTHING
+                self._unspent = NOTHING
                 self._end_turn()
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
@@ -218,9 +245,17 @@ class Session:
 
         Parameters
         ----------
-        inputs : as `__call__` takes them.
-        statistics : whether layers are counted and timed; without, nothing waits for the device from step to step.
-        progress : told of layers done; steps are layers times batches, as planned.
+        inputs : array_like, CSR, sparse or dense array of any library
+            As `__call__` takes them.
+        statistics : bool, default True
+            Whether layers are counted and timed; without, nothing waits for the device from step to step.
+        progress : callable, optional
+            Told of layers done: `progress(task, done, total)`; steps are layers times batches, as planned.
+
+        Returns
+        -------
+        Result
+            Outputs, the plan, counts by layer, and seconds by what they were spent on.
 
         Raises
         ------
@@ -259,80 +294,6 @@ class Session:
         return f"{' - '.join(shown)} on {self.backend.description}"
 
     __repr__ = __str__
-
-    # ---- One of several ------------------------------------------------------------------------------------------
-
-    def begin_shared(self, inputs: Inputs, among: int | None = None) -> tuple[Given, Plan, Seconds]:
-        """Look at rows that several sessions are to share, and decide how they run; returns what that took, too.
-
-        Parameters
-        ----------
-        inputs : as `__call__` takes them.
-        among : how many rows there are in all, where these are some of them.
-
-        Raises
-        ------
-        UsageError
-            They are on a GPU.
-        SparseNNError
-            As `plan` does.
-        """
-        with self._turn("plan"):
-            clock = Clock(self.backend)
-            with span("look at inputs", "convert"):
-                given = replace(look(self.network, inputs, self.backend), among=among)
-            if not given.on_host:
-                raise UsageError("the rows are on a GPU: several devices share rows in the host's memory")
-            spent, self._unspent = self._unspent, _NOTHING
-            with clock.part("plan", "plan"):
-                plan = self._shelf.plan_of(given)
-            return given, plan, clock.seconds(*spent)
-
-    def learn(self, other: Session) -> None:
-        """Take over what another session of the network has learnt of rows, so that both decide alike."""
-        with self._lock:
-            self._shelf.learn(other._shelf)
-
-    def run_part(
-        self, given: Given, first: int, last: int, size: int, statistics: bool, report: Report
-    ) -> tuple[Part, Seconds]:
-        """Run some of the rows that sessions share, and return what came of them, and what it took.
-
-        Parameters
-        ----------
-        given : all rows.
-        first, last : which of them, counted from 0.
-        size : rows at a time, at most.
-        statistics : whether layers are counted and timed.
-        report : told of layers done; what it raises ends the run.
-
-        Raises
-        ------
-        SparseNNError
-            As `run` does.
-        """
-        with self._turn("run"):
-            clock = Clock(self.backend)
-            size = min(size, self._problem.batch_size(given.count))
-            part = self._passage.part(given, first, last, size, statistics, clock, report)
-            self.backend.wait()  # other threads read what is left on the device
-            return part, clock.seconds()
-
-    def fill(self, given: Given, first: int, last: int, room: Callable[[Any], Array], report: Report) -> None:
-        """Compute the outputs of some of the rows that sessions share.
-
-        Parameters
-        ----------
-        given, first, last, report : as those of `run_part`.
-        room : returns the matrix of all outputs, of shape (rows, outputs), for their type.
-
-        Raises
-        ------
-        SparseNNError
-            As `__call__` does.
-        """
-        with self._turn("call"):
-            self._passage.outputs(given, first, last, room, report)
 
     # ---- One call ------------------------------------------------------------------------------------------------
 
@@ -373,7 +334,7 @@ class Session:
         clock = Clock(self.backend)
         with span("look at inputs", "convert"):
             given = look(self.network, inputs, self.backend)
-        spent, self._unspent = self._unspent, _NOTHING
+        spent, self._unspent = self._unspent, NOTHING
         with clock.part("plan", "plan"):
             self._shelf.plan_of(given)
             size = self._problem.batch_size(given.count)
@@ -399,6 +360,11 @@ class Session:
 
 def check_form(form: object) -> None:
     """Refuse a form of outputs that does not exist.
+
+    Parameters
+    ----------
+    form : str or None
+        What a caller gave.
 
     Raises
     ------

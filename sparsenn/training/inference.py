@@ -28,9 +28,22 @@ class ModelResult(RowsResult):
 
     Parameters
     ----------
-    evaluation : loss and accuracy; None where the data tell no targets.
-    enlarged : whether the rows' images were smaller than the model's, and were brought to its size.
-    model : what was run.
+    plan : Plan
+        How all rows were run.
+    outputs : ndarray
+        The network's outputs, of shape (rows, outputs).
+    statistics : tuple of LayerStatistics
+        One record a layer, over all rows.
+    seconds : Seconds
+        Where the time went; `read` is that for making the rows ready.
+    notes : tuple of str
+        Sentences on what did not go as planned.
+    evaluation : Evaluation or None
+        Loss and accuracy; None where the data tell no targets.
+    enlarged : bool
+        Whether the rows' images were smaller than the model's, and were brought to its size.
+    model : Model
+        What was run.
     """
 
     evaluation: Evaluation | None
@@ -54,11 +67,21 @@ def run_model(
 
     Parameters
     ----------
-    model : what to run. Its loss is that of the raw outputs, or of the probabilities if it ends in a Softmax.
-    data : rows, and a target or a class for each where they are known.
-    progress : told how many rows are done.
-    session : makes what runs the rows, of the network and the options.
-    options : those of `sparsenn.Session`.
+    model : Model
+        What to run. Its loss is that of the raw outputs, or of the probabilities if it ends in a Softmax.
+    data : TrainingData or InputRows
+        Rows, and a target or a class for each where they are known.
+    progress : callable, optional
+        Told how many rows are done: `progress(task, done, total)`.
+    session : callable, default Session
+        Makes what runs the rows, of the network and the options.
+    **options : Options
+        As `sparsenn.Session` takes them.
+
+    Returns
+    -------
+    ModelResult
+        Outputs, counts by layer, seconds, and how well the outputs fit the targets.
 
     Raises
     ------
@@ -87,6 +110,13 @@ def run_model(
 def check_targets(model: Model, data: TrainingData | InputRows) -> None:
     """Refuse targets that are not what a model gives.
 
+    Parameters
+    ----------
+    model : Model
+        What gives the outputs.
+    data : TrainingData or InputRows
+        Rows, and their targets where they are known.
+
     Raises
     ------
     ShapeError
@@ -97,7 +127,21 @@ def check_targets(model: Model, data: TrainingData | InputRows) -> None:
 
 
 def judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Evaluation | None:
-    """Return how well a model's outputs fit the targets; None where there are none.
+    """Return how well a model's outputs fit the targets.
+
+    Parameters
+    ----------
+    model : Model
+        What gave the outputs.
+    data : TrainingData or InputRows
+        Rows, and their targets where they are known.
+    outputs : ndarray
+        Of shape (rows, outputs).
+
+    Returns
+    -------
+    Evaluation or None
+        Loss and accuracy; None where the data tell no targets.
 
     Raises
     ------
@@ -113,9 +157,23 @@ def judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Eval
 
 
 def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:
-    """Return rows `first` to `last` as a model takes them: scaled and, images, enlarged to its size where it says so.
+    """Return rows as a model takes them: scaled and, images, enlarged to its size where it says so.
 
-    They are float32, or CSR where the data are and zeros stay zeros.
+    Parameters
+    ----------
+    model : Model
+        What is to take them.
+    data : TrainingData or InputRows
+        All rows.
+    first : int, default 0
+        The first of the rows that are wanted, counted from 0.
+    last : int, optional
+        Where they end, which is not wanted any more; the end of the rows unless given.
+
+    Returns
+    -------
+    ndarray or CSR
+        Float32, of shape (last - first, model.network.inputs); CSR where the data are and zeros stay zeros.
 
     Raises
     ------

@@ -27,6 +27,8 @@ def test_named_options_are_the_options() -> None:
 @pytest.mark.parametrize(
     "made",
     [
+        sparsenn.Session,
+        sparsenn.Predictor,
         sparsenn.infer,
         sparsenn.plan,
         sparsenn.torch.wrap,
