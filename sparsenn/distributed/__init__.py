@@ -3,7 +3,7 @@
 ==================  =================================================================================================
 `Sessions`          a network ready on several GPUs of this machine
 `stream`            rows from a file to a file, larger than memory, on one device or several
-`infer`             rows run on a Dask cluster: a lazy Dask array, or pieces in a folder
+`infer`             rows run on a Dask cluster: a lazy Dask array, or a file
 `local_cluster`     a cluster of this machine's GPUs, or of so many processes that share its cores
 ==================  =================================================================================================
 

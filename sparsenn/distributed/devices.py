@@ -18,7 +18,7 @@ from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
 from sparsenn.engine.inputs import Given, Inputs, like
-from sparsenn.engine.named_options import NamedOptions, names_options
+from sparsenn.engine.named_options import DevicesOptions, NamedOptions, names_options, names_options_of
 from sparsenn.engine.passage import Part, joined
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.session import check_form
@@ -135,6 +135,7 @@ def session_on(network: Network, *, devices: Devices | None = None, **options: A
     return Session(network, **options) if devices is None else Sessions(network, devices, **options)
 
 
+@names_options_of(DevicesOptions)
 class Sessions:
     """A network that is ready to run on several devices: a `Session` each, in a thread each.
 
@@ -151,17 +152,25 @@ class Sessions:
 
     Parameters
     ----------
-    network : the layers.
-    devices : as `device_names` takes them.
-    options : those of `Session`, but device and machine; memory limits are those of each device.
+    network : Network
+        The layers.
+    devices : str or iterable of str, default 'all'
+        `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or one
+        that commas divide.
+    **options : Options
+        As `Session` takes them, but device and machine; memory limits are those of each device.
 
     Raises
     ------
+    UsageError
+        The devices are none of these, one is named twice, or device or machine is given.
+    DeviceError
+        A device is not there.
     SparseNNError
-        As `Session` and `device_names` do.
+        As `Session` does.
     """
 
-    def __init__(self, network: Network, devices: Devices = "all", **options: Any) -> None:
+    def __init__(self, network: Network, devices: Devices = "all", **options: Unpack[DevicesOptions]) -> None:
         for name in ("device", "machine"):
             if options.get(name) is not None:
                 raise UsageError(f"several devices are named by devices; leave out {name}")
@@ -171,7 +180,18 @@ class Sessions:
 
     @classmethod
     def of(cls, sessions: Sequence[Session]) -> Sessions:
-        """Return sessions that share rows, of ready ones: of one network with the same options, one or more."""
+        """Return sessions that share rows, of ready ones.
+
+        Parameters
+        ----------
+        sessions : sequence of Session
+            One or more, of one network with the same options.
+
+        Returns
+        -------
+        Sessions
+            Which has the given ones as `sessions`.
+        """
         made = cls.__new__(cls)
         made._begin(sessions)
         return made
@@ -210,6 +230,16 @@ class Sessions:
     def plan(self, inputs: Inputs) -> Plan:
         """Decide how inputs are run, and run nothing; all devices run them so.
 
+        Parameters
+        ----------
+        inputs : array_like, CSR, sparse or dense array of any library
+            As `Session` takes them: of shape (rows, network.inputs).
+
+        Returns
+        -------
+        Plan
+            That of the first device.
+
         Raises
         ------
         SparseNNError
@@ -219,6 +249,18 @@ class Sessions:
 
     def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
         """Return the network's outputs, of shape (rows, outputs), as `Session` does; rows are in the host's memory.
+
+        Parameters
+        ----------
+        inputs : array_like, CSR or sparse matrix
+            As `Session` takes them: of shape (rows, network.inputs).
+        form : {'dense', 'csr'}, optional
+            Of the outputs; by default that of the inputs.
+
+        Returns
+        -------
+        array or sparse matrix
+            Of the inputs' library, as `Session` returns them.
 
         Raises
         ------
@@ -252,8 +294,17 @@ class Sessions:
 
         Parameters
         ----------
-        inputs, statistics : as those of `Session.run`.
-        progress : told of rows done.
+        inputs : array_like, CSR or sparse matrix
+            As `Session` takes them: of shape (rows, network.inputs).
+        statistics : bool, default True
+            Whether layers are counted and timed; without, nothing waits for the devices from step to step.
+        progress : callable, optional
+            Told of rows done: `progress(task, done, total)`.
+
+        Returns
+        -------
+        Result
+            Outputs, categories, counts by layer, and where the time went.
 
         Raises
         ------
@@ -312,7 +363,22 @@ class Sessions:
     def shared(
         self, worker: Callable[[Session], Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int
     ) -> Generator[tuple[Item, Value], None, None]:
-        """Have all sessions do items as they become free, each in its own thread; see `sharing.shared`."""
+        """Have all sessions do items as they become free, each in its own thread; see `sharing.shared`.
+
+        Parameters
+        ----------
+        worker : callable
+            Returns, for a session, what does an item; that may look whether it is to stop.
+        items : iterable
+            Taken one by one, in one thread at a time.
+        ahead : int
+            How many may be done, or be under way, beside one a session, before what was made of them is asked for.
+
+        Returns
+        -------
+        generator
+            Yields each item that is done with what was made of it, in the order of their ends.
+        """
         return shared(self._threads, [worker(session) for session in self._sessions], items, ahead)
 
     def _pieces(self, count: int, plan: Plan) -> list[tuple[int, int]]:

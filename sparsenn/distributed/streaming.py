@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.named_options import StreamOptions, names_options_of
 from sparsenn.engine.passage import Part, joined
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.shelf import LOOKED_AT_MOST
@@ -64,6 +65,7 @@ class _Done(NamedTuple):
     outputs: Array | None
 
 
+@names_options_of(StreamOptions)
 def stream(
     network: Network,
     rows: str | os.PathLike[str],
@@ -76,7 +78,7 @@ def stream(
     classes: bool = False,
     statistics: bool = True,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[StreamOptions],
 ) -> Result:
     """Run a network on the rows of a file that need not fit into memory, and write outputs as they come.
 
@@ -85,24 +87,37 @@ def stream(
 
     Parameters
     ----------
-    network : the layers.
-    rows : a file, as `sparsenn.io.row_source` reads it.
-    output : `.tsv` for the categories in the official form; `.npy`, or `.h5` as dataset `outputs`, for the outputs of
-        all rows; None for neither.
-    devices : as `Sessions` takes them; unless given, the one that the options say.
-    resume : resume an earlier run, if there was one.
-    memory_limit : bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The
-        network comes on top.
-    prepare : what is done to rows first, such as scaling.
-    classes : write the number of the largest output of each row, counted from 0, instead of the outputs.
-    statistics : whether layers are counted and timed.
-    progress : told of rows done.
-    options : those of `Session`.
+    network : Network
+        The layers.
+    rows : str or path-like
+        A file of rows of the network's width: `.npy`; HDF5 with a matrix or CSR as `inputs`, such as a dataset;
+        Parquet; or the official text, `.tsv` or `.tsv.gz`, in the order of the images.
+    output : str or path-like, optional
+        `.tsv` for the categories in the official form; `.npy`, or `.h5` as dataset `outputs`, for the outputs of all
+        rows; nothing is written unless given.
+    devices : str or iterable of str, optional
+        Several, as `Sessions` takes them; unless given, the one that the options say.
+    resume : bool, default False
+        Whether to resume an earlier run, if there was one.
+    memory_limit : int or str, optional
+        Bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The network
+        comes on top.
+    prepare : callable, optional
+        What is done to rows first, such as scaling.
+    classes : bool, default False
+        Write the number of the largest output of each row, counted from 0, instead of the outputs.
+    statistics : bool, default True
+        Whether layers are counted and timed.
+    progress : callable, optional
+        Told of rows done: `progress(task, done, total)`.
+    **options : Options
+        As `Session` takes them, but the memory limit.
 
     Returns
     -------
-    The result, without outputs: these are in the file. Seconds of reading are those in which devices waited for rows.
-    Without statistics where part of it was done by an earlier run.
+    Result
+        Without outputs: these are in the file. Seconds of reading are those in which devices waited for rows. Without
+        statistics where part of it was done by an earlier run.
 
     Raises
     ------

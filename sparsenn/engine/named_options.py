@@ -10,20 +10,15 @@ from typing import Any, TypedDict, TypeVar, get_type_hints
 from sparsenn.backends import Machine
 from sparsenn.engine.options import Options
 
-__all__ = ["NamedOptions", "names_options"]
+__all__ = ["DevicesOptions", "NamedOptions", "StreamOptions", "names_options", "names_options_of"]
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-class NamedOptions(TypedDict, total=False):
-    """The fields of `Options`, as callers give them."""
-
-    device: str
-    machine: Machine | str | None
+class _CommonOptions(TypedDict, total=False):
     kernel: str
     precision: str
     batch_size: int | None
-    memory_limit: int | str | None
     weight_memory: int | str | None
     compaction: bool
     deduplication: bool
@@ -31,31 +26,63 @@ class NamedOptions(TypedDict, total=False):
     reproducible: bool
 
 
-def names_options(made: T) -> T:
-    """Name each option in the signature and the docstring of a function, or a class, that takes `**options`.
+class DevicesOptions(_CommonOptions, total=False):
+    """The fields of `Options`, as callers give them who name several devices."""
 
-    Names, defaults and descriptions are those of `Options`, and types those of `NamedOptions`. The docstring's
-    entry for `**options` gives way to them.
+    memory_limit: int | str | None
+
+
+class StreamOptions(_CommonOptions, total=False):
+    """The fields of `Options`, as callers give them who limit the memory of a whole run."""
+
+    device: str
+    machine: Machine | str | None
+
+
+class NamedOptions(StreamOptions, total=False):
+    """The fields of `Options`, as callers give them."""
+
+    memory_limit: int | str | None
+
+
+def names_options_of(kind: type) -> Callable[[T], T]:
+    """Return a decorator that names options in the signature and the docstring of what takes `**options`.
+
+    Names, defaults and descriptions are those of `Options`. The docstring's entry for `**options` gives way to them.
 
     Parameters
     ----------
-    made : callable
-        A function or a class whose last parameter is `**options`.
+    kind : type
+        The dictionary of the options, with their types.
 
     Returns
     -------
     callable
-        The same.
+        Takes a function or a class whose last parameter is `**options`, and returns it.
     """
-    signature = inspect.signature(made)
-    types, by_name = get_type_hints(NamedOptions), inspect.Parameter.KEYWORD_ONLY
-    # a class derived from one that names them has them already
-    own = [given for given in signature.parameters.values() if given.name not in {"options", *types}]
-    options = inspect.signature(Options).parameters.values()
-    named = [option.replace(kind=by_name, annotation=types[option.name]) for option in options]
-    made.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-    text, every = inspect.getdoc(made), inspect.getdoc(Options)
-    if text and every:  # there are none where Python leaves docstrings out
-        entries = every.partition("Parameters\n----------\n")[2].partition("\n\nRaises")[0]
-        made.__doc__ = re.sub(r"^\*\*options : .*(?:\n    .*)+", lambda _: entries, text, flags=re.MULTILINE) + "\n"
-    return made
+
+    def names(made: T) -> T:
+        signature, types = inspect.signature(made), get_type_hints(kind)
+        # a class derived from one that names them has them already
+        own = [given for given in signature.parameters.values() if given.name not in {"options", *types}]
+        options = [option for option in inspect.signature(Options).parameters.values() if option.name in types]
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        named = [option.replace(kind=by_name, annotation=types[option.name]) for option in options]
+        made.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+        text = inspect.getdoc(made)
+        if text:  # there is none where Python leaves docstrings out
+            entries = "\n".join(_entry(option.name) for option in options)
+            made.__doc__ = re.sub(r"^\*\*options : .*(?:\n    .*)+", lambda _: entries, text, flags=re.MULTILINE) + "\n"
+        return made
+
+    return names
+
+
+names_options = names_options_of(NamedOptions)
+"""Names all options in the signature and the docstring of a function, or a class, that takes `**options`."""
+
+
+def _entry(name: str) -> str:
+    """Return what the docstring of `Options` says of one."""
+    found = re.search(rf"^{name} : .*(?:\n    .*)+", inspect.getdoc(Options) or "", flags=re.MULTILINE)
+    return found[0] if found else ""

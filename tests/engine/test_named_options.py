@@ -21,7 +21,6 @@ def test_named_options_are_the_options() -> None:
     known, named = typing.get_type_hints(Options), typing.get_type_hints(NamedOptions)
     texts = {name: known[name] | str for name in SIZES_IN_BYTES}
     assert named == {**known, **texts}
-    assert list(named) == list(OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +48,25 @@ def test_each_option_is_named_with_its_default_and_described(made: Callable[...,
     assert "**options" not in text
     assert all(f"\n{name} : " in text for name in OPTIONS)
     assert "Parameters\n----------\n" in text
+
+
+@pytest.mark.parametrize(
+    ("made", "without"),
+    [
+        (sparsenn.distributed.infer, set()),
+        (sparsenn.Sessions, {"device", "machine"}),
+        (sparsenn.stream, {"memory_limit"}),
+    ],
+    ids=["infer", "Sessions", "stream"],
+)
+def test_what_shares_rows_names_the_options_that_it_takes(made: Callable[..., object], without: set[str]) -> None:
+    parameters, text = inspect.signature(made).parameters, inspect.getdoc(made) or ""
+    named = [name for name in OPTIONS if name not in without]
+    assert list(parameters)[-len(named) :] == named
+    assert "options" not in parameters
+    assert "**options" not in text
+    assert all(text.count(f"\n{name} : ") == 1 for name in parameters)
+    assert not any(f"\n{name} : " in text for name in without - set(parameters))
 
 
 def test_what_has_no_docstring_gets_its_signature() -> None:

@@ -2,11 +2,11 @@
 
 ==================  =================================================================================================
 `library`           dask and distributed, or what to install
-`digests`           what a network, options and rows are known by
 `sessions`          in each worker: one session for a network and options
+`plugin`            a network sent to every worker, also to those that come later
 `parts`             rows in parts: of arrays, of files
+`chunked`           rows in parts: of Dask arrays
 `gathering`         parts computed by a cluster, and done again where a worker is lost
-`pieces`            outputs in a folder, piece by piece, to go on after any crash
 `local`             a cluster of this machine
 `api`               what callers use
 ==================  =================================================================================================

@@ -39,9 +39,16 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
 
     Parameters
     ----------
-    workers : how many; by default one a GPU, or one where there is none.
-    device : what they are for: `auto` and `cuda` give each worker a GPU of its own (CUDA_VISIBLE_DEVICES), where there
-        are some; for others, and where there is none, the machine's threads are divided.
+    workers : int, optional
+        How many; by default one a GPU, or one where there is none.
+    device : str, default 'auto'
+        What they are for: `auto` and `cuda` give each worker a GPU of its own (CUDA_VISIBLE_DEVICES), where there are
+        some; for others, and where there is none, the machine's threads are divided.
+
+    Yields
+    ------
+    distributed.Client
+        That of the cluster.
 
     Raises
     ------
