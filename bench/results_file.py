@@ -280,9 +280,10 @@ def commit_of_tree() -> str:
 
 
 def command_of_process() -> str:
-    """Return the command line of this process, with paths in the repository as seen from its root."""
+    """Return the command line of this process, with paths in the repository as seen from its root, others from home."""
     words = ["python", *sys.orig_argv[1:]]
-    return shlex.join([word.replace(f"{ROOT}{os.sep}", "") for word in words])
+    short = [word.replace(f"{ROOT}{os.sep}", "").replace(f"{Path.home()}{os.sep}", "~/") for word in words]
+    return shlex.join(short)
 
 
 def _output(*command: str) -> str | None:
