@@ -2,7 +2,8 @@
 
 The folder is the first of these that can be written to: what NUMBA_CACHE_DIR names, `numba` within what SPARSENN_CACHE
 names, `__pycache__` beside the source, and numba's folder of the user. Files begin with a digest of what they hold: one
-that is damaged, or that another numba wrote, is as good as none, and is written anew.
+that is damaged, or that another numba wrote, is as good as none, and is written anew. So is what was compiled of a
+function that uses others, or constants, of another file that has changed since: numba looks at its own file alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -134,8 +136,9 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
+        self.stamp = self._impl.locator.get_source_stamp(), *_used(function)
+        """Of the source, and of what is compiled into the function from other files."""
+        self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, self.stamp)
 
     @property
     def kept(self) -> bool:
@@ -155,6 +158,18 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
             super().save_overload(signature, compiled)
         except OSError as error:
             _tell(f"{self._cache_path}: {error.strerror or error}")
+
+
+def _used(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Return names, and stamps or values, of the compiled functions and the constants that a function refers to."""
+    found: list[tuple[str, Any]] = []
+    for name in sorted(function.__code__.co_names):
+        value = function.__globals__.get(name)
+        if isinstance(cache := getattr(value, "_cache", None), _FileCache):
+            found.append((name, cache.stamp))
+        elif isinstance(value, int | float | str | tuple | np.number):
+            found.append((name, repr(value)))
+    return found
 
 
 class _NoCache(NullCache):  # type: ignore[misc]

@@ -107,6 +107,23 @@ def test_another_functions_code_is_not_taken(program: Path, tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ("[6, 3.0] 1\n", "")
 
 
+@pytest.mark.parametrize(("old", "new", "expected"), [("- 1", "- 2", "11\n"), ("STEP = 1", "STEP = 22", "42\n")])
+def test_what_a_function_uses_of_other_files_is_looked_at(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    """A function called, and a constant: both are compiled into the caller, whose own file stays as it is."""
+    used = "from sparsenn.jit import compiled\n\n@compiled\ndef less(number):\n    return number - 1\n\nSTEP = 1\n"
+    program = tmp_path / "program.py"
+    (tmp_path / "used.py").write_text(used)
+    program.write_text(
+        "from sparsenn.jit import compiled\nfrom used import STEP, less\n\n"
+        "@compiled\ndef middle(number):\n    return less(number) * 10\n\n"
+        "@compiled\ndef run(number):\n    return middle(number) + STEP\n\n"
+        "print(run(3))\n"
+    )
+    assert run(program).stdout == "21\n"
+    (tmp_path / "used.py").write_text(used.replace(old, new))
+    assert run(program).stdout == expected
+
+
 def test_where_nothing_can_be_kept_one_line_says_so(program: Path, tmp_path: Path) -> None:
     """A file stands where each folder would be: root may write to a folder that is read-only."""
     (program.parent / "__pycache__").write_text("")

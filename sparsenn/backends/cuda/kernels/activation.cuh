@@ -3,7 +3,7 @@
 #include "common.cuh"
 #include "ptx/numbers.cuh"
 
-constexpr int RELU_CLIPPED = 4;  // after those of `enum Activation`, where RELU has no clip
+constexpr int RELU_CLIPPED = IDENTITY + 1;  // after those of `enum Activation`, where RELU has no clip
 
 // NaN stays NaN.
 template <int KIND>
