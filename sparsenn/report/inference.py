@@ -103,7 +103,7 @@ def model_summary(model: str, data: str, run: ModelRun) -> Table:
 
 def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...]) -> Table:
     """Return the table by layer: what it is, the kernel that ran it, the shape of its outputs, and milliseconds."""
-    table = FittedTable(title="by layer")
+    table = FittedTable(title="layers")
     table.add_numbers("layer")
     table.add_column("what")
     table.add_column("kernel", no_wrap=True)

@@ -132,7 +132,7 @@ def test_json_holds_it_all(infer: Run, outputs: np.ndarray, labels: np.ndarray) 
         *("model", "inputs", "rows", "scaling", "image", "enlarged", "loss", "value", "accuracy", "device", "plan"),
         *("notes", "seconds", "multiply_adds", "per_layer", "class_names", "predicted"),
     ]
-    assert "by layer" in done.stderr
+    assert "layers" in done.stderr
     assert (found["rows"], found["image"], found["enlarged"]) == (ROWS, [1, 12, 10], True)
     assert found["predicted"] == outputs.argmax(axis=1).tolist()
     assert found["accuracy"] == (outputs.argmax(axis=1) == labels).mean() == 0.75
