@@ -161,7 +161,7 @@ class SparseClassifier(_Estimator):
         self.classes = classes
         self.classes_: Array = np.arange(count) if classes is None else np.asarray(classes)
         if self.classes_.shape != (count,):
-            raise ShapeError(f"classes of shape {self.classes_.shape}; the network tells {count} apart")
+            raise ShapeError(f"classes of shape {self.classes_.shape}; the network has {count}")
 
     @classmethod
     @names_options

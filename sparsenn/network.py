@@ -311,7 +311,7 @@ class Network(Rebuilt):
         bias: float | Array | Sequence[float | Array | None] | None = None,
         activation: Activation | Sequence[Activation | None] | None = None,
     ) -> Network:
-        """Build from matrices of shape (inputs, outputs), one a layer: SciPy's sparse ones, or dense ones.
+        """Build from matrices of shape (inputs, outputs), one per layer: SciPy's sparse ones, or dense ones.
 
         Messages name the layer (1-based).
 
@@ -336,11 +336,11 @@ class Network(Rebuilt):
         MatrixError
             The weights are no list; or a sparse matrix holds a value that is not a finite real number.
         InputError
-            A dense matrix or a bias holds such a value, an activation is none, or a list has not one a layer.
+            A dense matrix or a bias holds such a value, an activation is none, or a list has not one per layer.
         """
         if hasattr(weights, "tocsc") or not isinstance(weights, Iterable):
             found = "one matrix" if hasattr(weights, "tocsc") else f"a {type(weights).__name__}"
-            raise MatrixError(f"the weights are {found}; from_scipy takes a list of matrices, one a layer")
+            raise MatrixError(f"the weights are {found}; from_scipy takes a list of matrices, one per layer")
         matrices = tuple(weights)
         each = zip(
             matrices,
@@ -365,7 +365,7 @@ def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
         return [given] * layers
     if len(given) != layers:
         raise InputError(
-            f"{len(given)} {what} are given for {layers} layers; give a list of one a layer, or what all layers share"
+            f"{len(given)} {what} are given for {layers} layers; give a list of one per layer, or what all layers share"
         )
     return given
 

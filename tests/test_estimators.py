@@ -107,7 +107,7 @@ def test_parameters() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((ending(), ["a", "b"]), ShapeError, r"classes of shape \(2,\); the network tells 3 apart"),
+        ((ending(), ["a", "b"]), ShapeError, r"classes of shape \(2,\); the network has 3"),
         ((WEIGHTS,), UsageError, r"the network is a ndarray"),
     ],
 )

@@ -166,7 +166,7 @@ def test_from_scipy_with_a_bias_and_an_activation_a_layer() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"bias": [0, 0, 0]}, "3 biases are given for 2 layers; give a list of one a layer"),
+        ({"bias": [0, 0, 0]}, "3 biases are given for 2 layers; give a list of one per layer"),
         ({"activation": [ReLU()]}, "1 activations are given for 2 layers"),
         ({"bias": [0, np.zeros(2)]}, r"layer 2: the bias has shape \(2,\); 3 outputs take \(3,\)"),
         ({"activation": [ReLU(), "relu"]}, "layer 2: the activation is 'relu'"),

@@ -22,17 +22,20 @@ MOST_SAMPLES = 2**31 - 1
 
 def benchmark(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model, as infer takes it.", show_default=False)],
-    samples: Annotated[str, typer.Option(metavar="N,N,...", help="Samples of a call.")] = "1,64,1024,10000",
+    samples: Annotated[str, typer.Option(metavar="N,N,...", help="Samples per call.")] = "1,64,1024,10000",
     inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Rows to call it with, as infer takes them; else random ones.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Samples to call it with, as infer takes them; by default random."),
     ] = None,
     steps: options.Steps = None,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     against: Annotated[
-        str, typer.Option(metavar="NAME,NAME,...", help="What it is timed beside; none for nothing.")
+        str, typer.Option(metavar="NAME,NAME,...", help="What to time beside it; none for nothing.")
     ] = "onnxruntime,torch,scipy",
-    seconds: Annotated[float, typer.Option(metavar="S", help="Time for each way and number of rows.")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="Seconds spent on each peer and number of samples.")
+    ] = 2.0,
     json: options.Json = None,
     page: Annotated[
         Path | None,
@@ -43,8 +46,8 @@ def benchmark(
 ) -> None:
     """Time calls of a model, and of ONNX Runtime, PyTorch and SciPy with the same network, where they are installed.
 
-    Each answer is held against ours before it is timed. Latencies are of warm calls, until the answer is there. --trace
-    shows the calls before those that are timed.
+    Each answer is compared with ours before it is timed. Latencies are those of warm calls, until the answer is there.
+    --trace shows the calls before those that are timed.
 
     \b
     Examples:
@@ -53,7 +56,7 @@ def benchmark(
       sparsenn benchmark model.h5 --precision tf32 --report bench.html
     """
     options.check_finite("--seconds", seconds)
-    fault = f"--samples {samples}: take whole numbers of at least 1, divided by commas, as in 1,64,1024,10000"
+    fault = f"--samples {samples}: take whole numbers of at least 1, separated by commas, as in 1,64,1024,10000"
     counts = options.whole_numbers(samples, fault, most=MOST_SAMPLES)
     check_target("--json", None if json == STDOUT else json)
     check_target("--trace", trace, TRACE_SUFFIXES)

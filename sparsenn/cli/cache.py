@@ -17,7 +17,7 @@ __all__ = ["clear", "info"]
 
 
 def info(json: options.Json = None) -> None:
-    """Tell what is kept on disk: how much of what, and where.
+    """Show what is kept on disk: how much of what, and where.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def info(json: options.Json = None) -> None:
 def clear(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CACHE", help="As cache info names it, again for more; all unless given."),
+        typer.Argument(metavar="CACHE", help="As cache info names it, repeatable; by default all."),
     ] = None,
 ) -> None:
     """Remove what is kept on disk, and say what was removed.

@@ -28,14 +28,14 @@ Workers = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Run on so many processes of this machine: each has a GPU of its own where there are some, else its share "
-        "of the cores.",
+        help="Run on this many processes of this machine: each has a GPU of its own, if there are any, or else its "
+        "share of the cores.",
         rich_help_panel=_CLUSTER,
     ),
 ]
 Piece = Annotated[
     int | None,
-    typer.Option(metavar="K", min=1, help="Rows that a worker is given at a time.", rich_help_panel=_CLUSTER),
+    typer.Option(metavar="K", min=1, help="Samples that a worker is given at a time.", rich_help_panel=_CLUSTER),
 ]
 _OF_CLUSTERS = ("piece",)
 _OF_SESSIONS = ("stats", "plot", "trace", "report", "devices")

@@ -47,7 +47,7 @@ def convert(
     compress: Annotated[bool, typer.Option("--compress", help="Into a folder: text through gzip.")] = False,
     shape: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Shape of a .tsv matrix, which the file does not tell."),
+        typer.Option(metavar="ROWSxCOLUMNS", help="Shape of a .tsv matrix, which the file does not hold."),
     ] = None,
     sparse: Annotated[
         bool, typer.Option("--sparse", help="Into ONNX: sparse initialisers, which few other programs read.")

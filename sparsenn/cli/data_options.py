@@ -36,10 +36,10 @@ Inputs = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Rows to run a model on, with or without targets: .csv, .tsv or .parquet, .npy, .npz (of arrays, or a "
-        "sparse matrix that SciPy saved), .mtx, .h5, IDX images, FANN's text. A table as wide as the model's inputs "
-        "holds no targets; of a wider one the last columns are targets (--targets), unless the model knows its columns "
-        "by name. Without targets, or labels, neither loss nor accuracy is told.",
+        help="Samples to run a model on, with or without targets: .csv, .tsv or .parquet, .npy, .npz (arrays, or a "
+        "sparse matrix saved by SciPy), .mtx, .h5, IDX images, FANN's text. A table as wide as the model's inputs "
+        "holds no targets; in a wider one the last columns are targets (--targets), unless the model knows its columns "
+        "by name. Without targets or labels, neither loss nor accuracy is reported.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -48,7 +48,7 @@ Labels = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Labels of IDX images; unless given, the file beside them, named as MNIST does.",
+        help="Labels of IDX images; by default, the file beside them, named as for MNIST.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -57,16 +57,16 @@ Factor = Annotated[
     typer.Option(
         "--scale",
         metavar="X",
-        help="Multiply the inputs by this number, such as 1/255, or by one a column or channel, divided by commas. "
+        help="Multiply the inputs by this number, such as 1/255, or by one per column or channel, separated by commas. "
         "Bytes of IDX images are scaled by 1/255 unless it is given. A model that was trained on scaled inputs scales "
-        "them by itself.",
+        "them itself.",
         rich_help_panel=_DATA,
     ),
 ]
 Mean = Annotated[
     str | None,
     typer.Option(
-        metavar="X", help="Subtract this number, or one a column or channel, after --scale.", rich_help_panel=_DATA
+        metavar="X", help="Subtract this number, or one per column or channel, after --scale.", rich_help_panel=_DATA
     ),
 ]
 Deviation = Annotated[
@@ -74,7 +74,7 @@ Deviation = Annotated[
     typer.Option(
         "--std",
         metavar="X",
-        help="Divide by this number, or by one a column or channel, after --mean.",
+        help="Divide by this number, or by one per column or channel, after --mean.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -84,8 +84,8 @@ TargetsOrNone = Annotated[
         "--targets",
         metavar="N",
         min=1,
-        help="Target columns of a table, the last ones. Unless given: none of a table that is as wide as the "
-        "model's inputs, else one where the model tells classes apart, or as many as it has outputs.",
+        help="Number of target columns of a table, the last ones. By default: none if the table is as wide as the "
+        "model's inputs; otherwise one for a classifier, or as many as the model has outputs.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -124,7 +124,7 @@ def scaling_from(factor: str | None, mean: str | None, deviation: str | None) ->
     Raises
     ------
     UsageError
-        One is no number or fraction, nor several divided by commas; or it cannot be a scaling's.
+        One is no number or fraction, nor several separated by commas; or it cannot be a scaling's.
     """
     if factor is None and mean is None and deviation is None:
         return None
@@ -141,7 +141,7 @@ def _numbers(option: str, text: str) -> Array:
     try:
         return np.array([_number(part) for part in text.split(",")])
     except (ValueError, ZeroDivisionError, OverflowError) as error:
-        told = "take a number or a fraction, such as 1/255, or one a column or channel, divided by commas"
+        told = "take a number or a fraction, such as 1/255, or one per column or channel, separated by commas"
         raise UsageError(f"{option} {text}: {told}") from error
 
 

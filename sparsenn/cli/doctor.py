@@ -24,7 +24,7 @@ __all__ = ["doctor"]
 
 
 def doctor(json: options.Json = None) -> None:
-    """Tell versions, processor, memory, GPU, caches and compiled kernels, and what to do where something is wrong.
+    """Show versions, processor, memory, GPU, caches and compiled kernels, and what to do where something is wrong.
 
     Exit code 0, also without a GPU and where something is broken: the report says so.
 

@@ -18,21 +18,21 @@ def download(
     what: Annotated[
         str, typer.Argument(metavar="NAME|NEURONS", help="A name such as radixnet-1024x120, or a width such as 1024.")
     ],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; made if absent.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; created if absent.")],
     depth: Annotated[
         list[int] | None,
-        typer.Option(metavar="L", help="Depth whose categories are wanted, repeatable; all three unless given."),
+        typer.Option(metavar="L", help="Depth whose categories are wanted, repeatable; by default all three."),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Address that the files lie under, if not the official one."),
+        typer.Option("--url", metavar="URL", help="Address of the files, if not the official one."),
     ] = None,
     progress: ProgressFlag = None,
 ) -> None:
     """Download the official inputs, network and categories into a folder that infer reads.
 
     Files that are there already, and match their recorded checksum, are kept.
-    An interrupted download goes on where it stopped.
+    An interrupted download resumes where it stopped.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ def generate(
         str | None,
         typer.Option(
             metavar="R,R,…",
-            help="Radix of each layer of a cycle; their product times the Kronecker factor is N. All 2 unless given.",
+            help="Radix of each layer of a cycle; their product times the Kronecker factor is N. By default all are 2.",
             rich_help_panel=_NETWORK,
         ),
     ] = None,
@@ -53,7 +53,7 @@ def generate(
         str,
         typer.Option(
             metavar="auto|mnist|digits",
-            help="MNIST enlarged as for the challenge, or procedural digits; auto takes MNIST where it is at hand.",
+            help="MNIST enlarged as for the challenge, or procedural digits; auto takes MNIST where it is available.",
             rich_help_panel=_INPUTS,
         ),
     ] = "auto",
@@ -111,4 +111,4 @@ def generate(
 
 
 def _radices(text: str) -> tuple[int, ...]:
-    return whole_numbers(text, f"--radices {text}: take whole numbers, divided by commas, as in 2,2,4", least=0)
+    return whole_numbers(text, f"--radices {text}: take whole numbers, separated by commas, as in 2,2,4", least=0)

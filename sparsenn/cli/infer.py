@@ -84,8 +84,8 @@ def infer(
 ) -> None:
     """Run the inputs of a dataset through its network and verify the categories.
 
-    Or run a trained model, of rows or of images, on the data of --inputs, write what it gives for each row, and say
-    its loss and accuracy where the data tell targets.
+    Or run a trained model, of rows or of images, on the samples of --inputs, write what it gives for each, and report
+    its loss and accuracy where the data hold targets.
 
     Exit code 0: done, and verified where there is a truth.
     Exit code 1: verification failed.

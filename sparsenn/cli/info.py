@@ -82,7 +82,7 @@ def info(
       sparsenn info model.h5
       sparsenn info model.h5 --plan --samples 1000 --device cpu
       sparsenn info model.h5 --plan --prune 0.05
-      sparsenn info bag.npz --steps 1x28x28,conv,max_pool2,flatten,fc
+      sparsenn info weights.npz --steps 1x28x28,conv,max_pool2,flatten,fc
     """
     options.check_finite("--bias", bias)
     if not plan:

@@ -38,15 +38,17 @@ def ladder(
         typer.Option(
             metavar="R",
             min=1,
-            help=f"Timed runs of each layer, after a checked one; unless given, {RUNS['cuda']} on a GPU and "
+            help=f"Timed runs of each layer, after a checked one; by default {RUNS['cuda']} on a GPU and "
             f"{RUNS['cpu']} on a CPU.",
         ),
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Vary what can be varied, such as rows a thread, instead of all rungs.")
+        bool, typer.Option("--sweep", help="Vary parameters, such as rows per thread, instead of running all kernels.")
     ] = False,
     json: options.Json = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a bar a kernel: .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a bar per kernel: .png, .svg or .pdf.")
+    ] = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Run all kernels of an operation on one problem, from plain to best: each is checked, then timed.

@@ -132,7 +132,7 @@ Sizes = Annotated[
     typer.Option(
         metavar="NAME=N,...",
         help="Of conv2d: channels, height, width, filters, side (of a filter) and padding. Of gemm: m (rows), k (terms "
-        "of a sum) and n (columns). Those left out are as in the ladder's own problem.",
+        "of a sum) and n (columns). Those left out keep their defaults.",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -154,8 +154,8 @@ Devices = Annotated[
     str | None,
     typer.Option(
         metavar="all|I,I,...|cpu",
-        help="In place of --device: all GPUs, or those of these numbers. They share the inputs, and results do not "
-        "depend on how many they are.",
+        help="In place of --device: all GPUs, or those with these numbers. They share the samples; results do not "
+        "depend on how many there are.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -165,7 +165,7 @@ Kernel = Annotated[
         "--kernel",
         "-k",
         metavar="NAME",
-        help="Kernel of the sparse layers (spmspm); where there are none, of the convolutions (conv2d), and else of "
+        help="Kernel for the sparse layers (spmspm); without sparse layers, for the convolutions (conv2d), or else for "
         "the dense layers (mlp). sparsenn kernels list shows them; other layers are left to auto.",
         rich_help_panel=_SPEED,
         show_default=False,
@@ -175,9 +175,9 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="float32|tf32|fp16|float64",
-        help="What dense layers and convolutions are multiplied in; float64, which is slower, holds for all layers, "
-        "their sums and hidden values, too: for weights of very different magnitudes. auto is the CPU then; GPUs take "
-        "no convolutions and poolings in it.",
+        help="Precision of the products of dense layers and convolutions; float64, which is slower, applies to all "
+        "layers, their sums and hidden values: for weights of very different magnitudes. auto is the CPU then; GPUs "
+        "have no convolutions and poolings in float64.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -189,8 +189,8 @@ MemoryLimit = Annotated[
     float | None,
     typer.Option(
         metavar="GB",
-        help="Memory that the rows computed at a time may take, in 10⁹ bytes; inputs, weights and results come on top. "
-        "With --rows: all memory for rows, also those read and to be written.",
+        help="Memory for the samples computed at a time, in 10⁹ bytes; inputs, weights and results come on top. With "
+        "--stream: all memory for samples, including those read and those to be written.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -198,7 +198,7 @@ WeightMemory = Annotated[
     float | None,
     typer.Option(
         metavar="GB",
-        help="Memory that weights may take on the device, in 10⁹ bytes; what takes more is prepared in parts.",
+        help="Memory that weights may take on the device, in 10⁹ bytes; if they take more, they are prepared in parts.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -206,19 +206,19 @@ NoCompaction = Annotated[
     bool, typer.Option("--no-compaction", help="Keep computing rows that are all zero.", rich_help_panel=_SPEED)
 ]
 NoDeduplication = Annotated[
-    bool, typer.Option("--no-deduplication", help="Compute equal rows each for itself.", rich_help_panel=_SPEED)
+    bool, typer.Option("--no-deduplication", help="Compute each of several equal rows.", rich_help_panel=_SPEED)
 ]
 NoMerging = Annotated[
     bool,
     typer.Option(
-        "--no-merging", help="Compute neurons of equal weights and bias each for itself.", rich_help_panel=_SPEED
+        "--no-merging", help="Compute each of several neurons with equal weights and bias.", rich_help_panel=_SPEED
     ),
 ]
 Reproducible = Annotated[
     bool,
     typer.Option(
         "--reproducible",
-        help="Outputs have the same bits whatever the batch size, memory, threads and other rows.",
+        help="Outputs have the same bits whatever the batch size, memory, threads and other samples.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -226,8 +226,8 @@ Prune = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="Of a model: keep that share of each layer's weights, those largest by magnitude, such as 0.05, and set "
-        "all others to zero. To see what sparsity would give in speed; accuracy is not kept.",
+        help="For a model: keep this share of each layer's weights, such as 0.05, the largest by magnitude, and set "
+        "all others to zero. Shows what speed sparsity would give; accuracy is lost.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -235,9 +235,9 @@ Steps = Annotated[
     str | None,
     typer.Option(
         metavar="CxHxW,STEP,...",
-        help="Of weights alone (.npz, .safetensors), where more than fully connected layers with ReLU between them are "
-        "meant: the shape of the images, if it takes images, and what is applied, in order: names of layers in the "
-        "file, relu, relu6, sigmoid, tanh, softmax, flatten, max_pool2, avg_pool3/2 (window/stride).",
+        help="For weights alone (.npz, .safetensors), unless they are fully connected layers with ReLU between them: "
+        "the shape of the images, if there are any, and what is applied, in order: names of layers in the file, relu, "
+        "relu6, sigmoid, tanh, softmax, flatten, max_pool2, avg_pool3/2 (window/stride).",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -245,7 +245,7 @@ Verify = Annotated[
     bool | None,
     typer.Option(
         "--verify/--no-verify",
-        help="Compare the categories with the truth; unless given, where there is one.",
+        help="Compare the categories with the true ones; by default, if these are known.",
         rich_help_panel=_REPORT,
     ),
 ]
@@ -255,10 +255,10 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Of a dataset, .tsv: the categories in the official form, inputs counted from 1; .h5: outputs and "
-        "categories. Of a model, .tsv, .csv or .npy: the class of each row, counted from 0 or, in text, by its name "
-        "where the model knows it, or the outputs where these are no classes; .npz, .h5 or .parquet: the outputs, and "
-        "the classes where there are some; .mtx or .idx: the outputs.",
+        help="For a dataset, .tsv: the categories in the official form, samples counted from 1; .h5: outputs and "
+        "categories. For a model, .tsv, .csv or .npy: the class of each sample, counted from 0 or, in text, by name if "
+        "the model has names, or the outputs if there are no classes; .npz, .h5 or .parquet: the outputs, and the "
+        "classes if there are any; .mtx or .idx: the outputs.",
         rich_help_panel=_REPORT,
     ),
 ]
@@ -273,8 +273,8 @@ Stats = Annotated[
     typer.Option(
         "--stats",
         "-v",
-        help="Add the table by layer. Where threads share the rows, the rows computed and the edges performed may "
-        "differ from run to run, the outputs do not.",
+        help="Add the table by layer. Where threads share the rows, the numbers of rows computed and edges performed "
+        "may differ from run to run; the outputs do not.",
         rich_help_panel=_REPORT,
     ),
 ]
@@ -296,14 +296,14 @@ Trace = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Trace batches, steps, copies and waits on a line of time: .json or .json.gz, for ui.perfetto.dev. On a "
-        "GPU all of it is NVTX ranges, too.",
+        help="Write a timeline of batches, steps, copies and waits: .json or .json.gz, for ui.perfetto.dev. On a GPU "
+        "they become NVTX ranges, too.",
         rich_help_panel=_REPORT,
     ),
 ]
 ProgressFlag = Annotated[
     bool | None,
-    typer.Option("--progress/--no-progress", help="Show progress on stderr; unless given, only on a terminal."),
+    typer.Option("--progress/--no-progress", help="Show progress on stderr; by default, only on a terminal."),
 ]
 
 
@@ -327,7 +327,7 @@ def whole_numbers(
     most: int = 10**MOST_DIGITS - 1,
     fits: Callable[[tuple[int, ...]], bool] = lambda numbers: True,
 ) -> tuple[int, ...]:
-    """Return whole numbers that are divided by commas; blanks around them are passed over.
+    """Return whole numbers that are separated by commas; blanks around them are passed over.
 
     Parameters
     ----------
@@ -353,9 +353,11 @@ def widths_from(text: str) -> tuple[int, ...]:
     Raises
     ------
     UsageError
-        It is not two or more whole numbers from 1 to 2^20, divided by commas.
+        It is not two or more whole numbers from 1 to 2^20, separated by commas.
     """
-    fault = f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, divided by commas, as in 72,64,64,4"
+    fault = (
+        f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, separated by commas, as in 72,64,64,4"
+    )
     return whole_numbers(text, fault, most=WIDEST, fits=lambda widths: len(widths) >= 2)
 
 
@@ -364,8 +366,8 @@ def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
 
     Parameters
     ----------
-    text : `name=number` of some sizes, divided by commas; or, as it was written before, the numbers of all in order.
-    form : the sizes' names, divided by commas; those in brackets may be 0.
+    text : `name=number` of some sizes, separated by commas; or, as it was written before, the numbers of all in order.
+    form : the sizes' names, separated by commas; those in brackets may be 0.
     usual : the sizes of those that are not named; of what is in brackets 0 where it says nothing.
 
     Raises
@@ -379,7 +381,7 @@ def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
     fault = (
         f"--sizes {text}: give {', '.join(names)}, whole numbers from 1 to {WIDEST:,}"
         + (f" ({rest.strip(',]')} from 0)" if rest else "")
-        + f", divided by commas, as in {_named(names, usual)}"
+        + f", separated by commas, as in {_named(names, usual)}"
     )
     if "=" in text:
         found = dict(zip(names, [*usual, *[0] * (len(names) - len(usual))], strict=True)) | _by_name(text, names, fault)

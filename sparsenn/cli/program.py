@@ -38,7 +38,7 @@ class Verb(NamedTuple):
 
 GROUPS = {
     "kernels": "List kernels, compile them, and see what each optimisation buys on this machine.",
-    "cache": "Tell what is kept on disk, or remove it.",
+    "cache": "Show what is kept on disk, or remove it.",
 }
 """Verbs that have verbs of their own, and what --help says of them."""
 
@@ -148,6 +148,6 @@ def _program(
       sparsenn infer radixnet-1024x120     run and verify the smallest problem
       sparsenn train digits.csv --classes --hidden 64 --output model.h5
       sparsenn kernels list                list what --kernel can be
-      sparsenn doctor                      tell what there is to compute with
+      sparsenn doctor                      show what there is to compute with
       sparsenn infer --help                show all options of a verb
     """

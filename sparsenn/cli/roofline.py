@@ -51,10 +51,10 @@ def roofline(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the roofline: .png, .svg or .pdf.")] = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Show what the device can do at most, and for each kernel what that allows beside what it takes.
+    """Show the device's ceilings, and for each kernel the time that they allow beside the time that it takes.
 
     The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as by ladder.
-    Without an OPERATION, one that fails is told, and the others are shown.
+    Without an OPERATION, one that fails is reported, and the others are shown.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -68,7 +68,7 @@ def roofline(
       sparsenn kernels roofline mlp --samples 100000 --json -
       sparsenn kernels roofline --measure
     """
-    if operation is not None:  # else what fails is told, and the others are shown
+    if operation is not None:  # else what fails is reported, and the others are shown
         check_dataset_source(dataset)
     check_target("--json", None if json == STDOUT else json)
     check_plot(plot)

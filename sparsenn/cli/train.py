@@ -105,7 +105,7 @@ def train(
         str | None,
         typer.Option(
             metavar="mse|cross_entropy",
-            help="What is minimised; unless given, cross_entropy for classes and mse for others.",
+            help="What is minimised; by default, cross_entropy for classes and mse for others.",
             rich_help_panel=_DESCENT,
         ),
     ] = None,
@@ -124,7 +124,7 @@ def train(
         list[str],
         typer.Option(
             metavar="NAME",
-            help="The column of a table to train for, the last one unless given; again for more. Texts are classes.",
+            help="The column of a table to predict, by default the last one; repeatable. Texts are classes.",
             rich_help_panel="Data",
         ),
     ] = [],  # noqa: B006 (typer copies it)
@@ -137,7 +137,7 @@ def train(
         list[str],
         typer.Option(
             metavar="NAME",
-            help="Take the numbers of a column of a table as categories, or as classes; again for more.",
+            help="Take the numbers in a column of a table as categories, or as classes; repeatable.",
             rich_help_panel="Data",
         ),
     ] = [],  # noqa: B006
@@ -145,7 +145,8 @@ def train(
         str | None,
         typer.Option(
             metavar="mean",
-            help="Fill in what is missing in a table, which is refused else: its column's mean, or most frequent text.",
+            help="Replace missing values of a table, which are refused otherwise, by their column's mean or most "
+            "frequent text.",
             rich_help_panel="Data",
         ),
     ] = None,
@@ -153,8 +154,8 @@ def train(
         str,
         typer.Option(
             metavar="auto|standard|none",
-            help="standard gives each column of inputs, and of targets that are numbers, the mean 0 and the deviation "
-            "1; the model does so with what it is run on. auto takes it for tables only.",
+            help="standard scales each column of inputs, and of numeric targets, to mean 0 and standard deviation 1; "
+            "the model does the same with its inputs. auto does so for tables only.",
             rich_help_panel="Data",
         ),
     ] = "auto",
@@ -178,7 +179,7 @@ def train(
             "--kernel",
             "-k",
             metavar="NAME",
-            help="One of those that sparsenn kernels list train names.",
+            help="A kernel that sparsenn kernels list train shows.",
             rich_help_panel="Speed and memory",
             show_default=False,
         ),
@@ -191,7 +192,7 @@ def train(
     ] = "float32",
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep the state here, so that --resume can go on.", rich_help_panel=_FILES),
+        typer.Option(metavar="FILE", help="Save the state here, for --resume.", rich_help_panel=_FILES),
     ] = None,
     checkpoint_seconds: Annotated[
         float,
@@ -219,7 +220,7 @@ def train(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Trace epochs, evaluations and checkpoints on a line of time: .json or .json.gz, for ui.perfetto.dev.",
+            help="Write a timeline of epochs, evaluations and checkpoints: .json or .json.gz, for ui.perfetto.dev.",
             rich_help_panel=_FILES,
         ),
     ] = None,
@@ -300,7 +301,7 @@ def train(
 
 def _hidden(text: str) -> tuple[int, ...]:
     most = options.WIDEST
-    fault = f"--hidden {text}: take whole numbers from 1 to {most:,}, divided by commas, as in 500,500"
+    fault = f"--hidden {text}: take whole numbers from 1 to {most:,}, separated by commas, as in 500,500"
     return options.whole_numbers(text, fault, most=most) if text else ()
 
 

@@ -26,15 +26,15 @@ _OF_TUNING = ("values", *OF_DATASETS, "samples", *OF_RANDOM_PROBLEMS, "device", 
 
 def tune(
     context: typer.Context,
-    rung: Annotated[str | None, typer.Argument(metavar="KERNEL", help="A kernel with numbers to vary.")] = None,
+    rung: Annotated[str | None, typer.Argument(metavar="KERNEL", help="A kernel with parameters to vary.")] = None,
     operation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The kernel's operation, where several have one of its name.")
+        str | None, typer.Option(metavar="NAME", help="The kernel's operation, where several have one of that name.")
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show the numbers that are kept; nothing is measured.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Drop the numbers that are kept, or a kernel's.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show the parameters kept; nothing is measured.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Drop the parameters kept, all or a kernel's.")] = False,
     values: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=N,N,...", help="Try these values of a number only; may be given several times."),
+        typer.Option(metavar="NAME=N,N,...", help="Try only these values of a parameter; repeatable."),
     ] = None,
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
@@ -45,15 +45,15 @@ def tune(
     seed: options.Seed = 0,
     device: options.Device = "auto",
     runs: Annotated[
-        int, typer.Option(metavar="R", min=1, help="Timed runs with each choice of numbers, after a checked one.")
+        int, typer.Option(metavar="R", min=1, help="Timed runs with each choice of parameters, after a checked one.")
     ] = 10,
     json: options.Json = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Try all numbers that a kernel can be run with, and keep the fastest for this device and these sizes.
+    """Try all parameters that a kernel can be run with, and keep the fastest for this device and these sizes.
 
     Every choice is checked against the reference, then timed. What is kept, in tuning.json of the cache folder, is used
-    by infer from then on wherever that kernel meets such sizes; it changes no result but by the order of sums.
+    by infer from then on wherever that kernel runs at such sizes; it changes results only by the order of sums.
 
     Exit code 0: done, and every choice agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -89,7 +89,7 @@ def _limits(texts: list[str]) -> dict[str, tuple[int, ...]]:
     limits = {}
     for text in texts:
         name, equals, listed = text.rpartition("=")
-        fault = f"--values {text}: name a number and whole numbers to try, as in lanes=64,128"
+        fault = f"--values {text}: name a parameter and whole numbers to try, as in lanes=64,128"
         if not equals:
             raise UsageError(fault)
         limits[name] = tuple(dict.fromkeys(options.whole_numbers(listed, fault, least=0)))
@@ -119,7 +119,7 @@ def _tune(
     kind = backend_for(device).device
     if rung is None:
         known = ", ".join(f"{found.name} ({found.operation})" for found in tunables(kind))
-        raise UsageError(f"which kernel? Those with numbers to tune on {kind}: {known or 'none'}; or give --show")
+        raise UsageError(f"which kernel? Those with parameters to tune on {kind}: {known or 'none'}; or give --show")
     chosen = limited(tunable_named(rung, kind, operation), limits)
     ladder = ladder_for(chosen.operation)
     refuse_given(context, ladder)

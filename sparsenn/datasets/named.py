@@ -88,9 +88,7 @@ def _tell_damage(path: Path, kind: str) -> None:
     """Say that a file will be made again, or that it cannot be."""
     damage = "is damaged: its checksum is not the one recorded of it"
     if kind == "mnist" and find_training_images() is None:
-        raise FileFormatError(
-            path, f"{damage}, and there is no MNIST at hand to make it again; remove it to use digits"
-        )
+        raise FileFormatError(path, f"{damage}, and MNIST is not available to make it again; remove it to use digits")
     warnings.warn(f"{path} {damage}; it is made again", DamagedCacheWarning, stacklevel=3)
 
 

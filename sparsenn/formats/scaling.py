@@ -49,7 +49,7 @@ class Scaling:
         for name in ("factor", "mean", "deviation"):
             array = np.atleast_1d(np.asarray(getattr(self, name), np.float64))
             if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-                raise UsageError(f"the {name} of a scaling must be finite numbers: one, or one a column")
+                raise UsageError(f"the {name} of a scaling must be finite numbers: one, or one per column")
             object.__setattr__(self, name, array)
         if not self.factor.all() or not (self.deviation > 0).all():
             raise UsageError("a scaling's factors must not be zero, and its deviations must be positive")
@@ -77,7 +77,7 @@ class Scaling:
         Raises
         ------
         ShapeError
-            There are several factors, means or deviations, and neither one a column nor one a channel.
+            There are several factors, means or deviations, and neither one per column nor one per channel.
         """
         for name in ("factor", "mean", "deviation"):
             _spread(name, getattr(self, name), width, image)
@@ -121,14 +121,14 @@ class Scaling:
 
 
 def _spread(name: str, values: Array, width: int, image: tuple[int, ...] | None) -> Array:
-    """Return one value, or one a column."""
+    """Return one value, or one per column."""
     if values.size in (1, width):
         return values
     if image is not None and values.size == image[0]:
         return np.repeat(values, prod(image[1:]))
-    channels = "" if image is None else f", or {image[0]:,}, one a channel"
+    channels = "" if image is None else f", or {image[0]:,}, one per channel"
     raise ShapeError(
-        f"the scaling has {values.size:,} numbers as {name}; take one, or {width:,}, one a column{channels}"
+        f"the scaling has {values.size:,} numbers as {name}; take one, or {width:,}, one per column{channels}"
     )
 
 

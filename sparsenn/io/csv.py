@@ -1,4 +1,4 @@
-"""Tables as text, divided by commas, semicolons or tabs: a line a row, the first one perhaps the columns' names.
+"""Tables as text, separated by commas, semicolons or tabs: a line a row, the first one perhaps the columns' names.
 
 Semicolons are taken for commas where the first line holds some and no comma.
 

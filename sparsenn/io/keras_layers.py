@@ -254,7 +254,7 @@ def _leaky(signal: Signal, layer: Layer) -> Signal:
 def _parametric(signal: Signal, layer: Layer) -> Signal:
     (slopes,) = layer.weights(["alpha"])
     if slopes.size != slopes.shape[-1] or not layer.channels_last:
-        raise InputError(f"has slopes of shape {slopes.shape}; one a channel is known here (shared_axes)")
+        raise InputError(f"has slopes of shape {slopes.shape}; one per channel is known here (shared_axes)")
     return signal.leaked(slopes.reshape(-1))
 
 

@@ -9,7 +9,7 @@ Everything is stored as it is in memory, uncompressed and contiguous.
                         height and width, or null) and resize (how other images become so, or null); class_names (of
                         text, or null) and table (columns, each with name, categories and fill; targets; named; or null)
     layers, layerK/     the layers, as `sparsenn.io.model_layers` tells
-    scaling/            float64 factor, mean, deviation: one number, or one a column; absent where there is none
+    scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
 A model without class names, table and scaling is written as version 2, which does not know of them.
 

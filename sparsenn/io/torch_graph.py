@@ -204,7 +204,7 @@ def _by_channel(constant: Any, given: tuple[int, ...]) -> Any:
     array = host_array("constant", constant)
     shape = (1,) * (len(given) - array.ndim) + array.shape
     if any(size != 1 for axis, size in enumerate(shape) if axis != 1) or len(shape) != len(given):
-        raise InputError(f"a constant of shape {array.shape}; one number, or one a channel, is known here")
+        raise InputError(f"a constant of shape {array.shape}; one number, or one per channel, is known here")
     return array.reshape(-1)[0] if array.size == 1 else array.reshape(-1)
 
 

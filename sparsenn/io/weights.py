@@ -130,7 +130,7 @@ def from_weights(
         Names of layers in the order in which they are applied, with activations and layers without weights between
         them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
         between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5). Or all of it as
-        one text, divided by commas: the image first, if there is one, as channels x height x width; and relu, relu6
+        one text, separated by commas: the image first, if there is one, as channels x height x width; and relu, relu6
         (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or avg_pool3/2 (windows
         of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
     activation : Activation, optional
@@ -291,7 +291,7 @@ def _step(word: str, groups: Mapping[str, _Group]) -> Step:
     if word in _WORDS:
         return _WORDS[word]
     known = f"{', '.join(_WORDS)}, relu6, max_pool2 or avg_pool3/2"
-    raise UsageError(f"the step {word!r} is no layer of the bag ({', '.join(groups)}), and not {known}")
+    raise UsageError(f"the step {word!r} is no layer of these weights ({', '.join(groups)}), and not {known}")
 
 
 def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
@@ -318,9 +318,7 @@ def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any],
                 signal = signal.activated(step)
     unused = [group.name for group in groups.values() if not group.used]
     if unused:
-        raise InputError(
-            f"the layers leave out {', '.join(unused)}; take all that are in the bag, or remove them from it"
-        )
+        raise InputError(f"the layers leave out {', '.join(unused)}; use all of them, or remove them from the weights")
     return signal
 
 

@@ -63,7 +63,7 @@ def test_official_folder(run: Run, tmp_path: Path) -> None:
         ("none/new.h5", (), "the folder none does not exist"),
         ("none/challenge", (), "the folder none does not exist"),
         ("file", (), "no suffix"),
-        ("new.h5", ("--radices", "2,two"), "--radices 2,two: take whole numbers, divided by commas, as in 2,2,4"),
+        ("new.h5", ("--radices", "2,two"), "--radices 2,two: take whole numbers, separated by commas, as in 2,2,4"),
         ("new.h5", ("--radices", ""), "take whole numbers"),
         ("new.h5", ("--radices", "2,2,"), "--radices 2,2,: take whole numbers"),
         ("new.h5", ("--radices", "2,-2"), "--radices 2,-2: take whole numbers"),

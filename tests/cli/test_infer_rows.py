@@ -363,7 +363,7 @@ def test_outputs_in_float64(run: Run, folder: Path, rows: np.ndarray, expected: 
         (("--scale", "0"), "a scaling's factors must not be zero"),
         (("--scale", "nan"), "must be finite numbers"),
         (("--std", "0"), "its deviations must be positive"),
-        (("--mean", "1,2"), "the scaling has 2 numbers as mean; take one, or 6, one a column"),
+        (("--mean", "1,2"), "the scaling has 2 numbers as mean; take one, or 6, one per column"),
         (("--scale", "1e300"), "not finite in float32; take a smaller factor"),
     ],
 )

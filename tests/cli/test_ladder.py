@@ -90,7 +90,10 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("conv2d", "--widths", "72,4"), "--widths: the ladder of conv2d takes --sizes channels,height,width"),
         (("gemm", "--samples", 5), "--samples: the ladder of gemm takes --sizes m,k,n"),
         (("gemm", "--layers", 5), "--layers: the ladder of gemm takes a random problem"),
-        (("gemm", "--sizes", "5,5"), "--sizes 5,5: give m, k, n, whole numbers from 1 to 1,048,576, divided by commas"),
+        (
+            ("gemm", "--sizes", "5,5"),
+            "--sizes 5,5: give m, k, n, whole numbers from 1 to 1,048,576, separated by commas",
+        ),
         (("gemm", "--sizes", "5,5,5,5"), "--sizes 5,5,5,5: give m, k, n"),
         (("gemm", "--sizes", "k=0"), "--sizes k=0: give m, k, n"),
         (("gemm", "--sizes", "5,,5"), "as in m=1024,k=1024,n=1024"),

@@ -1,4 +1,4 @@
-"""Whole numbers that are divided by commas, as several options take them."""
+"""Whole numbers that are separated by commas, as several options take them."""
 
 from __future__ import annotations
 

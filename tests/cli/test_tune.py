@@ -94,7 +94,7 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "which kernel? Those with numbers to tune on cpu: im2col_blas (conv2d), panel (spmspm)"),
+        ((), "which kernel? Those with parameters to tune on cpu: im2col_blas (conv2d), panel (spmspm)"),
         (("panel", "--operation", "conv2d"), "unknown cpu kernel for conv2d to tune 'panel'"),
         (("sequential",), "unknown cpu kernel that can be tuned 'sequential'"),
         (("coarsened",), "unknown cpu kernel that can be tuned 'coarsened'"),
@@ -103,9 +103,9 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
         (("panel", "--json", "nowhere/tune.json"), "the folder nowhere does not exist"),
         (("panel", "--device", "gpu"), "unknown device 'gpu'"),
         (("panel", "--runs", 0), "--runs"),
-        (("panel", "--values", "lanes"), "--values lanes: name a number and whole numbers to try"),
-        (("panel", "--values", "lanes=8,"), "--values lanes=8,: name a number"),
-        (("panel", "--values", f"lanes={10**18}"), "000: name a number"),
+        (("panel", "--values", "lanes"), "--values lanes: name a parameter and whole numbers to try"),
+        (("panel", "--values", "lanes=8,"), "--values lanes=8,: name a parameter"),
+        (("panel", "--values", f"lanes={10**18}"), "000: name a parameter"),
         (("panel", "--values", "lanes=9"), "lanes of 9 cannot be tried; panel takes 8, 16"),
         (("panel", "--values", "width=8"), "unknown number of panel 'width'"),
     ],

@@ -113,7 +113,7 @@ def test_damaged_inputs_of_the_challenge_do_not_become_digits(generator: Generat
     path = named_file("radixnet-1024x120")
     flipped(path, 100)
     (tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(FileFormatError, match=r"is damaged: .* no MNIST at hand to make it again; remove it"):
+    with pytest.raises(FileFormatError, match=r"is damaged: .* MNIST is not available to make it again; remove it"):
         named_file("radixnet-1024x120")
     assert len(generator.calls) == 1
 

@@ -123,7 +123,7 @@ def test_layers_as_a_text(text: str, between: list[Any]) -> None:
     [
         (
             "1x6x6,conv,flatten,dense",
-            r"the step 'dense' is no layer of the bag \(conv, relu\), and not relu, sigmoid, .*",
+            r"the step 'dense' is no layer of these weights \(conv, relu\), and not relu, sigmoid, .*",
         ),
         ("", "the step '' is no layer"),
         ("conv,1x6x6,flatten,relu", "the step '1x6x6' is no layer"),
