@@ -1,0 +1,102 @@
+"""Words in what users read: pages, help texts and messages use one term for one thing, in idiomatic English."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sparsenn.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_YET = {"many-devices.md"}
+"""Pages whose words are still to be revised."""
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in NOT_YET),
+]
+TABLES = re.compile(r"<!-- table:.*?<!-- /table -->", re.DOTALL)
+RENAMED = "| before | now |"
+"""The table of names that have changed begins so: the old ones stand there alone."""
+
+THING = (
+    "thread|block|warp|row|sample|launch|kernel|line|module|bar|worker|column|channel|file|process|device|layer|page"
+)
+INSTEAD = {
+    rf"\b(a|one) ({THING}) (a|an|each) ({THING}|verb|format|output|input|product|value|element)\b": "one ... per ...",
+    rf"\bone a ({THING})\b": "one per ...",
+    r"\bvariants?\b": "kernel",
+    r"\b(is|are) told,? (in|by|of|as|too|beside)\b": "is reported, is listed, or see",
+    r"\b(gone|goes?) on with\b": "continues, or resumes",
+    r"\bline of time\b": "timeline",
+    r"\bdivided by commas\b": "separated by commas",
+    r"\binter-quartile\b": "interquartile",
+    r"\bheld against the (reference|truth)\b": "compared with, or checked against",
+    r"\b(floor ÷ time|(share )?of the floor)\b": "% of roofline",
+    r"--(limit-inputs|images|no-dedup|no-merge|checkpoint-every)\b": "the option's name of now",
+    r"\bthe bag\b": "these weights",
+    r"\bInputs of one value are bits\b": "Inputs that all have the same value are stored as bits",
+}
+"""What must not be said, as a pattern, and what to say instead."""
+
+
+def faults(text: str) -> list[str]:
+    return [
+        f"{found.group()!r}: say {instead}"
+        for pattern, instead in INSTEAD.items()
+        for found in re.finditer(pattern, " ".join(text.split()))
+    ]
+
+
+def written(page: Path) -> str:
+    """A page without its generated tables, whose words are those of result files, and without names that changed."""
+    return TABLES.sub("", page.read_text(encoding="utf-8")).split(RENAMED)[0]
+
+
+def helps(command: Any) -> Iterator[str]:
+    yield command.help or ""
+    yield from (getattr(parameter, "help", None) or "" for parameter in command.params)
+    for below in getattr(command, "commands", {}).values():
+        yield from helps(below)
+
+
+def messages(code: str) -> Iterator[str]:
+    """The texts within what is raised; an f-string's without its values."""
+    for statement in ast.walk(ast.parse(code)):
+        if isinstance(statement, ast.Raise) and statement.exc is not None:
+            texts = [node.value for node in ast.walk(statement.exc) if isinstance(node, ast.Constant)]
+            yield " ".join(text for text in texts if isinstance(text, str))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages(page: Path) -> None:
+    assert faults(written(page)) == []
+
+
+def test_help() -> None:
+    assert [fault for text in helps(typer.main.get_command(app)) for fault in faults(text)] == []
+
+
+def test_messages() -> None:
+    files = sorted((ROOT / "sparsenn").rglob("*.py"))
+    found = {path.name: [fault for text in messages(path.read_text()) for fault in faults(text)] for path in files}
+    assert {name: said for name, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["a thread an output", "one module a verb", "two variants", "Loss is told, too", "a line\nof time"]
+)
+def test_what_must_not_be_said_is_found(text: str) -> None:
+    assert faults(text)
+
+
+@pytest.mark.parametrize("text", ["one thread per output", "rows a second", "a row and a column", "the kernel"])
+def test_what_may_be_said_is_not(text: str) -> None:
+    assert faults(text) == []
