@@ -56,7 +56,7 @@ def table(new_table):
             ("speedup", "× SciPy loop", "{:.0f}"),
             ("rate", "rate (TeraEdges/s)", "{:.3f}"),
             ("performed", "multiply-adds done (10⁹)", "{:.2f}"),
-            ("floor_share", "floor ÷ time", "{:.0%}"),
+            ("floor_share", "% of roofline", "{:.0%}"),
         ],
         {"inputs": 60_000, "threads": thread_count(), "precision": "float32"},
     )

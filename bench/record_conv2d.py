@@ -66,7 +66,7 @@ COLUMNS = (
     Column("milliseconds", "ours (ms)", "{:,.3f}"),
     Column("spread_milliseconds", "spread (ms)", "{:.3f}"),
     Column("rate", "TFLOP/s", "{:.1f}"),
-    Column("floor_share", "share of the floor", "{:.0%}"),
+    Column("floor_share", "% of roofline", "{:.0%}"),
     Column("peer_milliseconds", "PyTorch (ms)", "{:,.3f}"),
     Column("peer_way", "its faster layout"),
     Column("over_peer", "× PyTorch", "{:.2f}"),

@@ -37,7 +37,7 @@ COLUMNS = [
     ("milliseconds", "median (ms)", "{:.1f}"),
     ("spread_milliseconds", "spread (ms)", "{:.1f}"),
     ("floor_milliseconds", "copies alone (ms)", "{:.1f}"),
-    ("floor_share", "floor ÷ time", "{:.0%}"),
+    ("floor_share", "% of roofline", "{:.0%}"),
     ("kernel_milliseconds", "computation alone (ms)", "{:.2f}"),
 ]
 

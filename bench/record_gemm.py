@@ -55,7 +55,7 @@ COLUMNS = (
     Column("milliseconds", "ours (ms)", "{:,.3f}"),
     Column("spread_milliseconds", "spread (ms)", "{:.3f}"),
     Column("rate", "TFLOP/s", "{:.1f}"),
-    Column("floor_share", "share of the floor", "{:.0%}"),
+    Column("floor_share", "% of roofline", "{:.0%}"),
     Column("peer_milliseconds", "cuBLAS (ms)", "{:,.3f}"),
     Column("over_peer", "× cuBLAS", "{:.2f}"),
     Column("error", "error", "{:.1e}"),

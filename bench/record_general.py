@@ -47,7 +47,7 @@ COLUMNS = (
     Column("milliseconds", "ours (ms)", "{:.3f}"),
     Column("spread_milliseconds", "spread (ms)", "{:.3f}"),
     Column("edge_rate", "multiply-adds (10¹²/s)", "{:.2f}"),
-    Column("floor_share", "share of the floor", "{:.0%}"),
+    Column("floor_share", "% of roofline", "{:.0%}"),
     Column("cusparse_milliseconds", "cuSPARSE (ms)", "{:.3f}"),
     Column("cusparse_way", "its fastest way"),
     Column("cublas_milliseconds", "dense cuBLAS (ms)", "{:.3f}"),

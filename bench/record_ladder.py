@@ -29,7 +29,7 @@ COLUMNS = (
     Column("layer_milliseconds", "a layer (ms)", "{:.4f}"),
     Column("kernel_milliseconds", "in kernel (ms)", "{:,.2f}"),
     Column("speedup", "speed-up", "{:.2f}"),
-    Column("floor_share", "of the floor", "{:.2%}"),
+    Column("floor_share", "% of roofline", "{:.2%}"),
     Column("registers", "registers"),
     Column("shared_bytes", "shared memory (bytes)", "{:,}"),
     Column("error", "largest error", "{:.1e}"),

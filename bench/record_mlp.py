@@ -64,7 +64,7 @@ COLUMNS = (
     Column("kernel", "kernel"),
     Column("microseconds", "ours (µs)", "{:,.1f}"),
     Column("spread_microseconds", "spread (µs)", "{:.1f}"),
-    Column("floor_share", "share of the floor", "{:.0%}"),
+    Column("floor_share", "% of roofline", "{:.0%}"),
     Column("torch_eager_microseconds", "PyTorch (µs)", "{:,.1f}"),
     Column("torch_graph_microseconds", "its graph (µs)", "{:,.1f}"),
     Column("torch_fused_microseconds", "with fused ReLU (µs)", "{:,.1f}"),

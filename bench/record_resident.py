@@ -51,7 +51,7 @@ COLUMNS = [
     ("spread", "spread (ms)", "{:.3f}"),
     ("rate", "rate (TeraEdges/s)", "{:.0f}"),
     ("performed", "multiply-adds done (10⁹)", "{:.2f}"),
-    ("floor_share", "floor ÷ time", "{:.1%}"),
+    ("floor_share", "% of roofline", "{:.1%}"),
     ("no_deduplication", "equal rows kept (ms)", "{:.2f}"),
     ("no_compaction", "dead rows kept (ms)", "{:.2f}"),
     ("no_merging", "equal outputs kept (ms)", "{:.2f}"),

@@ -63,7 +63,7 @@ COLUMNS = (
     Column("peer_milliseconds", "fastest peer (ms)", "{:,.3f}"),
     Column("peer", "which one"),
     Column("floor_milliseconds", "floor (ms)", "{:,.3f}"),
-    Column("floor_share", "floor ÷ time", "{:.0%}"),
+    Column("floor_share", "% of roofline", "{:.0%}"),
     Column("first_seconds", "made and first called (s)", "{:.3f}"),
     Column("compile_seconds", "of it kernels (s)", "{:.3f}"),
     Column("prepare_seconds", "weights, buffers, graphs (s)", "{:.3f}"),

@@ -28,7 +28,7 @@ def ladder_table(result: LadderResult) -> Table:
     table.add_numbers("spread", 5)
     table.add_numbers("in kernel", 4)
     table.add_numbers("speed-up")
-    table.add_numbers("of the floor")
+    table.add_numbers("% of roofline")
     table.add_numbers("registers", 1)
     table.add_numbers("shared memory", 2)
     table.add_numbers("largest error")
