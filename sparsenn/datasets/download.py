@@ -173,7 +173,7 @@ def _fetched(url: str, part: Path, path: Path, before: dict[str, Any] | None, **
         raise FileFormatError(
             url,
             f"has the SHA-256 {checksum}; {path.with_name(RECORD)} says {before.get('sha256')!r} of {path.name}; "
-            "remove the record, and the downloads beside it, if the published file is another one now",
+            "remove the record, and the downloads beside it, if the published file has changed",
         )
     return {
         "url": url,

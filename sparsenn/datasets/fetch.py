@@ -62,7 +62,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         before, after = (urllib.parse.urlsplit(address).scheme for address in (req.full_url, newurl))
         if after not in SCHEMES or (before, after) == ("https", "http"):
             raise ResourceError(
-                f"{req.full_url}: the server sends on to {newurl!r}, "
+                f"{req.full_url}: the server redirects to {newurl!r}, "
                 f"{'which is not encrypted' if after == 'http' else 'not an http or https address'}; not followed"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -122,8 +122,8 @@ def fetch(
         furthest = max(furthest, _size(part))
         if failures >= attempts:
             raise ResourceError(
-                f"{url}: {reason}; {attempts} attempts brought nothing more, {furthest:,} bytes are kept in {part}; "
-                "check the connection and run again to go on from there"
+                f"{url}: {reason}; {attempts} attempts fetched nothing more, {furthest:,} bytes are kept in {part}; "
+                "check the connection and run again to resume from there"
             )
         time.sleep(pause * 2 ** max(failures - 1, 0))
 
@@ -149,7 +149,7 @@ def _attempt(url: str, part: Path, most: int | None, progress: Progress) -> Tran
     except UnicodeError:
         raise
     except ValueError as error:
-        raise ResourceError(f"{url}: the server sends on to no valid address ({error}); not followed") from error
+        raise ResourceError(f"{url}: the server redirects to an invalid address ({error}); not followed") from error
     with response:
         if response.status == 206:
             transfer = _continued(response, known, part)
@@ -171,7 +171,7 @@ def _continued(response: Any, known: Transfer, part: Path) -> Transfer:
     if not found or int(found[1]) != _size(part) or known.size not in (None, int(found[3])):
         said = response.headers.get("Content-Range", "no range")
         part.unlink(missing_ok=True)
-        raise http.client.HTTPException(f"asked to go on, the server sends another part of the file ({said})")
+        raise http.client.HTTPException(f"asked to resume, the server sends another part of the file ({said})")
     return Transfer(known.url, known.validator, int(found[3]))
 
 

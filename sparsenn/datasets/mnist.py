@@ -75,7 +75,7 @@ def training_images(folder: str | os.PathLike[str] | None = None) -> Array:
     path = find_training_images(folder)
     if path is None:
         raise UsageError(
-            f"there is no MNIST at hand: put {_TRAINING_FILES[0]}[.gz] into {cache_folder() / 'mnist'}, "
+            f"MNIST is not available: put {_TRAINING_FILES[0]}[.gz] into {cache_folder() / 'mnist'}, "
             "or name its folder in SPARSENN_MNIST"
         )
     images = read_idx(path)

@@ -274,7 +274,7 @@ class _Run:
             if number not in self._earlier:
                 yield _Work(number, rows)
             elif number == looked_at and rows_digest(rows) != self._earlier[number].digest:
-                raise UsageError(f"{self._path}: the rows are others than those of the earlier run; remove its pieces")
+                raise UsageError(f"{self._path}: the rows differ from those of the earlier run; remove its pieces")
 
     def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:
         wanted = self._pieces is not None and self._pieces.takes_matrix

@@ -373,7 +373,7 @@ def _turned(groups: Mapping[str, _Group], names: Sequence[str], order: str | Non
     if habits == {False}:
         return False
     raise InputError(
-        f"matrices may lie either way: {told}; say order={ORDERS[0]!r} (PyTorch's) or {ORDERS[1]!r} (Keras's, SciPy's)"
+        f"ambiguous orientation: {told}; say order={ORDERS[0]!r} (PyTorch's) or {ORDERS[1]!r} (Keras's, SciPy's)"
     )
 
 

@@ -253,7 +253,7 @@ def test_an_encrypted_transfer_is_not_sent_on_to_another(
         get(f"{before}{address}elsewhere", part)
         assert part.read_bytes() == CONTENT
     else:
-        with pytest.raises(ResourceError, match=rf"elsewhere: the server sends on to '{after}://.*', {refused}"):
+        with pytest.raises(ResourceError, match=rf"elsewhere: the server redirects to '{after}://.*', {refused}"):
             get(f"{before}{address}elsewhere", part)
         assert len(server.requests) == 1
         assert not part.exists()
@@ -261,7 +261,7 @@ def test_an_encrypted_transfer_is_not_sent_on_to_another(
 
 def test_a_server_that_sends_on_to_no_address_is_said(server: FileServer, part: Path) -> None:
     server.redirects["elsewhere"] = "http://["
-    with pytest.raises(ResourceError, match="elsewhere: the server sends on to no valid address"):
+    with pytest.raises(ResourceError, match="elsewhere: the server redirects to an invalid address"):
         get(server.url + "elsewhere", part)
     assert not part.exists()
 

@@ -54,7 +54,7 @@ def test_a_folder_named_without_the_file_is_an_error_even_if_there_is_another(
 
 def test_no_mnist_at_all_says_where_to_put_it(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"no MNIST at hand: put .* into .*cache/mnist, or name its folder in SPARSENN"
+        UsageError, match=r"MNIST is not available: put .* into .*cache/mnist, or name its folder in SPARSENN"
     ):
         training_images()
 

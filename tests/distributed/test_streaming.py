@@ -325,7 +325,7 @@ def test_rows_that_were_changed_in_a_way_that_nothing_tells_are_found(network, f
     rows = np.load(path)
     rows[:] = 1
     np.save(path, rows)
-    with pytest.raises(UsageError, match="the rows are others than those of the earlier run"):
+    with pytest.raises(UsageError, match="the rows differ from those of the earlier run"):
         stream(network, path, output, device="cpu", resume=True)
 
 

@@ -162,7 +162,7 @@ def test_square_matrices_of_keras(name: str, order: str | None) -> None:
         ({}, {}, "there are no arrays"),
         ({1: FIRST}, {}, "the name 1 is no text"),
         ({"0.parametrizations.weight.original": FIRST}, {}, "are computed from it .*; take sparsenn.from_torch"),
-        ({"weight": np.ones((2, 2))}, {}, r"may lie either way: the layer 2 × 2; say order='outputs, inputs'"),
+        ({"weight": np.ones((2, 2))}, {}, r"ambiguous orientation: the layer 2 × 2; say order='outputs, inputs'"),
         ({"a.weight": FIRST, "b.weight": np.ones((3, 4))}, {}, "no order of dimensions .* a 5 × 7, b 3 × 4"),
         ({"weight1": FIRST, "bias1": np.ones(4)}, {}, "no order of dimensions"),
         ({"conv.weight": np.ones((2, 1, 3, 3))}, {}, r"conv: has weights of shape \(2, 1, 3, 3\), .*layers=\['conv'\]"),
@@ -204,7 +204,7 @@ def test_npz(tmp_path: Path) -> None:
 
 def test_one_matrix_of_scipy(tmp_path: Path) -> None:
     save_npz(tmp_path / "matrix.npz", csr_array(FIRST))
-    with pytest.raises(FileFormatError, match=r"matrix.npz: matrices may lie either way"):
+    with pytest.raises(FileFormatError, match=r"matrix.npz: ambiguous orientation"):
         from_weights(tmp_path / "matrix.npz")
     network = from_weights(tmp_path / "matrix.npz", order="inputs, outputs", sparse_below=2)
     np.testing.assert_array_equal(network[0].weights.to_scipy().toarray(), FIRST)  # type: ignore[union-attr]

@@ -207,7 +207,7 @@ def _inputs(graph: Any, constants: dict[str, Value]) -> Iterator[tuple[str, Sign
     if not inputs[0].type.HasField("tensor_type") or not (floating or whole):
         raise InputError(f"its input {name!r} is no tensor of numbers")
     if not kind.HasField("shape"):
-        raise InputError(f"the shape of its input {name!r} is not told; fix it before")
+        raise InputError(f"the shape of its input {name!r} is not known; fix it first")
     sizes = [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in kind.shape.dim]
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
     if len(open_axes) > 1:
