@@ -57,7 +57,7 @@ COLUMNS = (
     Column("call_speedup", "speedup", "{:.2f}"),
     Column("run_milliseconds", "rows to categories (ms)", "{:,.2f}"),
     Column("run_speedup", "speedup", "{:.2f}"),
-    Column("transfer_milliseconds", "of it copies (ms)", "{:,.2f}"),
+    Column("transfer_milliseconds", "of it copies and waits (ms)", "{:,.2f}"),
     Column("compute_milliseconds", "of it computing (ms)", "{:,.2f}"),
     Column("compute_speedup", "speedup", "{:.2f}"),
     Column("first_seconds", "made and first run (s)", "{:.2f}"),
@@ -360,8 +360,8 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
             name: getattr(options, name) for name in ("devices", "neurons", "layers", "rows", "runs", "seconds")
         },
         notes=[
-            "Wall time, medians. Results had the bits of one device's before they were timed. Copies: the mean over "
-            "devices, which copy side by side; computing: the rest of the wall time.",
+            "Wall time, medians. Results had the bits of one device's before they were timed. Copies and waits: the "
+            "mean over devices; the wait for what is computed is in it. Computing: the rest of the wall time.",
             *notes,
         ],
     )

@@ -40,9 +40,8 @@ PIECES = 4
 """Pieces of rows a device: of devices that are not equally fast, the faster take more. Where a kernel gains from many
 rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece."""
 
-LEAST_ROWS = 32768
-"""Of a piece, where there are so many for each device. A kernel's blocks run in waves over the multiprocessors,
-of some 6,000 rows each for 1,024 inputs: the last wave of a piece is not full, which costs little beside others."""
+LEAST_ROWS = 4096
+"""Of a piece, where there are so many for each device: kernels take fewer less efficiently."""
 
 _NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
 

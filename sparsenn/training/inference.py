@@ -19,7 +19,7 @@ from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
 
-__all__ = ["ModelResult", "check_targets", "judged", "rows_for", "run_model"]
+__all__ = ["ModelResult", "rows_for", "run_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,59 +95,26 @@ def run_model(
         As `sparsenn.Session` and its `run` do.
     """
     enlarged = _must_enlarge(model, data)
-    check_targets(model, data)
+    _check_targets(model, data)
     found = run_rows(
         session(model.network, **options),
         data.rows,
         lambda first, last: rows_for(model, data, first, last),
         progress=progress,
     )
-    evaluation = judged(model, data, found.outputs)
+    evaluation = _judged(model, data, found.outputs)
     notes = found.notes if data.note is None else (data.note, *found.notes)
     return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, notes, evaluation, enlarged, model)
 
 
-def check_targets(model: Model, data: TrainingData | InputRows) -> None:
-    """Refuse targets that are not what a model gives.
-
-    Parameters
-    ----------
-    model : Model
-        What gives the outputs.
-    data : TrainingData or InputRows
-        Rows, and their targets where they are known.
-
-    Raises
-    ------
-    ShapeError
-        There are more or fewer.
-    """
+def _check_targets(model: Model, data: TrainingData | InputRows) -> None:
+    """Refuse targets that are not what a model gives."""
     if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
         raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
 
 
-def judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Evaluation | None:
-    """Return how well a model's outputs fit the targets.
-
-    Parameters
-    ----------
-    model : Model
-        What gave the outputs.
-    data : TrainingData or InputRows
-        Rows, and their targets where they are known.
-    outputs : ndarray
-        Of shape (rows, outputs).
-
-    Returns
-    -------
-    Evaluation or None
-        Loss and accuracy; None where the data tell no targets.
-
-    Raises
-    ------
-    NumericError
-        An output is not a finite number.
-    """
+def _judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Evaluation | None:
+    """Return how well a model's outputs, which have to be finite, fit the targets; None where there are none."""
     _check_finite(outputs)
     if not isinstance(data, TrainingData):
         return None
