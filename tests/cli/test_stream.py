@@ -28,8 +28,11 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dataset_runs_its_own_inputs_from_its_file(run: Run, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
-    done = run("infer", problem, "--stream", "--output", tmp_path / "found.tsv", "--json", "-", "--stats")
+    page = tmp_path / "page.html"
+    options = ("--output", tmp_path / "found.tsv", "--json", "-", "--stats", "--report", page)
+    done = run("infer", problem, "--stream", *options)
     assert done.exit_code == 0, done.output
+    assert "PASSED" in page.read_text()
     record = json.loads(done.stdout)
     assert record["verified"] is True
     assert record["inputs"] == 200
