@@ -109,10 +109,12 @@ def forked(work: Callable[..., Any], *arguments: Any) -> int:
 def started(words: list[str], log: Path) -> int:
     """Start the program; returns its process's number."""
 
+    log.touch()  # a signal may come before the fork opens it
+
     def program() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        said = os.open(log, os.O_WRONLY | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
         sys.argv = ["sparsenn", *words]
