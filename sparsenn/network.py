@@ -15,7 +15,18 @@ from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, ReLU, SparseLinear
+from sparsenn.layers import (
+    Activation,
+    Conv2d,
+    FullyConnected,
+    ImageLayer,
+    Join,
+    Keep,
+    Linear,
+    ReLU,
+    SparseLinear,
+    StackLayer,
+)
 from sparsenn.layers.images import integers
 
 __all__ = ["Image", "Layer", "Network"]
@@ -36,6 +47,8 @@ Image: TypeAlias = tuple[int, int, int]
 class Network(Rebuilt):
     """Layers applied one after the other, each one's outputs the next one's inputs.
 
+    What a `Keep` is given is kept beside them, until an `Add` or a `Concatenate` joins it with what came of it since.
+
     What goes through a network is always a matrix with one row an input. A row is a vector of features, or an image:
     its numbers channel by channel, row by row of pixels.
 
@@ -50,6 +63,8 @@ class Network(Rebuilt):
     ----------
     shapes : tuple of tuple of int
         The shape of one input before each layer, and after the last: (channels, height, width) or (width,).
+    kept : tuple of tuple of tuple of int
+        The shapes of what is kept of one input before each layer, and after the last.
 
     Raises
     ------
@@ -63,6 +78,7 @@ class Network(Rebuilt):
     layers: tuple[Layer, ...]
     image: Image | None = None
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
+    kept: tuple[tuple[tuple[int, ...], ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", _checked_layers(self.layers))
@@ -70,11 +86,11 @@ class Network(Rebuilt):
             raise ShapeError("a network needs at least one layer")
         if self.image is not None:
             object.__setattr__(self, "image", _checked_image(self.image))
-        object.__setattr__(self, "shapes", self._shapes())
+        self._follow_shapes()
 
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+    def _follow_shapes(self) -> None:
         """Follow the shape of one input through the layers."""
-        first = self.layers[0]
+        first = next((layer for layer in self.layers if not isinstance(layer, Keep)), self.layers[0])
         if self.image is not None:
             shape: tuple[int, ...] = self.image
         elif isinstance(first, FullyConnected):
@@ -83,15 +99,18 @@ class Network(Rebuilt):
             raise ShapeError(
                 f"layer 1 is {_called(first)}: say what images the network takes, image=(channels, height, width)"
             )
-        shapes = [shape]
+        shapes: list[tuple[int, ...]] = [shape]
+        kept: list[tuple[tuple[int, ...], ...]] = [()]
         for number, layer in enumerate(self.layers, start=1):
-            shape = _shape_after(layer, shape, number)
+            shape, held = _shapes_after(layer, shape, kept[-1], number)
             shapes.append(shape)
+            kept.append(held)
         for number, shape in enumerate(shapes):
             if prod(shape) > INDEX32_LIMIT:
                 what = f"layer {number} gives" if number else "the network takes"
                 raise ShapeError(f"{what} rows of shape {shape}; a row holds at most {INDEX32_LIMIT:,} numbers")
-        return tuple(shapes)
+        object.__setattr__(self, "shapes", tuple(shapes))
+        object.__setattr__(self, "kept", tuple(kept))
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -392,8 +411,10 @@ def _checked_image(image: Image) -> Image:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _shape_after(layer: Layer, shape: tuple[int, ...], number: int) -> tuple[int, ...]:
-    """Return the shape that layer `number` (1-based) gives for one input of `shape`, or say why it does not take it."""
+def _shapes_after(
+    layer: Layer, shape: tuple[int, ...], kept: tuple[tuple[int, ...], ...], number: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the shape that layer `number` (1-based) gives for one input of `shape`, and those that are then kept."""
     if isinstance(layer, FullyConnected) and shape != (layer.inputs,):
         before = f"layer {number - 1} gives" if number > 1 else "the network is given"
         if len(shape) == 1:
@@ -403,7 +424,10 @@ def _shape_after(layer: Layer, shape: tuple[int, ...], number: int) -> tuple[int
             f"between them makes rows of {prod(shape)}"
         )
     try:
-        return layer.output_shape((1, *shape))[1:]
+        if isinstance(layer, StackLayer):
+            given, kept = layer.move(shape, kept)
+            return layer.joined_shape(given) if isinstance(layer, Join) else given[0], kept
+        return layer.output_shape((1, *shape))[1:], kept
     except ShapeError as error:
         raise ShapeError(f"layer {number}: {error}") from error
 

@@ -14,7 +14,17 @@ from typing import Any
 import h5py
 import numpy as np
 
-__all__ = ["conv2d", "dense", "described", "flatten", "layer", "max_pool", "write_archive", "write_legacy"]
+__all__ = [
+    "conv2d",
+    "dense",
+    "described",
+    "flatten",
+    "layer",
+    "max_pool",
+    "write_archive",
+    "write_functional",
+    "write_legacy",
+]
 
 Layer = tuple[str, dict[str, Any], dict[str, Any]]
 """A layer's class, configuration and arrays, in Keras's order."""
@@ -72,8 +82,27 @@ def described(shape: Sequence[int | None], layers: Sequence[Layer]) -> dict[str,
     return {"class_name": "Sequential", "config": {"name": "sequential", "layers": [inputs, *listed]}}
 
 
+def write_functional(
+    path: Path, shape: Sequence[int | None], layers: Sequence[Layer], taken: Sequence[Sequence[str]]
+) -> Path:
+    """Write an archive of a functional model: `taken` says for each layer what it takes, `input`, `l1` and so on."""
+    config = described(shape, layers)
+    inputs, *listed = config["config"]["layers"]
+    for entry, names in zip(listed, taken, strict=True):
+        histories = [{"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}} for name in names]
+        entry["inbound_nodes"] = [{"args": [histories if len(names) > 1 else histories[0]], "kwargs": {}}]
+    for entry in (inputs, *listed):
+        entry["name"] = entry["config"]["name"]
+    inner = {"name": "functional", "layers": [inputs, *listed], "output_layers": [[f"l{len(layers)}", 0, 0]]}
+    return _write(path, {"class_name": "Functional", "config": inner}, layers)
+
+
 def write_archive(path: Path, shape: Sequence[int | None], layers: Sequence[Layer]) -> Path:
     """Write a `.keras` archive."""
+    return _write(path, described(shape, layers), layers)
+
+
+def _write(path: Path, config: dict[str, Any], layers: Sequence[Layer]) -> Path:
     weights = io.BytesIO()
     counted: Counter[str] = Counter()
     with h5py.File(weights, "w") as file:
@@ -86,7 +115,7 @@ def write_archive(path: Path, shape: Sequence[int | None], layers: Sequence[Laye
                 file[f"{folder}/vars/{number}"] = np.asarray(array)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "3.0.0"}))
-        archive.writestr("config.json", json.dumps({"module": "keras", **described(shape, layers)}))
+        archive.writestr("config.json", json.dumps({"module": "keras", **config}))
         archive.writestr("model.weights.h5", weights.getvalue())
     return path
 

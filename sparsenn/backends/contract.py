@@ -28,7 +28,7 @@ from sparsenn.backends.kernel_records import (
 )
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.layers import ImageLayer, Join, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
@@ -144,6 +144,10 @@ class Backend(Protocol):
 
     def before_drop(self) -> None:
         """Have memory that is dropped from now on written again only after what this backend has queued."""
+        ...
+
+    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
+        """Return what a layer makes of several matrices on the device, a row an input: a new one, of their type."""
         ...
 
     def release(self) -> None:

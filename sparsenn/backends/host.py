@@ -9,10 +9,16 @@ import numpy as np
 
 from sparsenn.backends.contract import Features, NumberCheck, RowsLeft, SparseRows
 from sparsenn.backends.host_arrays import is_on_host, largest_number
+from sparsenn.backends.steps import join_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.layers import Concatenate, Join
+from sparsenn.workers import chunks, map_threads
 
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
+
+JOINED_BYTES = 256 << 10
+"""Of each matrix that a thread joins at a time: they stay in its cache."""
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -127,6 +133,22 @@ class HostMemory:
             living = np.flatnonzero(alive[:inputs] if owner is None else alive[owner])
         features = left.features if isinstance(left.features, CSR) else left.features[:used].copy()
         return living, RowsLeft(features, owner)
+
+    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
+        """Join rows piece by piece, on all cores."""
+        rows, width = parts[0].shape
+        together = max(1, JOINED_BYTES // (parts[0].itemsize * max(1, width)))
+        pieces = chunks(rows, together)
+        if len(pieces) < 2:
+            return join_rows(layer, parts)
+        wide = sum(part.shape[1] for part in parts) if isinstance(layer, Concatenate) else width
+        joined = np.empty((rows, wide), parts[0].dtype)
+
+        def run(piece: tuple[int, int]) -> None:
+            joined[slice(*piece)] = join_rows(layer, [part[slice(*piece)] for part in parts])
+
+        map_threads(run, pieces)
+        return joined
 
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from sparsenn.backends.contract import Backend, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Conv2d, ImageLayer
+from sparsenn.layers import Add, Conv2d, ImageLayer, Join
 
-__all__ = ["IMAGE_OPERATION", "image_kernel", "prepared_as_they_are", "run_images"]
+__all__ = ["IMAGE_OPERATION", "image_kernel", "join_rows", "prepared_as_they_are", "run_images"]
 
 IMAGE_OPERATION = "images"
 """What layers of images other than convolutions are. It has no registered kernels: each backend has one function."""
@@ -34,6 +36,22 @@ def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
 def prepared_as_they_are(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
     """Return layers of images for backends whose kernels take a `Conv2d` itself."""
     return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
+
+
+def join_rows(layer: Join, parts: Sequence[Array]) -> Array:
+    """Return what a layer makes of several matrices, by functions that NumPy's arrays know, and CuPy's.
+
+    Parameters
+    ----------
+    parts : (rows, features) each, or (rows, channels · height · width).
+    """
+    if not isinstance(layer, Add):
+        return np.concatenate(parts, axis=1)
+    first, second, *others = parts
+    total = first + second
+    for part in others:
+        total += part
+    return layer.activation(total)
 
 
 def run_images(kernel: Kernel, stack: ImageStack, features: Array) -> Array:

@@ -29,7 +29,7 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
 from sparsenn.engine.tuning_table import with_tuned_numbers
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
-from sparsenn.layers import Conv2d, Flatten, ImageLayer, Linear, Softmax, SparseLinear
+from sparsenn.layers import Conv2d, Flatten, ImageLayer, Linear, Softmax, SparseLinear, StackLayer
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -52,7 +52,7 @@ PRECISIONS = ("float32", "tf32", "fp16", DOUBLE_PRECISION)
 """What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
 first only."""
 
-ON_GPU = (Flatten, Softmax)
+ON_GPU = (Flatten, Softmax, StackLayer)
 """Layers of images that GPUs compute in float64."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel, machine_named
@@ -284,11 +285,12 @@ class Problem:
 
     @cached_property
     def _row_bytes(self) -> int:
-        """What a row takes in flight: its floats before and after a step, once more while parts are joined."""
+        """What a row takes in flight: floats before and after a step, once more while parts are joined, and kept."""
         network = self.merged.network
         wide = self.backend.doubles and not self.backend.in_host_memory
         sparse = network[0].family is SparseLinear and not wide  # its rows stay sparse
-        return 3 * (8 if wide else 4) * (max(network.sizes[1:]) if sparse else network.widest) + 64
+        kept = max(sum(map(prod, shapes)) for shapes in network.kept)
+        return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + kept) + 64
 
     def batch_size(self, inputs: int) -> int:
         """Return how many of so many inputs are taken through the network together.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,11 +24,13 @@ from sparsenn.backends import (
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HalfRange, RangeWatch
+from sparsenn.engine.image_tiles import run_tiles, spans
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.engine.tally import Tally
 from sparsenn.engine.weights import Weights
 from sparsenn.formats import CSR, Array
+from sparsenn.layers import Flatten, Join, StackLayer
 from sparsenn.spans import span, watchers
 
 __all__ = ["Pass", "Ready"]
@@ -89,6 +91,7 @@ class Ready:
         self._weights = weights
         self._half_range = half_range
         self._steps: dict[int, _ReadyStep] = {}
+        self._spans = spans(plan)
 
     @property
     def nbytes(self) -> int:
@@ -102,13 +105,41 @@ class Ready:
         """
         rows = RowsLeft(features)
         last, told = len(self.plan.steps) - 1, bool(watchers["step"])
-        for number, step in enumerate(self.plan.steps):
+        for number, end in self._spans:
+            step = self.plan.steps[number]
             if self._is_over(rows, step):
                 return self._without_rows(rows, number, going)
-            rows = self._run_told(number, rows, going) if told else self._step(number, going).run(rows, going)
+            if end > number + 1:
+                rows = self._tiles(number, end, rows, going)
+            else:
+                rows = self._run_told(number, rows, going) if told else self._step(number, going).run(rows, going)
             if number < last and rows.owner is not None:
                 rows = _tightened(rows)
-            going.report(step.last)
+            going.report(self.plan.steps[end - 1].last)
+        return rows
+
+    def _tiles(self, first: int, end: int, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Run steps of images tile by tile."""
+        plan = self.plan
+        steps = [self._step(number, going) for number in range(first, end)]
+        tallies: list[Tally] = []
+
+        def run(tile: RowsLeft) -> RowsLeft:
+            mine = replace(going, tally=None if going.tally is None else Tally.of(plan.network))
+            for step in steps:
+                tile = step.run(tile, mine)
+            if mine.tally is not None:
+                tallies.append(mine.tally)
+            return tile
+
+        features, outputs = plan.backend.as_dense(rows.features), plan.network.sizes[plan.steps[end - 1].last]
+        start = going.clock.now()
+        with span(f"{plan.steps[first].title} to {plan.steps[end - 1].last}, in tiles", "step"):
+            rows = run_tiles(run, rows, features, outputs)
+        if going.tally is not None:
+            for tally in tallies:
+                going.tally.join(tally)
+            going.tally.scale(plan.steps[first].first, plan.steps[end - 1].last, going.clock.now() - start)
         return rows
 
     def _run_told(self, number: int, rows: RowsLeft, going: Pass) -> RowsLeft:
@@ -178,7 +209,16 @@ def _prepared(plan: Plan, step: Step, stack: Any, weights: Weights) -> _ReadySte
     if step.kernel.operation == DENSE_OPERATION:
         return _DenseStep(plan, step, stack, weights)
     assert step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
+    if isinstance(plan.network[step.first], StackLayer):
+        return _StackStep(plan, step, _lent(plan, step.first))
     return _ImageStep(plan, step, stack)
+
+
+def _lent(plan: Plan, number: int) -> bool:
+    """Whether what a layer is given lies in memory that later steps write over: that of sparse layers."""
+    while number and isinstance(plan.network[number - 1], StackLayer | Flatten):
+        number -= 1
+    return number > 0 and plan.kernels[number - 1].operation == OPERATION
 
 
 class _SparseStep:
@@ -192,7 +232,9 @@ class _SparseStep:
         layers = network.sparse_layers(step.first, step.last)
         droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
         form = plan.rows.form if step.first == 0 else "dense"
-        problem = SparseProblem(plan.rows.count, form, droppable_from, options.deduplication)
+        self._in_order = bool(network.kept[step.first])  # what is kept has a row for each of these
+        deduplication = options.deduplication and not self._in_order
+        problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain: SparseChain
         if kernel.prepare is not None:
             self._chain = kernel.prepare(stack, problem)
@@ -220,7 +262,9 @@ class _SparseStep:
             seconds = going.clock.now() - start
             counts = self._chain.counts()
             going.tally.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
-        return RowsLeft(left.features, _joined(rows.owner, left.owner))
+        if self._in_order and left.owner is not None:
+            left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
+        return replace(rows, features=left.features, owner=_joined(rows.owner, left.owner))
 
 
 class _DenseStep:
@@ -249,7 +293,7 @@ class _DenseStep:
             edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
             copies = self._plan.merged.copies[step.last - 1]
             _count(self._plan.backend, going, step, edges, RowsLeft(outputs, rows.owner), start, copies)
-        return RowsLeft(outputs, rows.owner)
+        return replace(rows, features=outputs)
 
     def _watched(self, values: Array, watch: RangeWatch) -> Array:
         """Run the layers, and look whether numbers stay within half precision."""
@@ -289,7 +333,43 @@ class _ImageStep:
             count = int(outputs.shape[0])
             edges = [network[number].multiply_adds((count, *network.shapes[number])) for number in step.layers]
             _count(backend, going, step, edges, RowsLeft(outputs, rows.owner), start)
-        return RowsLeft(outputs, rows.owner)
+        return replace(rows, features=outputs)
+
+
+class _StackStep:
+    """A layer that changes what is kept.
+
+    Parameters
+    ----------
+    lent : whether the rows that it is given lie in memory that later steps write over.
+    """
+
+    def __init__(self, plan: Plan, step: Step, lent: bool) -> None:
+        self._plan, self._step, self._lent = plan, step, lent
+
+    nbytes = 0
+
+    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+        """Take rows through the layer."""
+        start, step, backend = going.clock.now(), self._step, self._plan.backend
+        layer = self._plan.network[step.first]
+        assert isinstance(layer, StackLayer)
+        values: Any = rows.features
+        if isinstance(values, CSR):
+            values = backend.as_dense(values)
+        elif self._lent and not isinstance(layer, Join):
+            values = values.copy()
+        given, kept = layer.move(values, rows.kept)
+        outputs = backend.join(layer, given) if isinstance(layer, Join) else given[0]
+        if going.watch is not None:
+            going.watch.after(step.kernel, outputs, step.first, step.last)
+        left = RowsLeft(outputs, rows.owner, kept)
+        if going.tally is not None and isinstance(layer, Join):
+            _count(backend, going, step, [0], left, start)
+        elif going.tally is not None:  # numbers are those of another layer
+            counts = [LayerCounts(step.kernel.name, int(outputs.shape[0]), None, None, 0)]
+            going.tally.add(step.first, counts, [going.clock.now() - start], step.seconds)
+        return left
 
 
 def _count(

@@ -71,6 +71,13 @@ class Tally:
             counts = LayerCounts(layer.kernel, *counted, layer.distinct)
             self.add(number, (counts,), (layer.seconds,), layer.estimate)
 
+    def scale(self, first: int, last: int, seconds: float) -> None:
+        """Scale what was timed of some layers to the seconds that they took together: threads ran them side by side."""
+        layers = self.layers[first:last]
+        whole = sum(layer.seconds for layer in layers)
+        for layer in layers:
+            layer.seconds *= seconds / whole if whole else 0.0
+
     def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
         """Return what was counted, one record a layer."""
         return tuple(

@@ -14,10 +14,14 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
+from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal, named
-from sparsenn.layers import Activation, AvgPool2d, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
 
-__all__ = ["Layer", "Weights", "dimensions_of"]
+__all__ = ["JOINS", "Layer", "Weights", "dimensions_of"]
+
+JOINS = ("Add", "Average", "Concatenate", "Subtract")
+"""Layers that take what several give."""
 
 Weights: TypeAlias = Callable[[Sequence[str]], list[Array]]
 """Gives a layer's arrays of these names, all of which it must have, and no others."""
@@ -62,6 +66,25 @@ class Layer:
             return _READERS[self.kind](signal, self)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"has no sound configuration ({type(error).__name__}: {error})") from error
+
+    def joined(self, signals: Sequence[Signal]) -> Signal:
+        """Return what it makes of several signals.
+
+        Raises
+        ------
+        InputError
+            They do not go together, or are joined along another axis than that of the channels or features.
+        """
+        if len(signals) == 1:
+            return signals[0]
+        if self.kind == "Concatenate":
+            _check_axis(signals[0], self)
+            return joined(signals, Concatenate(len(signals)))
+        if self.kind == "Subtract":
+            first, second = signals
+            return joined([first, second.times(-1.0)], Add())
+        total = joined(signals, Add(len(signals)))
+        return total.times(1 / len(signals)) if self.kind == "Average" else total
 
     def arrays(self, *names: str) -> list[Any]:
         """Return its arrays of these names, and its bias, or None where it has none."""
@@ -251,6 +274,12 @@ def _leaky(signal: Signal, layer: Layer) -> Signal:
     return signal.leaked(float(layer.config["negative_slope" if "negative_slope" in layer.config else "alpha"]))
 
 
+def _padding(signal: Signal, layer: Layer) -> Signal:
+    given = layer.config["padding"]
+    sides = [(int(each), int(each)) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in given]
+    return signal.padded((sides[-2] if len(sides) > 1 else (0, 0), sides[-1]))
+
+
 def _parametric(signal: Signal, layer: Layer) -> Signal:
     (slopes,) = layer.weights(["alpha"])
     if slopes.size != slopes.shape[-1] or not layer.channels_last:
@@ -288,6 +317,7 @@ _READERS: dict[str, Reader] = {
     "GlobalMaxPooling2D": _pool_all(MaxPool2d),
     "GlobalAveragePooling1D": _pool_all(AvgPool2d),
     "GlobalAveragePooling2D": _pool_all(AvgPool2d),
+    "ZeroPadding2D": _padding,
     "Flatten": lambda signal, layer: signal.flattened(layer.channels_last),
     "Reshape": _reshape,
     "Activation": lambda signal, layer: layer.activated(signal),

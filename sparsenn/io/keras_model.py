@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.formats import Array
@@ -26,7 +26,7 @@ from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.imported_model import imported_model
-from sparsenn.io.keras_layers import Layer, dimensions_of
+from sparsenn.io.keras_layers import JOINS, Layer, dimensions_of
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import inputs, named
@@ -49,7 +49,7 @@ _SIGNATURES = {b"PK\x03\x04": "zip", b"\x89HDF": "hdf5"}
 
 
 def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BELOW) -> Network:
-    """Return the network of a model that Keras saved: a `Sequential`, or any whose layers follow one another.
+    """Return the network of a model that Keras saved: a `Sequential`, or a functional one with one input and output.
 
     Images are rows channel by channel here, whichever way Keras held them: one of shape (height, width, channels) is
     given as (channels, height, width).
@@ -69,8 +69,8 @@ def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BEL
     Raises
     ------
     FileFormatError
-        The file is damaged, or no model of Keras; or the model computes something that no layer here does, or in
-        another way than one layer after the other; the message names the layer.
+        The file is damaged, or no model of Keras; or the model computes something that no layer here does; the message
+        names the layer.
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory.
     """
@@ -229,29 +229,58 @@ class _Named:
 
 def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Network:
     """Return the network that a model's description and weights make."""
-    layers = list(_layers(config, "", store, "", 0))
-    formats = {layer["config"]["data_format"] for _, layer, _ in layers if _slides(layer)}
+    layers: list[_Placed] = []
+    last = _walk(config, "", store, "", 0, "", layers)
+    formats = {placed.layer["config"]["data_format"] for placed in layers if _slides(placed.layer)}
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
-    signal = inputs(_input_shape(config, layers, channels_last), "have the model begin with an Input", sparse_below)
-    for name, layer, path in layers:
+    signals = {
+        "": inputs(_input_shape(config, layers, channels_last), "have the model begin with an Input", sparse_below)
+    }
+    for name, layer, path, sources in layers:
         kind, own = layer["class_name"], layer["config"]
+        given = [signals[source] for source in sources]
         if kind == "InputLayer":
+            signals[name] = given[0]
             continue
         with named(f"{name} ({kind})"):
-            signal = Layer(kind, own, partial(store.weights, path, str(own.get("name"))), channels_last)(signal)
-    return check_rounding(signal.network())
+            reader = Layer(kind, own, partial(store.weights, path, str(own.get("name"))), channels_last)
+            signals[name] = reader.joined(given) if kind in JOINS else reader(given[0])
+    return check_rounding(signals[last].network())
 
 
 def _slides(layer: Mapping[str, Any]) -> bool:
     return dimensions_of(layer["class_name"]) > 0 and isinstance(layer["config"].get("data_format"), str)
 
 
-def _layers(
-    model: Any, name: str, store: _Numbered | _Named, path: str, depth: int
-) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yield the layers of a model, and of those within it: names, descriptions, places of weights."""
+class _Placed(NamedTuple):
+    """A layer of a model.
+
+    Parameters
+    ----------
+    name : its own, behind those of the models that it is in.
+    layer : its description.
+    path : of its weights.
+    sources : names of the layers whose results it takes; the model's input has none.
+    """
+
+    name: str
+    layer: dict[str, Any]
+    path: str
+    sources: list[str]
+
+
+def _walk(
+    model: Any, name: str, store: _Numbered | _Named, path: str, depth: int, given: str, found: list[_Placed]
+) -> str:
+    """Find the layers of a model, and of those within it, each after its sources; return which gives what it gives.
+
+    Parameters
+    ----------
+    given : the layer whose results the model takes.
+    found : put the layers here.
+    """
     if depth > _DEEPEST:
         raise InputError(f"{name}: models within models, {depth} deep; {_DEEPEST} are the most")
     kind, config = _described(name, model)
@@ -261,21 +290,36 @@ def _layers(
     if not isinstance(listed, list):
         raise InputError(f"{name or 'the model'}: lists no layers")
     counted: Counter[str] = Counter()
-    before: str | None = None
+    giving: dict[str, str] = {}  # by the names that layers have in this model
+    before = given
     for layer in listed:
         kind, own = _described(name, layer)
         label = str(own.get("name", layer.get("name", kind)))
         place = f"{name}/{label}" if name else label
-        if "inbound_nodes" in layer and kind != "InputLayer" and _sources(layer["inbound_nodes"]) != [before]:
-            raise InputError(f"{place} ({kind}): does not take what the layer before it gives, and that alone")
-        before = str(layer.get("name", label))
+        sources = [before]
+        if kind == "InputLayer":
+            sources = [given]
+            if giving:
+                raise InputError(f"{place}: is an input behind other layers; models with one input are known here")
+        elif "inbound_nodes" in layer:
+            taken = _sources(layer["inbound_nodes"])
+            once = len(layer["inbound_nodes"]) == 1 and (len(taken) == 1 or kind in JOINS)
+            if not taken or not once or any(source not in giving for source in taken):
+                raise InputError(f"{place} ({kind}): takes {taken or 'nothing'}; one layer before it is known here")
+            sources = [giving[source] for source in taken]
         inner = store.inner(path, kind, label, counted)
         if kind in ("Sequential", "Functional", "Model"):
-            yield from _layers(layer, place, store, inner, depth + 1)
+            before = _walk(layer, place, store, inner, depth + 1, sources[0], found)
         else:
-            yield place, {**layer, "config": own, "class_name": kind}, inner
-    if "output_layers" in config and _sources([config["output_layers"]]) != [before]:
-        raise InputError(f"{name or 'the model'}: does not give what its last layer gives, and that alone")
+            found.append(_Placed(place, {**layer, "config": own, "class_name": kind}, inner, sources))
+            before = place
+        giving[str(layer.get("name", label))] = before
+    outputs = _sources([config["output_layers"]]) if "output_layers" in config else None
+    if outputs is None:
+        return before
+    if len(outputs) != 1 or outputs[0] not in giving:
+        raise InputError(f"{name or 'the model'}: gives {outputs}; what one layer gives is known here")
+    return giving[outputs[0]]
 
 
 def _described(name: str, layer: Any) -> tuple[str, dict[str, Any]]:
@@ -301,11 +345,9 @@ def _sources(nodes: Any) -> list[str]:
     return [name for node in nodes for name in _sources(node)]
 
 
-def _input_shape(
-    config: Mapping[str, Any], layers: Sequence[tuple[str, dict[str, Any], str]], channels_last: bool
-) -> tuple[int, ...] | None:
+def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed], channels_last: bool) -> tuple[int, ...] | None:
     """Return the shape of one input, with the channels first; None if none is told."""
-    first = layers[0][1]["config"] if layers else {}
+    first = layers[0].layer["config"] if layers else {}
     inner = config["config"]
     outer = inner.get("build_input_shape") if isinstance(inner, dict) else None
     shape = first.get("batch_shape") or first.get("batch_input_shape") or outer

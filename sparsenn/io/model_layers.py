@@ -27,13 +27,18 @@ from sparsenn.formats.arrays import frozen, index_dtype
 from sparsenn.io.hdf5_source import Hdf5Source
 from sparsenn.layers import (
     Activation,
+    Add,
     AvgPool2d,
+    Concatenate,
     Conv2d,
     Flatten,
     FullyConnected,
+    Join,
+    Keep,
     Linear,
     MaxPool2d,
     Pool2d,
+    Recall,
     Softmax,
     SparseLinear,
     activation_named,
@@ -45,15 +50,16 @@ __all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers",
 LAYER = np.dtype(
     [
         ("kind", "S16"),
-        ("inputs", "<i8"),  # of a convolution: channels; of layers without weights this and the next are 0
+        ("inputs", "<i8"),  # of a convolution: channels; of layers without weights this and the next are 0,
+        # but for depth and again of what recalls
         ("outputs", "<i8"),  # of a convolution: filters
         ("entries", "<i8"),  # stored weights
         ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three
         ("stride", "<i8", (2,)),
         ("padding", "<i8", (2,)),
         ("dilation", "<i8", (2,)),
-        ("groups", "<i8"),
-        ("activation", "S16"),  # of layers with weights
+        ("groups", "<i8"),  # of layers that join: how many
+        ("activation", "S16"),  # of layers with weights, and of sums
         ("clip", "<f8"),  # NaN: none
     ]
 )
@@ -155,6 +161,16 @@ def _(layer: Pool2d) -> tuple[object, ...]:
     return 0, 0, 0, *layer.steps, _ONE, 1
 
 
+@_sizes.register
+def _(layer: Recall) -> tuple[object, ...]:
+    return layer.depth, int(layer.again), 0, _NONE, _ONE, _NONE, _ONE, 1
+
+
+@_sizes.register
+def _(layer: Join) -> tuple[object, ...]:
+    return 0, 0, 0, _NONE, _ONE, _NONE, _ONE, layer.count
+
+
 @singledispatch
 def _arrays(layer: Any) -> dict[str, Array]:
     """Return a layer's parameters under the names that they have in its group."""
@@ -250,6 +266,10 @@ _KIND_OF: dict[type[Layer], str] = {
     AvgPool2d: AvgPool2d.name,
     Flatten: Flatten.name,
     Softmax: Softmax.name,
+    Keep: Keep.name,
+    Recall: Recall.name,
+    Add: Add.name,
+    Concatenate: Concatenate.name,
 }
 _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Linear]: _linear,
@@ -263,4 +283,8 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     ),
     _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
+    _KIND_OF[Keep]: lambda source, place, record: Keep(),
+    _KIND_OF[Recall]: lambda source, place, record: Recall(int(record["inputs"]), bool(record["outputs"])),
+    _KIND_OF[Add]: lambda source, place, record: Add(int(record["groups"]), read_activation(record)),
+    _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(int(record["groups"])),
 }

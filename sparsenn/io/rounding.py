@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.oracle.images import forward_images
+from sparsenn.backends.steps import join_rows
 from sparsenn.formats import Array
-from sparsenn.layers import Conv2d, FullyConnected, Identity, ImageLayer, SparseLinear
+from sparsenn.layers import Conv2d, FullyConnected, Identity, ImageLayer, Join, SparseLinear, StackLayer
 from sparsenn.network import Network
 
 __all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
@@ -83,8 +84,15 @@ def rounding_of(network: Network) -> float | None:
     np.abs(exact[::2], out=exact[::2])
     rounded = exact.astype(np.float32)
     with np.errstate(all="ignore"):
+        kept: tuple[tuple[Array, Array], ...] = ()
         for layer, shape in zip(network, network.shapes, strict=False):
-            exact, rounded = _forward(layer, exact, shape, rng), _forward(layer, rounded, shape, rng)
+            if isinstance(layer, StackLayer):
+                given, kept = layer.move((exact, rounded), kept)
+                exact, rounded = given[0]
+                if isinstance(layer, Join):
+                    exact, rounded = (join_rows(layer, parts) for parts in zip(*given, strict=True))
+            else:
+                exact, rounded = _forward(layer, exact, shape, rng), _forward(layer, rounded, shape, rng)
         if not np.isfinite(exact).all() or not exact.size:
             return None
         error, largest = np.abs(rounded - exact).max(), np.abs(exact).max()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -18,18 +19,16 @@ from scipy.sparse import csc_array, issparse
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, Sides, by_channel, centred
+from sparsenn.io.branches import Node, Source, activated, chain
 from sparsenn.layers import (
     Activation,
     AvgPool2d,
-    Conv2d,
     Flatten,
     Identity,
-    Linear,
     MaxPool2d,
     Pool2d,
     ReLU,
     Softmax,
-    SparseLinear,
 )
 from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -52,7 +51,7 @@ class Signal:
     shape : of one row of the tensor: without the axis of rows.
     axis : where the axis of rows is in the tensor; None where the whole tensor is one row.
     rows : how many rows the model fixes; None where it leaves that open.
-    layers : those before it.
+    node : the last layer before it; None for the network's input.
     pending : what is done after them, and becomes a layer later.
     lies : the shape of a row as layers have it, what is pending included: (channels, height, width) or (width,); None
         where there is no layer yet that says so.
@@ -67,7 +66,7 @@ class Signal:
     shape: tuple[int, ...]
     axis: int | None = 0
     rows: int | None = None
-    layers: tuple[Layer, ...] = ()
+    node: Source = None
     pending: Affine = field(default_factory=Scaling)
     lies: tuple[int, ...] | None = None
     image: Image | None = None
@@ -175,6 +174,12 @@ class Signal:
         signal = replace(signal, pending=made)._as_image(image)
         return signal if bias is None else signal.plus(signal._by_channel("bias", bias))
 
+    def padded(self, padding: Sides) -> Signal:
+        """Return images with zeros around them: a convolution of single pixels, each channel by itself."""
+        signal = self.images()
+        channels = signal.pixels[0]
+        return signal.flushed().convolved(np.ones((channels, 1, 1, 1), np.float32), padding=padding, groups=channels)
+
     # ---- What is not affine -----------------------------------------------------------------------------------------
 
     def activated(self, activation: Activation) -> Signal:
@@ -246,27 +251,34 @@ class Signal:
         """Return it with rows of features, not images, after its layers; at most a scaling may be pending."""
         if self.lies is None or len(self.lies) == 1:
             return replace(self, lies=(self.width,))
-        return replace(self, layers=(*self.layers, Flatten()), lies=(self.width,))
+        return replace(self, node=Node(Flatten(), (self.node,)), lies=(self.width,))
 
     def flushed(self, activation: Activation | None = None) -> Signal:
         """Return it with what was pending, and an activation, in its layers."""
-        function = Identity() if activation is None else activation
-        if self.idle:
-            layers = self.layers if function == Identity() else _activated(self.layers, function)
-            if layers is not None:
-                return replace(self, layers=layers)
+        if activation is None or activation == Identity():
+            return self if self.idle else self._flushed
+        node = activated(self.node, activation) if self.idle else None
+        return self._with_layer(activation) if node is None else replace(self, node=node)
+
+    @cached_property
+    def _flushed(self) -> Signal:
+        """It with what was pending as a layer: the same for all who ask, so that it is computed once."""
+        return self._with_layer(Identity())
+
+    def _with_layer(self, activation: Activation) -> Signal:
+        """Return it with what was pending, be it nothing, and an activation, as a layer."""
         signal = self._affine()
         assert not isinstance(signal.pending, Scaling), "it is affine"
-        return signal.then(signal.pending.layer(function, self.sparse_below))
+        return signal.then(signal.pending.layer(activation, self.sparse_below))
 
     def then(self, layer: Layer) -> Signal:
         """Return it with a layer in the place of what was pending."""
-        return replace(self, layers=(*self.layers, layer), pending=Scaling())
+        return replace(self, node=Node(layer, (self.node,)), pending=Scaling())
 
     def settled(self) -> Signal:
         """Return it with nothing pending and at least one layer, which may be one that changes nothing."""
         signal = self.flushed()
-        return signal if signal.layers else signal._affine().flushed()
+        return signal if signal.node else signal._with_layer(Identity())
 
     @property
     def pixels(self) -> Image:
@@ -299,18 +311,20 @@ class Signal:
         if signal.lies not in (None, image):
             raise InputError("it takes images made of rows of features; that needs a layer that unflattens")
         network_image = (image[0], image[1], image[2]) if signal.lies is None else signal.image
+        if (signal.lies, signal.image) == (image, network_image):
+            return signal
         return replace(signal, lies=image, image=network_image)
 
     def network(self) -> Network:
         """Return the network of all layers, which gives rows in the tensor's order."""
-        if not self.layers and self.idle and self.order is None:
+        if self.node is None and self.idle and self.order is None:
             raise InputError("the model holds no layer that computes anything")
         signal = self.settled()
         if signal.order is not None:
             signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
         if len(signal.shape) == 1:
             signal = signal.flat()
-        return Network(signal.layers, signal.image)
+        return Network(chain(signal.node), signal.image)
 
     def _affine(self) -> Signal:
         """Return it with a product or a convolution pending, made of a scaling if need be."""
@@ -397,20 +411,6 @@ def named(place: str) -> Iterator[None]:
     except SparseNNError as error:
         kind = InputError if isinstance(error, UsageError) else type(error)
         raise kind(f"{place}: {error}") from error
-
-
-def _activated(layers: tuple[Layer, ...], activation: Activation) -> tuple[Layer, ...] | None:
-    """Return layers with an activation in the last that has none, before poolings that may as well come after it.
-
-    The largest number of a window stays so under activations that do not fall. None where there is no such layer.
-    """
-    last = len(layers) - 1
-    while last >= 0 and isinstance(layers[last], MaxPool2d | Flatten):
-        last -= 1
-    layer = layers[last] if last >= 0 else None
-    if not isinstance(layer, Conv2d | Linear | SparseLinear) or layer.activation != Identity():
-        return None
-    return (*layers[:last], replace(layer, activation=activation), *layers[last + 1 :])
 
 
 def _check_finite(weights: Any) -> None:

@@ -1,7 +1,7 @@
 """PyTorch modules with a forward of their own: the graph that `torch.export` makes of them.
 
-What is computed from weights and constants alone is computed by PyTorch. What is left must be one line of operators
-from the input to the output.
+What is computed from weights and constants alone is computed by PyTorch. What is left must lead from the one input
+to the one output; sums and concatenations may join branches.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import torch
 from sparsenn.errors import InputError
 from sparsenn.io import torch_operators as operators
 from sparsenn.io.foreign_arrays import host_array, host_matrix
+from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal, named
-from sparsenn.layers import AvgPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Add, AvgPool2d, Concatenate, ReLU, Sigmoid, Tanh
 
 __all__ = ["exported"]
 
@@ -55,22 +56,22 @@ def exported(signal: Signal, module: Any, example: Any) -> Signal:
         **signature.inputs_to_lifted_tensor_constants,
     }
     known: dict[Any, Any] = {}  # nodes that do not depend on the input
-    flow = None
+    signals: dict[Any, Signal] = {}
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in parameters:
             tensors = program.constants if parameters[node.name] in program.constants else program.state_dict
             known[node] = tensors[parameters[node.name]]
         elif node.op == "placeholder":
-            flow = node
+            signals[node] = signal
         elif node.op == "output":
-            if list(node.args[0]) != [flow]:
-                raise InputError(f"{type(module).__name__}: gives {len(node.args[0])} outputs; one is needed, the last")
+            if len(node.args[0]) != 1 or node.args[0][0] not in signals:
+                raise InputError(f"{type(module).__name__}: gives {len(node.args[0])} outputs; one is needed")
+            signal = signals[node.args[0][0]]
         elif all(given in known for given in node.all_input_nodes):
             known[node] = _computed(node, known)
         elif not str(node.target).startswith("aten._assert"):
             with named(_place(node)):
-                signal = _made(signal, node, flow, known)
-            flow = node
+                signals[node] = _made(node, signals, known)
     return signal
 
 
@@ -83,14 +84,15 @@ def _computed(node: Any, known: dict[Any, Any]) -> Any:
         raise InputError(f"{_place(node)}: cannot be computed beforehand ({error})") from error
 
 
-def _made(signal: Signal, node: Any, flow: Any, known: dict[Any, Any]) -> Signal:
-    """Return what one operator makes of what the last one gave."""
+def _made(node: Any, signals: dict[Any, Signal], known: dict[Any, Any]) -> Signal:
+    """Return what one operator makes of what others gave."""
     used: list[Any] = []
     torch.fx.node.map_arg((node.args, node.kwargs), used.append)
-    others = [given for given in used if given not in known]
-    if others != [flow]:
-        raise InputError(f"takes {len(others)} results of layers before it; here each layer takes the last one's, once")
+    flows = [given for given in used if given in signals]
     name = node.target.overloadpacket.__name__.rstrip("_") if hasattr(node.target, "overloadpacket") else ""
+    if len(flows) > 1 or name == "cat":
+        return _of_several(name, node, [signals[flow] for flow in flows])
+    (flow,) = flows
     operator = _OPERATORS.get(name)
     if operator is None:
         raise InputError("no layer here computes it; give a module without it")
@@ -99,7 +101,21 @@ def _made(signal: Signal, node: Any, flow: Any, known: dict[Any, Any]) -> Signal
     arguments.update(zip(arguments, values[0], strict=False))
     arguments.update(values[1])
     arguments["given"], arguments["made"] = (tuple(each.meta["val"].shape) for each in (flow, node))
-    return operator(signal, arguments)
+    return operator(signals[flow], arguments)
+
+
+def _of_several(name: str, node: Any, signals: list[Signal]) -> Signal:
+    """Return a sum of two signals, or several as channels or features of one."""
+    if name == "cat" and len(node.args[0]) == len(signals):
+        dimension = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        if dimension not in (1, 1 - signals[0].rank):
+            raise InputError(f"puts results together along dimension {dimension}; channels or features are joined here")
+        return joined(signals, Concatenate(len(signals))) if len(signals) > 1 else signals[0]
+    factor = float(node.kwargs.get("alpha", 1)) * {"add": 1, "sub": -1}.get(name, 0)
+    if not factor:
+        raise InputError(f"takes {len(signals)} results of layers before it; here these are added or concatenated")
+    first, second = signals
+    return joined([first, second.times(factor)], Add())
 
 
 def _place(node: Any) -> str:
@@ -234,6 +250,8 @@ _OPERATORS: dict[str, Operator] = {
     "adaptive_avg_pool1d": _adaptive_pool(1),
     "adaptive_avg_pool2d": _adaptive_pool(2),
     "mean": _mean,
+    "pad": lambda signal, at: operators.pad(signal, at["pad"], at["mode"], at["value"]),
+    "constant_pad_nd": lambda signal, at: operators.pad(signal, at["pad"], value=at["value"]),
     "relu": lambda signal, at: signal.activated(ReLU()),
     "relu6": lambda signal, at: signal.clipped(0.0, 6.0),
     "hardtanh": lambda signal, at: signal.clipped(at["min_val"], at["max_val"]),

@@ -209,6 +209,7 @@ _READERS: dict[str, Reader] = {
     "AvgPool2d": _average_pool(2),
     "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
     "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
+    "ZeroPad2d": lambda signal, part: operators.pad(signal, part.padding),
     "ReLU": lambda signal, part: signal.activated(ReLU()),
     "ReLU6": lambda signal, part: signal.clipped(0.0, 6.0),
     "Hardtanh": lambda signal, part: signal.clipped(part.min_val, part.max_val),

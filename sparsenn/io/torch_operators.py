@@ -26,6 +26,7 @@ __all__ = [
     "hard_sigmoid",
     "linear",
     "max_pool",
+    "pad",
     "parametric_relu",
     "softmax",
 ]
@@ -129,6 +130,16 @@ def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[
 def hard_sigmoid(signal: Signal) -> Signal:
     """Return x / 6 + 1 / 2, kept between 0 and 1."""
     return signal.scaled(1 / 6, 0.5).clipped(0.0, 1.0)
+
+
+def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: float | None = None) -> Signal:
+    """Return images or sequences with zeros around them; sides come in pairs, from the last dimension on."""
+    if mode != "constant" or value or len(sides) % 2 or any(sides[4:]) or min(sides, default=0) < 0:
+        raise InputError(f"pads by {tuple(sides)} (mode {mode!r}, value {value}); zeros around images are known here")
+    left, right, above, below = (*map(int, sides[:4]), *[0] * (4 - len(sides)))
+    if signal.rank < 4 and (above or below):
+        raise InputError("pads channels; zeros around images are known here")
+    return signal.padded(((above, below), (left, right)))
 
 
 def parametric_relu(signal: Signal, weight: Any) -> Signal:

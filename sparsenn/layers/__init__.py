@@ -5,6 +5,7 @@ from sparsenn.layers.conv2d import Conv2d
 from sparsenn.layers.flatten import Flatten
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
+from sparsenn.layers.joining import Add, Concatenate, Join, Keep, Recall, StackLayer
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.softmax import Softmax
@@ -12,19 +13,25 @@ from sparsenn.layers.sparse_linear import SparseLinear
 
 __all__ = [
     "Activation",
+    "Add",
     "AvgPool2d",
+    "Concatenate",
     "Conv2d",
     "Flatten",
     "FullyConnected",
     "Identity",
     "ImageLayer",
+    "Join",
+    "Keep",
     "Linear",
     "MaxPool2d",
     "Pool2d",
     "ReLU",
+    "Recall",
     "Sigmoid",
     "Softmax",
     "SparseLinear",
+    "StackLayer",
     "Tanh",
     "activation_named",
 ]

@@ -14,7 +14,17 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from keras_files import conv2d, dense, described, flatten, layer, max_pool, write_archive, write_legacy
+from keras_files import (
+    conv2d,
+    dense,
+    described,
+    flatten,
+    layer,
+    max_pool,
+    write_archive,
+    write_functional,
+    write_legacy,
+)
 from real_networks import RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
@@ -86,6 +96,15 @@ def padded_pool(kind: str) -> Any:
     return layer(kind, pool_size=(2, 2), strides=(2, 2), padding="same", data_format="channels_last")
 
 
+PIXELS = {
+    "strides": (1, 1),
+    "dilation_rate": (1, 1),
+    "padding": "valid",
+    "data_format": "channels_last",
+    "use_bias": False,
+}
+"""Of convolutions of single pixels."""
+
 REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "unknown layer": ((2,), [layer("LSTM")], r"l1 \(LSTM\): no layer here does what it does"),
     "unknown activation": (
@@ -142,9 +161,60 @@ def test_what_no_layer_computes_is_refused(tmp_path: Path, suffix: str, shape: A
     assert "\n" not in str(raised.value)
 
 
-def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:
+    """A residual sum, a difference, a mean and channels put together, held against NumPy."""
+    one, other = rng.standard_normal((2, 2, 2)).astype(np.float32)
+    layers = [
+        layer("Conv2D", {"kernel": one[None, None]}, **PIXELS, activation="relu"),
+        layer("Add"),
+        layer("Conv2D", {"kernel": other[None, None]}, **PIXELS, activation="linear"),
+        layer("Subtract"),
+        layer("Average"),
+        layer("Concatenate", axis=-1),
+        layer("ZeroPadding2D", padding=((1, 0), (0, 2)), data_format="channels_last"),
+    ]
+    taken = [["input"], ["l1", "input"], ["l2"], ["l3", "l2"], ["l1", "l4", "input"], ["l5", "l3"], ["l6"]]
+    network = from_keras(write_functional(tmp_path / "model.keras", (4, 3, 2), layers, taken))
+    images = rng.standard_normal((5, 4, 3, 2)).astype(np.float32)
+    first = np.maximum(images @ one, 0)
+    added = first + images
+    second = added @ other
+    mean = (first + (second - added) + images) / 3
+    expected = np.pad(np.concatenate([mean, second], -1), ((0, 0), (1, 0), (0, 2), (0, 0)))
+    found = Session(network, device="reference")(np.moveaxis(images, -1, 1).reshape(5, -1))
+    np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("taken", "message"),
+    [
+        ([["input"], ["l1", "l9"]], r"l2 \(Add\): takes \['l1', 'l9'\]"),
+        ([["l2"], ["input", "input"]], r"l1 \(Dense\): takes \['l2'\]"),
+    ],
+)
+def test_branches_that_lead_nowhere(tmp_path: Path, taken: Any, message: str) -> None:
+    layers = [dense(KERNEL, BIAS), layer("Add")]
+    with pytest.raises(FileFormatError, match=message):
+        from_keras(write_functional(tmp_path / "model.keras", (2,), layers, taken))
+
+
+def test_a_layer_that_is_called_twice(tmp_path: Path) -> None:
+    path = write_functional(
+        tmp_path / "sound.keras", (2,), [dense(KERNEL, BIAS), layer("Add")], [["input"], ["l1", "l1"]]
+    )
+    from_keras(path)
+
+    def twice(config: dict[str, Any]) -> None:
+        nodes = config["config"]["layers"][2]["inbound_nodes"]
+        nodes.append(nodes[0])
+
+    with pytest.raises(FileFormatError, match=r"l2 \(Add\): takes \['l1', 'l1', 'l1', 'l1'\]"):
+        from_keras(rewritten(tmp_path, twice, path))
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any], path: Path | None = None) -> Path:
     """A sound archive whose description is changed, or another in its place."""
-    path = write_archive(folder / "sound.keras", (2,), [dense(KERNEL, BIAS), RELU])
+    path = path or write_archive(folder / "sound.keras", (2,), [dense(KERNEL, BIAS), RELU])
     with zipfile.ZipFile(path) as given, zipfile.ZipFile(folder / "changed.keras", "w") as made:
         config = json.loads(given.read("config.json"))
         config = change(config) or config
@@ -177,10 +247,13 @@ def of_inputs(shape: Any) -> Callable[[dict[str, Any]], None]:
         (lambda config: config["config"].update(layers=3), "the model: lists no layers"),
         (lambda config: config["config"]["layers"].append(3), "a layer has no class_name and config"),
         (of_first(registered_name="mine>Dense"), r"l1 \(mine>Dense\): no layer"),
-        (of_first(inbound_nodes=[[["a", 0, 0], ["b", 0, 0]]]), r"l1 \(Dense\): does not take .* that alone"),
+        (of_first(inbound_nodes=[[["a", 0, 0]]]), r"l1 \(Dense\): takes \['a'\]; one layer before it"),
+        (of_first(inbound_nodes=[[["input", 0, 0], ["input", 0, 0]]]), r"l1 \(Dense\): takes \['input', 'input'\]"),
+        (of_first(inbound_nodes=[]), r"l1 \(Dense\): takes nothing"),
+        (lambda config: config["config"].update(output_layers=[["l3", 0, 0]]), r"the model: gives \['l3'\]"),
         (
-            lambda config: config["config"].update(output_layers=[["l1", 0, 0]]),
-            "the model: does not give what its last",
+            lambda config: config["config"]["layers"].append({"class_name": "InputLayer", "config": {"name": "more"}}),
+            "more: is an input behind other layers",
         ),
         (lambda config: nested(config, 40), "models within models, 17 deep; 16 are the most"),
         (lambda config: "[" * 200_000, "the model's description is no JSON"),

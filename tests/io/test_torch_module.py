@@ -14,7 +14,7 @@ from real_networks import RIGHT, images_and_labels, real_weights
 from sparsenn.engine import Session
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io import from_torch
-from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.layers import Add, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 nn = torch.nn
@@ -255,6 +255,50 @@ def test_hooks_are_seen_by_export() -> None:
     check(hooked(), (3,))
 
 
+class Block(nn.Module):
+    """A residual block, whose other branch fits it to its size where that changes."""
+
+    def __init__(self, channels: int, filters: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, filters, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(filters),
+            nn.ReLU6(),
+            nn.Conv2d(filters, filters, 3, padding=1),
+            nn.BatchNorm2d(filters),
+        )
+        fits = stride == 1 and channels == filters
+        self.other = nn.Identity() if fits else nn.Conv2d(channels, filters, 1, stride)
+
+    def forward(self, images: Any) -> Any:
+        return torch.relu(self.body(images) + self.other(images))
+
+
+def test_residual_networks() -> None:
+    module = nn.Sequential(
+        nn.ZeroPad2d((1, 0, 2, 1)),
+        nn.Conv2d(2, 4, 3),
+        Block(4, 4, 1),
+        Block(4, 6, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    network = check(settled(module), (2, 9, 10))
+    assert sum(isinstance(layer, Add) for layer in network) == 2
+    assert sum(isinstance(layer, Conv2d) for layer in network) == 7
+
+
+def test_branches_that_are_joined() -> None:
+    def joined(images: Any) -> Any:
+        padded = functional.pad(images, (1, 1, 1, 1))
+        pooled = functional.max_pool2d(padded, 3, 1)
+        every = [images, pooled, torch.tanh(images) - 2 * images]
+        return torch.cat([torch.cat(every, 1), torch.cat([pooled], 1)], dim=-3)
+
+    network = check(Called(joined), (2, 6, 5))
+    assert network.shapes[-1] == (8, 6, 5)
+
+
 EXAMPLE = torch.zeros(4, 3)
 PICTURE = torch.zeros(4, 2, 7, 7)
 
@@ -267,10 +311,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     ),
     "log": (lambda: nn.LogSoftmax(1), EXAMPLE, r"\(aten.log_softmax.int\): no layer"),
     "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: from_torch\(module, example\)"),
-    "residual": (
-        lambda: Called(lambda rows: rows.relu() + rows),
-        EXAMPLE,
-        r"aten.add.Tensor\): takes 2 results of layers",
+    "rows put together": (lambda: Called(lambda rows: torch.cat([rows, rows.relu()])), EXAMPLE, "along dimension 0"),
+    "channels padded": (
+        lambda: Called(lambda image: functional.pad(image, (0, 0, 0, 0, 1, 1))),
+        PICTURE,
+        r"pads by \(0, 0, 0, 0, 1, 1\)",
+    ),
+    "reflected rim": (
+        lambda: Called(lambda image: functional.pad(image, (1,) * 4, "reflect")),
+        PICTURE,
+        "mode 'reflect'",
     ),
     "squared": (lambda: Called(lambda rows: rows * rows), EXAMPLE, r"aten.mul.Tensor\): takes"),
     "two outputs": (lambda: Called(lambda rows: (rows.relu(), rows)), EXAMPLE, "gives 2 outputs"),

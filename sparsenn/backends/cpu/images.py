@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.image_chain import chain_of, run_chain
+from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
@@ -64,7 +64,12 @@ def _(layer: Softmax, shape: tuple[int, ...], features: Array) -> Array:
 
 @_run.register
 def _(layer: Pool2d, shape: tuple[int, ...], features: Array) -> Array:
-    return run_chain(chain_of((layer,), (shape, layer.output_shape((1, *shape))[1:])), features)
+    return run_chain(_chain(layer, shape), features)
+
+
+@lru_cache(64)
+def _chain(layer: Pool2d, shape: tuple[int, ...]) -> ChainStack:
+    return chain_of((layer,), (shape, layer.output_shape((1, *shape))[1:]))
 
 
 def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:

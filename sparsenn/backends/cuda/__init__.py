@@ -25,9 +25,10 @@ from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.transfer import Transfer
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.steps import join_rows
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, Join, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -123,6 +124,14 @@ class CUDABackend:
         """Run a layer on the device."""
         with cupy().cuda.Device(self.index):
             return images.run_layer(layer, shape, features)
+
+    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
+        """Join rows by CuPy's functions."""
+        with (
+            cupy().cuda.Device(self.index),
+            within_memory(f"the outputs of {layer.name}", sum(part.shape[1] for part in parts), parts[0].shape[0]),
+        ):
+            return join_rows(layer, parts)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from math import prod
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 from sparsenn.backends.oracle.dense import forward as forward_dense
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import forward_sparse
+from sparsenn.backends.steps import join_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.layers import ImageLayer, Join, Linear, SparseLinear, StackLayer
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -60,11 +62,21 @@ def _(layer: ImageLayer, features: Any, shape: tuple[int, ...] | None = None) ->
 
 def run(network: Network, inputs: CSR, progress: Progress = silent) -> Any:
     """Run the whole network in float64; returns the outputs as a SciPy CSR array of shape (rows, outputs)."""
-    features = inputs.to_scipy().astype(np.float64)
+    features, kept = inputs.to_scipy().astype(np.float64), ()
     for number, (layer, shape) in enumerate(zip(network, network.shapes, strict=False), start=1):
-        features = forward(layer, features, shape)
+        if isinstance(layer, StackLayer):
+            given, kept = layer.move(features, kept)
+            features = _joined(layer, given) if isinstance(layer, Join) else given[0]
+        else:
+            features = forward(layer, features, shape)
         progress("reference", number, len(network))
     return features
+
+
+def _joined(layer: Join, parts: Sequence[Any]) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array(join_rows(layer, [part.toarray() for part in parts]))
 
 
 def categories(network: Network, inputs: CSR, progress: Progress = silent) -> Array:

@@ -12,17 +12,22 @@ from sparsenn.formats import Array, Scaling
 from sparsenn.io.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
+    Add,
     AvgPool2d,
+    Concatenate,
     Conv2d,
     Flatten,
     Identity,
+    Keep,
     Linear,
     MaxPool2d,
     Pool2d,
+    Recall,
     ReLU,
     Sigmoid,
     Softmax,
     SparseLinear,
+    StackLayer,
     Tanh,
 )
 from sparsenn.network import Network
@@ -34,6 +39,8 @@ _OPSET, _IR = 17, 8
 """Versions that programs of the last years read."""
 
 _ROWS = "rows"
+
+_NOTHING: tuple[str, ...] = ()
 
 
 def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
@@ -57,7 +64,7 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     for number, layer in enumerate(network, start=1):
         writer.begin(number)
         writer.add(layer)
-    writer.nodes[-1].output[0] = "output"
+    writer.end()
     graph = helper.make_graph(
         writer.nodes,
         "sparsenn",
@@ -81,6 +88,7 @@ class _Writer:
     def __init__(self, onnx: Any, sparse: bool, shapes: tuple[tuple[int, ...], ...]) -> None:
         self._onnx, self._sparse, self._shapes = onnx, sparse, shapes
         self._number, self._place = 0, "inputs"
+        self._value, self._kept = "input", _NOTHING
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
@@ -88,6 +96,12 @@ class _Writer:
     def begin(self, number: int) -> None:
         """Name what follows after layer `number`."""
         self._number, self._place = number, f"layer{number}"
+
+    def end(self) -> None:
+        """Name what the last layer gives."""
+        if not self.nodes or self.nodes[-1].output[0] != self._value:
+            self._node("Identity")
+        self.nodes[-1].output[0] = "output"
 
     def scale(self, scaling: Scaling) -> None:
         """Add nodes that multiply, move and divide the inputs, where that changes them."""
@@ -140,6 +154,19 @@ class _Writer:
             raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
 
     @add.register
+    def _(self, layer: Keep | Recall) -> None:
+        self._take(layer)
+
+    @add.register
+    def _(self, layer: Add) -> None:
+        self._node("Add" if layer.count == 2 else "Sum", *self._take(layer))
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: Concatenate) -> None:
+        self._node("Concat", *self._take(layer), axis=1)
+
+    @add.register
     def _(self, layer: Flatten) -> None:
         self._node("Flatten")
 
@@ -153,6 +180,11 @@ class _Writer:
         shape = np.array([0, *self._shapes[self._number - 1]], np.int64)
         self._node("Reshape", self._tensor("shape", shape))
 
+    def _take(self, layer: StackLayer) -> tuple[str, ...]:
+        """Take what a layer gives, or the first of what it joins; returns the others."""
+        (self._value, *others), self._kept = layer.move(self._value, self._kept)
+        return tuple(others)
+
     def _activate(self, activation: Activation) -> None:
         if isinstance(activation, ReLU) and activation.clip is not None:
             bounds = (("least", 0.0), ("most", activation.clip))
@@ -163,9 +195,10 @@ class _Writer:
             raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files have no name for")
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
-        before = self.nodes[-1].output[0] if self.nodes else "input"
         name = f"{self._place}/{operator}"
-        self.nodes.append(self._onnx.helper.make_node(operator, [before, *inputs], [name], name=name, **attributes))
+        node = self._onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
+        self.nodes.append(node)
+        self._value = name
 
     def _bias(self, layer: Any) -> tuple[str, ...]:
         return () if layer.bias is None else (self._tensor("bias", layer.bias_vector()),)

@@ -40,7 +40,6 @@ _NEEDED = {
     "LogSoftmax": "the logarithm of a softmax; export without it, its scores have the same order",
     "Loop": "a loop",
     "PRelu": "an activation PReLU",
-    "Pad": "a layer that pads",
     "QuantizeLinear": "arithmetic with quantised values",
     "RNN": "a recurrent layer",
     "Selu": "an activation SELU",

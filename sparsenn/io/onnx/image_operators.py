@@ -30,6 +30,25 @@ def _conv(call: Call) -> Signal:
     return signal.convolved(weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
 
 
+def _pad(call: Call) -> Signal:
+    """Return images with zeros around them."""
+    signal = call.signal.images()
+    given = call.constant(1)
+    pads = [int(size) for size in (call.attribute("pads", []) if given is None else given.reshape(-1))]
+    axes = call.axes(3) or list(range(len(pads) // 2))
+    sides = {axis % signal.rank: (pads[place], pads[place + len(axes)]) for place, axis in enumerate(axes)}
+    mode = call.attribute("mode", b"constant").decode("ascii", "replace")
+    value = call.number(2, float(call.attribute("value", 0.0)))
+    if mode != "constant" or value or len(pads) != 2 * len(axes) or min(pads, default=0) < 0:
+        raise InputError(
+            f"it pads {signal} by {pads} (mode {mode}, value {value:g}); zeros around images are known here"
+        )
+    if any(any(sides.get(axis, ())) for axis in (0, 1)):
+        raise InputError(f"it pads {signal} along rows or channels; zeros around images are known here")
+    across = sides.get(signal.rank - 1, (0, 0))
+    return signal.padded((sides.get(2, (0, 0)) if signal.rank == 4 else (0, 0), across))
+
+
 def _filters(signal: Signal, weights: Array) -> Array:
     """Return filters as a convolution of two dimensions has them."""
     if weights.ndim != len(signal.shape) + 1 or 0 in weights.shape:
@@ -152,6 +171,7 @@ IMAGE_OPERATORS: dict[str, Callable[[Call], Signal]] = {
     "GlobalAveragePool": _global_pool(AvgPool2d),
     "GlobalMaxPool": _global_pool(MaxPool2d),
     "MaxPool": _pool(MaxPool2d),
+    "Pad": _pad,
     "ReduceMax": _reduced(MaxPool2d),
     "ReduceMean": _reduced(AvgPool2d),
 }

@@ -11,12 +11,13 @@ from scipy.sparse import csc_array, hstack
 
 from sparsenn.errors import InputError
 from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.joining import joined
 from sparsenn.io.onnx.call import Call, Classes, Value, aligned, floats, weights_of
 from sparsenn.io.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.onnx.movements import MOVEMENTS, transposed
 from sparsenn.io.onnx.tensors import Constant
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Activation, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Activation, Add, Concatenate, ReLU, Sigmoid, Tanh
 
 __all__ = ["OPERATORS"]
 
@@ -230,33 +231,43 @@ def _concat(call: Call) -> Signal:
     axis += first.rank if axis < 0 else 0
     if len(signals) == 1:
         return first
-    if any(signal.axis != first.axis or len(signal.shape) != 1 for signal in signals) or axis == first.axis:
-        raise InputError(f"it takes {first} and others, and puts them beside each other; rows of features are needed")
+    if axis == first.axis or axis - (first.axis is not None and first.axis < axis) != 0:
+        raise InputError(f"it takes {first} and others, and joins them along axis {axis}, not as features or channels")
     products = _products([_check_floats(signal) for signal in signals])
+    if products is None:
+        return joined(signals, Concatenate(len(signals)))
     weights = hstack([csc_array(part.weights) for part in products], format="csc")
     bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
     return _joined(first, Product(weights, bias))
 
 
+def _sum(call: Call) -> Signal:
+    first, *others = call.inputs
+    for other in others:
+        first = _add(replace(call, inputs=[first, other]))
+    return call.signal if first is None else first
+
+
 def _summed(one: Signal, other: Signal) -> Signal:
-    """Return the sum of what is affine in the outputs of the same layers, as one product."""
-    first, second = _products([one, other])
+    """Return a sum: one product of what is affine in the outputs of the same layers, or else two branches."""
+    products = _products([one, other])
+    if products is None:
+        return joined([one, other], Add())
+    first, second = products
     if first.weights.shape != second.weights.shape:
         raise InputError("it adds tensors of two widths")
     return _joined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
 
 
-def _products(signals: list[Signal]) -> list[Product]:
-    """Return what is pending in each as products of the same rows; refuse those of several layers, and images."""
+def _products(signals: list[Signal]) -> list[Product] | None:
+    """Return what is pending in each as products of the same rows; None for those of several layers, and images."""
     products = []
     for signal in signals:
-        if signal.layers is not signals[0].layers:
-            raise InputError(
-                "it joins what several layers give; a network here is a chain, so residual sums and "
-                "concatenations would need layers that keep what others gave"
-            )
-        if signal.order is not None or len(signal.lies or (0,)) > 1 or isinstance(signal.pending, Convolution):
-            raise InputError("it joins images, or axes in several orders; rows of features are needed")
+        flat = len(signal.shape) == 1 and len(signal.lies or (0,)) == 1
+        if signal.node is not signals[0].node or signal.order is not None or not flat:
+            return None
+        if isinstance(signal.pending, Convolution):
+            return None
         pending = signal.pending
         products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
     return products
@@ -315,6 +326,7 @@ OPERATORS: dict[str, Callable[[Call], Value]] = {
     "Sigmoid": _activated(Sigmoid()),
     "Softmax": _softmax,
     "Sub": _sub,
+    "Sum": _sum,
     "Tanh": _activated(Tanh()),
     "ZipMap": _zip_map,
 }

@@ -13,9 +13,11 @@ from onnx import helper
 from onnx_graphs import Array, check, model, node, normal
 
 from sparsenn import (
+    Add,
     AvgPool2d,
     Conv2d,
     Flatten,
+    Keep,
     Linear,
     MaxPool2d,
     ReLU,
@@ -401,13 +403,91 @@ def test_the_largest_is_left_to_the_caller() -> None:
     assert from_onnx(proto).outputs == 3
 
 
+# ---- Branches -------------------------------------------------------------------------------------------------------
+
+
+def test_residual_sums() -> None:
+    W, V = normal(5, 5), normal(5, 5)
+    inner = [node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("MatMul", "b", "V", to="c")]
+    made = [*inner, node("Add", "c", "x", to="s"), node("Relu", "s")]
+    network = check(model(made, ["n", 5], W=W, V=V), normal(4, 5))
+    assert kinds(network) == [Keep, Linear, Linear, Add]
+    assert network[3] == Add(activation=ReLU())
+    check(model([*inner, node("Sub", "x", "c")], ["n", 5], W=W, V=V), normal(4, 5))
+    check(model([*inner, node("Sum", "x", "c", "b", "x")], ["n", 5], W=W, V=V), normal(4, 5))
+    check(model([*inner, node("Sum", "c")], ["n", 5], W=W, V=V), normal(4, 5))
+
+
+def test_residual_blocks_of_images() -> None:
+    filters = {"F": normal(4, 2, 3, 3), "G": normal(4, 4, 3, 3), "H": normal(4, 2, 1, 1)}
+    made = [
+        node("Conv", "x", "F", to="a", pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", "a", to="b"),
+        node("Conv", "b", "G", to="c", pads=[1, 1, 1, 1]),
+        node("Conv", "x", "H", to="d", strides=[2, 2]),
+        node("Add", "c", "d", to="e"),
+        node("Relu", "e", to="f"),
+        node("GlobalAveragePool", "f"),
+    ]
+    network = check(model(made, ["n", 2, 8, 6], **filters), normal(3, 2, 8, 6))
+    assert sum(isinstance(layer, Conv2d) for layer in network) == 3
+
+
+def test_concatenated_channels() -> None:
+    filters = {"F": normal(3, 2, 1, 1), "G": normal(4, 2, 3, 3)}
+    made = [
+        node("Conv", "x", "F", to="a"),
+        node("Conv", "x", "G", to="b", pads=[1, 1, 1, 1]),
+        node("MaxPool", "x", to="c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Tanh", "a", to="d"),
+        node("Concat", "d", "b", "x", "c", axis=1),
+    ]
+    check(model(made, ["n", 2, 5, 6], **filters), normal(3, 2, 5, 6))
+    made = [node("Conv", "x", name, to=name.lower(), strides=[2, 2]) for name in "FG"]
+    flat = [node("Flatten", "f", to="a"), node("Flatten", "g", to="b"), node("Concat", "b", "a", axis=1)]
+    check(model([*made, *flat], ["n", 2, 5, 7], **filters), normal(3, 2, 5, 7))
+
+
+def test_rows_and_images_of_one_input_are_not_joined() -> None:
+    made = [node("Flatten", "x", to="a"), node("Conv", "x", "F", to="b"), node("Flatten", "b", to="c")]
+    proto = model([*made, node("Concat", "a", "c", axis=1)], ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
+    with pytest.raises(InputError, match=r"node 4 \(Concat\): it joins what is made of images with"):
+        from_onnx(proto)
+
+
+def test_what_several_take_is_computed_once() -> None:
+    """As in a network of dense blocks: what each layer takes is all that those before it gave."""
+    nodes, taken = [node("MatMul", "x", "W0", to="f0")], ["x", "f0"]
+    for number in range(1, 12):
+        nodes.append(node("Concat", *taken, to=f"c{number}", axis=1))
+        nodes.append(node("MatMul", f"c{number}", f"W{number}", to=f"m{number}"))
+        nodes.append(node("Relu", f"m{number}", to=f"f{number}"))
+        taken.append(f"f{number}")
+    nodes.append(node("Concat", *taken, axis=1))
+    weights = {f"W{number}": normal(3 + 2 * number, 2) for number in range(12)}
+    network = check(model(nodes, ["n", 3], **weights), normal(4, 3))
+    assert sum(isinstance(layer, Linear) for layer in network) == 13  # the first with an identity for its own output
+
+
+@pytest.mark.parametrize(
+    ("pads", "opset"), [([0, 0, 1, 2, 0, 0, 3, 0], 17), ([0, 0, 1, 0, 0, 0, 0, 2], 10), ([0, 0, 0, 0, 0, 0, 1, 1], 17)]
+)
+def test_images_with_zeros_around_them(pads: list[int], opset: int) -> None:
+    numbers = np.array(pads)
+    pad = node("Pad", "x", pads=pads, to="p") if opset < 11 else node("Pad", "x", "pads", to="p")
+    constants = {"F": normal(3, 2, 3, 3), **({} if opset < 11 else {"pads": numbers})}
+    check(model([pad, node("Conv", "p", "F")], ["n", 2, 5, 4], opset, **constants), normal(3, 2, 5, 4))
+
+
 # ---- Refused --------------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
     "operator": ([node("LeakyRelu", "x")], {}, r"node 1 \(LeakyRelu\): no layer does that; .* an activation LeakyReLU"),
     "unknown": ([node("Erf", "x")], {}, r"node 1 \(Erf\)"),
     "gate": ([node("Sigmoid", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* a gate would be needed"),
-    "residual": ([node("Relu", "x", to="a"), node("Add", "x", "a")], {}, r"node 2 \(Add\): .* residual sums"),
+    "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "joins them along axis 0"),
+    "widths": ([node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Add", "x", "b")],
+               {"W": normal(5, 3)}, r"node 3 \(Add\): it adds 5 and 3, which are not of one shape"),
     "attribute": ([node("Relu", "x", alpha=1.0)], {}, r"node 1 \(Relu\): .*alpha"),
     "domain": ([node("Relu", "x", domain="com.example")], {}, "its domain 'com.example' is none of ONNX's own"),
     "missing": ([node("Add", "x", "nothing")], {}, "'nothing' is given by no input"),

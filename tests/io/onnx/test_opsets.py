@@ -233,13 +233,17 @@ def test_means_with_padding(include: int, opset: int) -> None:
 
 
 @opsets(7, 22)
-def test_padding_needs_a_layer(opset: int) -> None:
-    pads = np.array([0, 1, 0, 1])
-    if opset < 11:
-        proto = model([node("Pad", "x", pads=pads.tolist())], ["n", 5], opset)
-    else:
-        proto = model([node("Pad", "x", "pads")], ["n", 5], opset, pads=pads)
-    refused(proto, "node 1 [(]Pad[)]: no layer does that; sparsenn would need a layer that pads")
+def test_padding(opset: int) -> None:
+    def padded(pads: list[int], size: list[Any], **attributes: Any) -> Any:
+        if opset < 11:
+            return model([node("Pad", "x", pads=pads, **attributes)], size, opset)
+        return model([node("Pad", "x", "pads", **attributes)], size, opset, pads=np.array(pads))
+
+    x = normal(2, 3, 4, 5)
+    has(padded([0, 0, 1, 0, 0, 0, 0, 2], ["n", 3, 4, 5]), x, np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2))))
+    refused(padded([0, 1, 0, 1], ["n", 5]), "node 1 [(]Pad[)]: takes images")
+    refused(padded([0, 1, 0, 0, 0, 0, 0, 0], ["n", 3, 4, 5]), "along rows or channels")
+    refused(padded([0, 0, 1, 0, 0, 0, 0, 0], ["n", 3, 4, 5], mode="edge"), "mode edge")
 
 
 def test_older_opsets_are_refused() -> None:

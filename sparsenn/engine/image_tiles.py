@@ -1,0 +1,67 @@
+"""Layers of images with branches, on the host: a few images at a time through all of them, as they stay in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+
+import numpy as np
+
+from sparsenn.backends import RowsLeft
+from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.steps import CONV_OPERATION, Step
+from sparsenn.formats import Array
+from sparsenn.layers import StackLayer
+from sparsenn.workers import chunks, map_threads, thread_count
+
+__all__ = ["run_tiles", "spans"]
+
+TILE = 16
+"""Images that a thread takes through all layers together."""
+
+
+def spans(plan: Plan) -> list[tuple[int, int]]:
+    """Return the steps of a plan as ranges, the last excluded: those that run tile by tile together, or one alone."""
+    found: list[tuple[int, int]] = []
+    for images, group in groupby(range(len(plan.steps)), lambda number: _is_of_images(plan, plan.steps[number])):
+        numbers = list(group)
+        if images and _has_branches(plan, plan.steps[numbers[0]].first, plan.steps[numbers[-1]].last):
+            found.append((numbers[0], numbers[-1] + 1))
+        else:
+            found += [(number, number + 1) for number in numbers]
+    return found
+
+
+def _is_of_images(plan: Plan, step: Step) -> bool:
+    """Whether a step is one of layers of images on the host."""
+    on_host = plan.backend.in_host_memory and not plan.backend.doubles
+    return on_host and step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
+
+
+def _has_branches(plan: Plan, first: int, last: int) -> bool:
+    """Whether layers have branches, all of which begin and end among them."""
+    network = plan.network
+    whole = not network.kept[first] and not network.kept[last]
+    return whole and any(isinstance(layer, StackLayer) for layer in network.layers[first:last])
+
+
+def run_tiles(run: Callable[[RowsLeft], RowsLeft], rows: RowsLeft, features: Array, outputs: int) -> RowsLeft:
+    """Take rows through steps of images, tile by tile on all cores.
+
+    Parameters
+    ----------
+    run : takes a tile through the steps; threads call it side by side.
+    rows : which nothing is kept of.
+    features : (rows, inputs), those of `rows`.
+    outputs : numbers of a row after the steps.
+    """
+    count = features.shape[0]
+    found = np.empty((count, outputs), features.dtype)
+
+    def through(tile: tuple[int, int]) -> None:
+        with np.errstate(all="ignore"):
+            found[slice(*tile)] = run(RowsLeft(features[slice(*tile)])).features
+
+    map_threads(through, chunks(count, max(1, min(TILE, -(-count // thread_count())))))
+    return RowsLeft(found, rows.owner)

@@ -1,0 +1,134 @@
+"""Networks with branches through the engine: the same numbers whatever the device, the batches and the switches."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from branching import evaluated, graphs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparsenn import (
+    Add,
+    AvgPool2d,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Keep,
+    Linear,
+    MaxPool2d,
+    Network,
+    Recall,
+    ReLU,
+    Session,
+    infer,
+    read_model,
+    write_model,
+)
+from sparsenn.backends.oracle import network as oracle
+from sparsenn.engine import image_tiles
+from sparsenn.formats import from_dense
+from sparsenn.io import Model
+from sparsenn.io.branches import Node, chain
+
+DEVICES = pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
+SWITCHES = [
+    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
+    for flags in itertools.product((True, False), repeat=3)
+]
+
+
+@DEVICES
+@given(
+    graphs(sparse=True),
+    st.sampled_from(SWITCHES),
+    st.sampled_from([None, 1, 3]),
+    st.integers(0, 40),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_any_graph(device: str, last: Node, switches: Any, size: int | None, rows: int, few: bool, seed: int) -> None:
+    network = Network(chain(last))
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-3, 4, (rows, network.inputs)).astype(np.float32)
+    if few:  # many rows are equal, or zero
+        values = values[rng.integers(0, max(1, rows // 8), rows)] * (rng.random((rows, 1)) < 0.6)
+    session = Session(network, device=device, batch_size=size, **switches)
+    expected = evaluated(last, values)
+    for inputs in (values.astype(np.float32), from_dense(values.astype(np.float32)).to_scipy()):
+        np.testing.assert_array_equal(session(inputs, form="dense"), expected)
+    result = session.run(values.astype(np.float32))
+    np.testing.assert_array_equal(result.categories, np.flatnonzero(expected.any(axis=1)))
+    assert [record.layer for record in result.statistics] == list(range(1, len(network) + 1))
+
+
+def convolution(rng: np.random.Generator, channels: int, filters: int, window: int = 3, stride: int = 1) -> Conv2d:
+    """Of small integers, half of them zero."""
+    weights = rng.integers(-1, 2, (filters, channels, window, window)) * (rng.random((filters, 1, 1, 1)) < 0.8)
+    return Conv2d(weights, rng.integers(-1, 2, filters), ReLU(4.0), stride, window // 2)
+
+
+@pytest.fixture
+def images(rng: np.random.Generator) -> Network:
+    """A residual block, one that shrinks images, one of three branches, and then rows with a block of their own."""
+    again = [Keep(), convolution(rng, 4, 4), convolution(rng, 4, 4), Add(activation=ReLU(8.0))]
+    shrinks = [Keep(), convolution(rng, 4, 6, stride=2), Keep(), Recall(2), convolution(rng, 4, 6, 1, 2), Add()]
+    three = [Keep(), convolution(rng, 6, 3), Keep(), Recall(2, again=True), convolution(rng, 6, 2, 1), Keep()]
+    three += [Recall(3), MaxPool2d(3, 1, 1), Concatenate(3), AvgPool2d(2), Flatten()]
+    weights = rng.integers(-1, 2, (11 * 4, 5)) / 4
+    rows = [Linear(weights, None, ReLU(16.0)), Keep(), Linear(np.eye(5)[::-1]), Add()]
+    return Network((convolution(rng, 2, 4), *again, *shrinks, *three, *rows), (2, 8, 8))
+
+
+@DEVICES
+@pytest.mark.parametrize("rows", [0, 1, 2, 37, 150])
+def test_images(device: str, images: Network, rng: np.random.Generator, rows: int) -> None:
+    inputs = rng.integers(-1, 2, (rows, images.inputs)).astype(np.float32)
+    expected = oracle.run(images, from_dense(inputs)).toarray()
+    session = Session(images, device=device)
+    found = session(inputs)
+    np.testing.assert_array_equal(found, expected)
+    for size in (1, 16, 40):
+        np.testing.assert_array_equal(Session(images, device=device, batch_size=size)(inputs), expected)
+    result = session.run(inputs)
+    np.testing.assert_array_equal(result.categories, np.flatnonzero(expected.any(axis=1)))
+    told = {record.layer: record for record in result.statistics}
+    assert [told[number].rows for number in (1, 5, 11)] == [rows] * 3
+    assert all(record.seconds >= 0 for record in result.statistics)
+
+
+def test_tiles_do_not_matter(images: Network, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = rng.standard_normal((50, images.inputs)).astype(np.float32)
+    found = Session(images, device="cpu")(inputs)
+    for tile in (1, 7, 1000):
+        monkeypatch.setattr(image_tiles, "TILE", tile)
+        np.testing.assert_array_equal(Session(images, device="cpu")(inputs), found)
+
+
+def test_plan_and_counts_name_the_layers(images: Network) -> None:
+    result = infer(images, np.ones((3, images.inputs), np.float32), device="cpu")
+    assert "add (5, 11, 26)" in str(result.plan)
+    assert sum(record.seconds for record in result.statistics) <= result.seconds.total
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_memory_is_reckoned_with_what_is_kept(images: Network, reproducible: bool) -> None:
+    plain = Network(tuple(layer for layer in images.layers[:1]), images.image)
+    assert Session(images, device="cpu", reproducible=reproducible)._problem._row_bytes > (
+        Session(plain, device="cpu")._problem._row_bytes
+    )
+
+
+def test_copies_and_files_compute_the_same(images: Network, rng: np.random.Generator, tmp_path: Path) -> None:
+    inputs = rng.standard_normal((5, images.inputs)).astype(np.float32)
+    expected = Session(images, device="cpu")(inputs)
+    path = tmp_path / "model.h5"
+    write_model(path, Model(images, "mse", False))
+    for copy in (pickle.loads(pickle.dumps(images)), read_model(path).network):
+        np.testing.assert_array_equal(Session(copy, device="cpu")(inputs), expected)
+        assert list(map(type, copy)) == list(map(type, images))
