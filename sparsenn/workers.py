@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
+from sparsenn.interrupts import held_signals
+
 __all__ = ["apart", "chunks", "map_threads", "thread_count"]
 
 Item = TypeVar("Item")
@@ -41,7 +43,16 @@ def _enlist() -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_count(), thread_name_prefix="sparsenn", initializer=_enlist)
+    threads = thread_count()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="sparsenn", initializer=_enlist)
+    together = threading.Barrier(threads)
+    try:
+        with held_signals():  # a thread that is interrupted while it starts would wait for ever
+            list(pool.map(lambda _: together.wait(), range(threads)))
+    except BaseException:
+        together.abort()
+        raise
+    return pool
 
 
 def _forget() -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from queue import Empty, Queue, SimpleQueue
 from typing import Generic, TypeVar
 
+from sparsenn.interrupts import held_signals, outlast
+
 __all__ = ["Stopping", "ahead", "shared"]
 
 Item = TypeVar("Item")
@@ -109,9 +111,15 @@ def shared(
     """
     state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
     begun: list[Future[None]] = []
+
+    def end() -> None:
+        state.stopping.ask()
+        state.room.release(len(begun) + 1)
+        wait(begun)
+
     try:
-        for thread, make in zip(threads, workers, strict=True):
-            begun.append(thread.submit(state.work, make))
+        with held_signals():
+            begun += [thread.submit(state.work, make) for thread, make in zip(threads, workers, strict=True)]
         left = len(begun)
         while left:
             found = state.done.get()
@@ -123,9 +131,7 @@ def shared(
             else:
                 left -= 1
     finally:
-        state.stopping.ask()
-        state.room.release(len(begun) + 1)
-        wait(begun)
+        outlast(end)
 
 
 @contextmanager
@@ -157,12 +163,16 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
             raise found.error
 
     thread = threading.Thread(target=take, name="sparsenn reads")
-    thread.start()
-    try:
-        yield given()
-    finally:
+
+    def end() -> None:
         stopping.ask()
         while thread.is_alive():
             with suppress(Empty):
                 waiting.get(timeout=0.05)
-        thread.join()
+
+    try:
+        with held_signals():
+            thread.start()
+        yield given()
+    finally:
+        outlast(end)

@@ -8,6 +8,7 @@ from typing import Any
 from sparsenn.backends import Backend
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
+from sparsenn.interrupts import held_signals
 from sparsenn.layers import Linear, SparseLinear
 from sparsenn.spans import span
 
@@ -57,9 +58,10 @@ class Weights:
         stack = self._taken(plan, number)
         self._keep(plan.problem, step, stack)
         if self._backend.prepares_ahead and self._ahead is None and following is not None and following != number:
-            if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare")
-            self._ahead = following, self._worker.submit(_prepare, plan.problem, plan.steps[following])
+            with held_signals():
+                if self._worker is None:
+                    self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare")
+                self._ahead = following, self._worker.submit(_prepare, plan.problem, plan.steps[following])
         return stack
 
     def part(self, problem: Problem, step: Step) -> Any:

@@ -1,4 +1,4 @@
-"""Holding back interrupts while a library calls Python from its own code, where an exception would be lost."""
+"""Signals that come where an exception would do harm: held back for a moment, or outlasted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["held_signals"]
+__all__ = ["held_signals", "outlast"]
 
 
 @contextmanager
 def held_signals() -> Iterator[Callable[[], bool]]:
     """Hold back all signals that Python code handles until the block ends, as an interrupt by Ctrl-C.
 
+    For code that a library calls, where an exception would be lost, and for starting threads, which nobody would end.
     Yields what tells whether one has come, so that the block may hurry. Signals that Python code does not handle act
     as ever. Only the main thread handles signals, so in another one nothing is held back.
     """
@@ -34,3 +35,23 @@ def held_signals() -> Iterator[Callable[[], bool]]:
             signal.signal(number, action)
         for number, frame in came:
             handlers[number](number, frame)
+
+
+def outlast(work: Callable[[], None]) -> None:
+    """Do work until it has come to its end, whatever interrupts it meanwhile; the last interrupt is raised then.
+
+    Parameters
+    ----------
+    work : what may be begun anew; errors of its own end it.
+    """
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            work()
+            break
+        except Exception:
+            raise
+        except BaseException as raised:
+            interrupt = raised
+    if interrupt is not None:
+        raise interrupt

@@ -1,0 +1,140 @@
+"""Signals that come while threads start, or while they are ended: no thread is left that nobody ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from sparsenn.distributed.sharing import Stopping, ahead, shared
+from sparsenn.interrupts import held_signals, outlast
+from sparsenn.workers import _pool, map_threads
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are no such signals")
+
+
+class Stop(BaseException):
+    """What a signal raises."""
+
+
+@pytest.fixture(autouse=True)
+def stops() -> Iterator[None]:
+    """Have a signal raise `Stop`."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+@pytest.fixture
+def interrupted_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a signal come whenever a thread has just begun, before whoever starts it knows."""
+    start: Callable[[threading.Thread], None] = threading.Thread.start
+
+    def start_and_interrupt(thread: threading.Thread) -> None:
+        start(thread)
+        interrupt()
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+
+
+@contextmanager
+def no_thread_is_left(name: str) -> Iterator[None]:
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith(name):
+            thread.join(20)
+            assert not thread.is_alive(), f"{thread.name} waits for ever"
+
+
+def endless() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+@pytest.mark.usefixtures("interrupted_starts")
+def test_a_reader_that_starts() -> None:
+    with no_thread_is_left("sparsenn reads"), pytest.raises(Stop), ahead(endless(), 2) as numbers:
+        next(numbers)
+
+
+@pytest.mark.usefixtures("interrupted_starts")
+def test_threads_that_share_work() -> None:
+    threads = [ThreadPoolExecutor(1, "shares") for _ in range(2)]
+    with pytest.raises(Stop), closing(shared(threads, [lambda item, stopping: item] * 2, endless(), 1)) as items:
+        next(items)
+    with no_thread_is_left("shares"):
+        for thread in threads:
+            assert thread._threads, "whoever ends the pool knows of its thread"
+            thread.shutdown()
+
+
+def test_an_end_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal comes before the reader, which waits for room, is told to stop."""
+    ask, asked = Stopping.ask, []
+
+    def ask_late(stopping: Stopping) -> None:
+        asked.append(stopping)
+        if len(asked) == 1:
+            interrupt()
+        ask(stopping)
+
+    monkeypatch.setattr(Stopping, "ask", ask_late)
+    reader = ahead(endless(), 1)
+    with no_thread_is_left("sparsenn reads"):
+        next(reader.__enter__())
+        with pytest.raises(Stop):
+            reader.__exit__(None, None, None)
+
+
+def test_workers_that_start(interrupted_starts: None) -> None:
+    _pool.cache_clear()
+    try:
+        with no_thread_is_left("sparsenn_"), pytest.raises(Stop):
+            map_threads(abs, range(4))
+    finally:
+        _pool.cache_clear()
+
+
+def test_what_is_held_back_comes_when_the_block_ends() -> None:
+    done = []
+
+    def held() -> None:
+        with held_signals() as came:
+            interrupt()
+            done.append(came())
+
+    with pytest.raises(Stop):
+        held()
+    assert done == [True]
+
+
+def test_work_that_is_outlasted() -> None:
+    done = []
+
+    def work() -> None:
+        done.append(len(done))
+        if len(done) < 3:
+            interrupt()
+
+    with pytest.raises(Stop):
+        outlast(work)
+    assert done == [0, 1, 2]
+    outlast(lambda: done.append(9))
+    with pytest.raises(ZeroDivisionError):
+        outlast(lambda: 1 // 0)  # type: ignore[func-returns-value]
