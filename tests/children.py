@@ -1,13 +1,16 @@
-"""Processes that tests start: whether they end at an interrupt, and what they take of the processors' time."""
+"""Processes that tests start: whether they end at an interrupt, the terminal they have, and the time that they take."""
 
 from __future__ import annotations
 
+import os
+import pty
 import resource
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
 
-__all__ = ["interrupts_ignored", "interrupts_obeyed", "processor_time"]
+__all__ = ["interrupts_ignored", "interrupts_obeyed", "processor_time", "terminal"]
 
 
 @contextmanager
@@ -32,6 +35,33 @@ def _own_action(action: signal._HANDLER) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
+    """A terminal that is read all the time: who writes to one that nobody reads waits once some kilobytes are there.
+
+    Yields its number, to be given to a process, and what returns all that was written, once that has ended.
+    """
+    leader, follower = pty.openpty()
+    written = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # how Linux says that nobody holds the other end any more
+            while block := os.read(leader, 4096):
+                written.extend(block)
+
+        os.close(leader)
+
+    reader = Thread(target=read, daemon=True)  # a process that hangs holds the other end
+    reader.start()
+
+    def text() -> bytes:
+        os.close(follower)
+        reader.join()
+        return bytes(written)
+
+    yield follower, text
 
 
 @contextmanager

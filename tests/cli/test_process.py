@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import resource
 import signal
 import subprocess
@@ -14,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from children import interrupts_ignored
+from children import interrupts_ignored, terminal
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -51,17 +49,10 @@ def test_progress_can_be_asked_for_in_a_pipe(spawn: Spawn, problem: Path) -> Non
 
 @pytest.mark.parametrize(("option", "shown"), [((), True), (("--no-progress",), False)])
 def test_progress_on_a_terminal(spawn: Spawn, problem: Path, option: tuple[str, ...], shown: bool) -> None:
-    leader, follower = pty.openpty()
-    process = spawn("infer", problem, *option, stderr=follower, env={"TERM": "xterm-256color"})
-    os.close(follower)
-    assert "PASSED" in process.communicate(timeout=240)[0]
-    text = b""
-    with os.fdopen(leader, "rb", buffering=0) as terminal:
-        try:
-            while block := terminal.read(4096):
-                text += block
-        except OSError:  # how Linux says that nobody holds the other end any more
-            pass
+    with terminal() as (stream, written):
+        process = spawn("infer", problem, *option, stderr=stream, env={"TERM": "xterm-256color"})
+        assert "PASSED" in process.communicate(timeout=240)[0]
+        text = written()
     assert (b"layers" in text and b"6 of 6" in text) == shown
     assert bool(text) == shown
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import terminal
 from typer.testing import Result
 
 from sparsenn.io import read_checkpoint, read_model, write_fann
@@ -126,19 +125,12 @@ def test_interrupt_keeps_the_checkpoint(spawn: Spawn, table: Path, tmp_path: Pat
 def test_progress_on_a_terminal(
     spawn: Spawn, table: Path, tmp_path: Path, option: tuple[str, ...], shown: bool
 ) -> None:
-    leader, follower = pty.openpty()
     files = ("--output", tmp_path / "model.h5")
     environment = {"TERM": "xterm-256color", "COLUMNS": "160"}
-    process = spawn("train", table, *HOW, "--epochs", 50, *files, *option, stderr=follower, env=environment)
-    os.close(follower)
-    assert "loss (mse)" in process.communicate(timeout=240)[0]
-    text = b""
-    with os.fdopen(leader, "rb", buffering=0) as terminal:
-        try:
-            while block := terminal.read(4096):
-                text += block
-        except OSError:  # how Linux says that nobody holds the other end any more
-            pass
+    with terminal() as (stream, written):
+        process = spawn("train", table, *HOW, "--epochs", 50, *files, *option, stderr=stream, env=environment)
+        assert "loss (mse)" in process.communicate(timeout=240)[0]
+        text = written()
     assert (b"rows/s" in text and b"50 of 50" in text) == shown
     assert bool(text) == shown
 
