@@ -28,7 +28,7 @@ def architecture_table(network: Network) -> Table:
     for number, layer in enumerate(network, start=1):
         work = layer.multiply_adds((1, *network.shapes[number - 1]))
         activation = getattr(layer, "activation", None)  # layers with weights have one
-        counts = ("–", "–") if activation is None else (count(layer.parameters), count(work))
+        counts = (count(layer.parameters), count(work)) if layer.parameters else ("–", "–")
         described = Text("–" if activation is None else str(activation))
         table.add_row(str(number), Text(layer_title(layer)), shape_text(network.shapes[number]), *counts, described)
     table.add_section()
