@@ -10,7 +10,7 @@ from sparsenn.report.plots import save_figure
 
 __all__ = ["draw_rungs"]
 
-COLOURS = {"float32": "C0", "tf32": "C1", "fp16": "C2"}
+COLOURS = {"float32": "C0", "tf32": "C1", "float16": "C2"}
 
 
 def draw_rungs(rows: Sequence[Mapping[str, Any]], problem: str, peer: str, path: Path) -> None:

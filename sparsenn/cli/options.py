@@ -174,7 +174,7 @@ Kernel = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|tf32|fp16|float64",
+        metavar="float32|tf32|float16|float64",
         help="Precision of the products of dense layers and convolutions; float64, which is slower, applies to all "
         "layers, their sums and hidden values: for weights of very different magnitudes. auto is the CPU then; GPUs "
         "have no convolutions and poolings in float64.",

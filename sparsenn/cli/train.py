@@ -187,7 +187,7 @@ def train(
     precision: Annotated[
         str,
         typer.Option(
-            metavar="float32|tf32|fp16", help="What matrices are multiplied in.", rich_help_panel="Speed and memory"
+            metavar="float32|tf32|float16", help="What matrices are multiplied in.", rich_help_panel="Speed and memory"
         ),
     ] = "float32",
     checkpoint: Annotated[

@@ -16,7 +16,7 @@ from sparsenn.network import Network
 
 __all__ = ["HALF_MAX", "HALF_PRECISION", "MOST_HALF_SUMS", "HalfRange", "RangeWatch", "check_inputs"]
 
-HALF_PRECISION = "fp16"
+HALF_PRECISION = "float16"
 """The precision whose numbers end at `HALF_MAX`."""
 
 HALF_MAX = 65_504.0

@@ -48,7 +48,7 @@ DOUBLE_PRECISION = "float64"
 """What all layers are computed in, hidden values and sums, too: on the host by the reference's products, on a GPU by
 those of cuSPARSE and cuBLAS."""
 
-PRECISIONS = ("float32", "tf32", "fp16", DOUBLE_PRECISION)
+PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
 first only."""
 

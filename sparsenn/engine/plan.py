@@ -193,7 +193,7 @@ class Plan:
 
 def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: Rows) -> Plan:
     """Return the plan of another process, made anew: kernels are functions of this one."""
-    return Problem.of(network, options).plan(inputs, density, rows.form)
+    return Problem.of(network, replace(options)).plan(inputs, density, rows.form)
 
 
 @dataclass(frozen=True, eq=False)

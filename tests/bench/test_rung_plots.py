@@ -19,8 +19,8 @@ def row(kernel: str, sizes: str, **changes: Any) -> dict[str, Any]:
 ROWS = [
     row("naive", "8 × 8", milliseconds=150.0),
     row("vectorized", "8 × 8"),
-    row("tensor_half", "8 × 8", precision="fp16", milliseconds=0.25, peer_milliseconds=None),
-    row("tensor_half", "8 × 8", precision="fp16", features="float16", milliseconds=0.125, peer_milliseconds=None),
+    row("tensor_half", "8 × 8", precision="float16", milliseconds=0.25, peer_milliseconds=None),
+    row("tensor_half", "8 × 8", precision="float16", features="float16", milliseconds=0.125, peer_milliseconds=None),
     row("naive", "4 × 4 × 4"),
 ]
 
@@ -33,7 +33,7 @@ def test_every_problem_and_kernel_is_in_the_picture(tmp_path: Path, monkeypatch:
     text = (tmp_path / "rungs.svg").read_text()
     for part in ("8 × 8", "4 × 4 × 4", "vectorized", "tensor_half (float16)", ">150<", ">0.125<", "cuBLAS, float32"):
         assert part in text
-    assert "cuBLAS, fp16" not in text  # it was not measured
+    assert "cuBLAS, float16" not in text  # it was not measured
 
 
 def test_a_picture_is_of_a_known_type(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_half(numbers: np.ndarray) -> np.ndarray:
         return numbers.astype(np.float16).astype(np.float32)
 
-    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, run_stack=None, precision="fp16")
+    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, run_stack=None, precision="float16")
     let_auto_take(monkeypatch, direct, kernel)
 
 
@@ -204,17 +204,17 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sparse_layers_beside_convolutions_of_half_precision(infer: Run, folder: Path) -> None:
     write_model(folder / "pruned.h5", model(sparse=True))
     exact = record(infer("--json", "-", name="pruned.h5"))
-    done = infer("--json", "-", "--precision", "fp16", name="pruned.h5")
+    done = infer("--json", "-", "--precision", "float16", name="pruned.h5")
     found = record(done)
-    assert "Layers multiplied in fp16: 1, 3; in float32: 6–7." in " ".join(done.stderr.split())
-    multiplied = ["fp16", None, "fp16", None, None, "float32", "float32", None]
+    assert "Layers multiplied in float16: 1, 3; in float32: 6–7." in " ".join(done.stderr.split())
+    multiplied = ["float16", None, "float16", None, None, "float32", "float32", None]
     assert [layer["precision"] for layer in found["per_layer"]] == found["plan"]["precisions"] == multiplied
     assert [layer["precision"] for layer in exact["per_layer"]] == [name and "float32" for name in multiplied]
     assert [found["per_layer"][place]["kernel"] for place in (0, 2)] == ["rounded"] * 2
     assert 0 < abs(found["value"] - exact["value"]) < 1e-2 * exact["value"]
 
 
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 @pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_pruned_and_whole_networks_are_refused_alike(run: Run, folder: Path, precision: str, device: str) -> None:
     write_model(folder / "pruned.h5", model(sparse=True))
@@ -227,7 +227,7 @@ def test_pruned_and_whole_networks_are_refused_alike(run: Run, folder: Path, pre
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_pruned_networks_take_lower_precisions_on_a_gpu(run: Run, folder: Path, precision: str) -> None:
     write_model(folder / "pruned.h5", model(sparse=True))
     inputs = folder / "some-images-idx3-ubyte.gz"
@@ -340,7 +340,7 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         ((), {"name": "fixed.h5"}, "the model takes 1 channel of 12 × 10 pixels, and enlarges none"),
         ((), {"name": "cut.h5"}, "cut.h5"),
         (("--kernel", "conjured"), {}, "conjured"),
-        (("--precision", "fp16"), {}, "fp16"),
+        (("--precision", "float16"), {}, "float16"),
         (("--precision", "int8"), {}, "unknown precision 'int8'"),
         (("--device", "abacus"), {}, "unknown device 'abacus'"),
         (("--batch-size", "0"), {}, "--batch-size"),
@@ -400,7 +400,7 @@ def test_committed_pruned_model_in_half_precision(run: Run, repository: Path, mn
     if not path.is_file():
         pytest.skip(f"the model is not here: no file {path}")
     inputs = mnist_folder / "t10k-images-idx3-ubyte.gz"
-    how = ("--device", "cpu", "--precision", "fp16", "--samples", 100, "--json", "-")
+    how = ("--device", "cpu", "--precision", "float16", "--samples", 100, "--json", "-")
     found = record(run("infer", path, "--inputs", inputs, *how))
     assert found["predicted"] == json.loads(classes.read_text())[path.name]["classes"][:100]
     assert [layer["precision"] for layer in found["per_layer"]][5:7] == ["float32"] * 2

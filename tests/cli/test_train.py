@@ -179,7 +179,7 @@ def test_divergence(run: Run, table: Path, tmp_path: Path) -> None:
         (("--loss", "cross_entropy"), ["a loss of classes", "--classes"]),
         (("--classes",), ["one-hot"]),
         (("--kernel", "conjured"), ["conjured", "known: "]),
-        (("--precision", "fp16"), ["cpu does not train in fp16"]),
+        (("--precision", "float16"), ["cpu does not train in float16"]),
         (("--precision", "int8"), ["unknown precision 'int8'"]),
         (("--device", "abacus"), ["unknown device 'abacus'"]),
         (("--resume",), ["--checkpoint"]),

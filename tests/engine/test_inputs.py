@@ -366,7 +366,7 @@ def test_arguments_that_are_swapped_or_of_another_kind(network, inputs):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["float32", "tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 def test_arrays_on_a_gpu_stay_there(kinds, rows, precision):
     import cupy
 
@@ -405,7 +405,7 @@ def test_half_precision_rows_give_half_precision_outputs_where_kernels_take_them
 
     given_rows = cupy.asarray(rows, np.float16)
     network = kinds["dense"]
-    found = Session(network, device="cuda", precision="fp16")(given_rows)
+    found = Session(network, device="cuda", precision="float16")(given_rows)
     assert found.dtype == np.float16
     np.testing.assert_allclose(cupy.asnumpy(found), expected_of(network, rows), rtol=2e-2, atol=2e-2)
     assert Session(network, device="cuda")(given_rows).dtype == np.float32

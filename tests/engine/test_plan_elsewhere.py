@@ -24,7 +24,7 @@ from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d
 from sparsenn.network import Network
 
-PRECISIONS = ("float32", "tf32", "fp16")
+PRECISIONS = ("float32", "tf32", "float16")
 
 
 def dense(*widths: int) -> Network:
@@ -126,7 +126,7 @@ def test_plans_are_printed_for_each_machine(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_machines_differ_in_what_they_get() -> None:
-    for name, precision in (("vgg", "float32"), ("vgg", "fp16")):
+    for name, precision in (("vgg", "float32"), ("vgg", "float16")):
         names = {machine.name: tuple(chosen(name, precision, machine).names) for machine in MACHINES.values()}
         assert len(set(names.values())) == 3, names
 
@@ -270,5 +270,5 @@ def test_where_halves_may_come_a_first_kernel_that_takes_them_is_worth_some_micr
     assert {name: each.steps[0].kernel.name for name, each in made.items()} == {
         "float32": "cublas",
         "tf32": "cublas_tf32",
-        "fp16": "cublas_fp16",
+        "float16": "cublas_float16",
     }

@@ -221,7 +221,7 @@ def test_divergence_in_the_last_update(data: TrainingData) -> None:
         ({"precision": "int8"}, UsageError, "unknown precision 'int8'"),
         ({"precision": "tf32"}, UsageError, r"cpu does not train in tf32 \(it has: float32\)"),
         ({"kernel": "nympy"}, UsageError, "did you mean 'numpy'"),
-        ({"kernel": "numpy", "precision": "fp16"}, UsageError, "computes in float32, not in fp16"),
+        ({"kernel": "numpy", "precision": "float16"}, UsageError, "computes in float32, not in float16"),
         ({"device": "abacus"}, UsageError, "unknown device"),
         ({"device": "reference", "checkpoint": "x.h5"}, UsageError, "reference computes in float64"),
     ],

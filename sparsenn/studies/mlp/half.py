@@ -162,7 +162,7 @@ def _pack_all(stack: DenseStack, shares: Shares) -> Array:
 
 
 def _kernel(name: str, launch: Launch, summary: str) -> DenseKernel:
-    return dense_kernel(name, launch, summary, fits, needs=NEEDS, precision="fp16", half_sums=CHAIN)
+    return dense_kernel(name, launch, summary, fits, needs=NEEDS, precision="float16", half_sums=CHAIN)
 
 
 KERNELS = (

@@ -95,7 +95,7 @@ HALF = convolution(
     launch_half,
     "half precision, two neighbouring pixels an instruction; float32 images converted before",
     everywhere(why_not_plain),
-    precision="fp16",
+    precision="float16",
     half_rows=True,
     half_sums=CHAIN,
 )
