@@ -195,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record(path, rows, top)
     print(path)
     if options.plot:
-        draw_rungs(rows, "sizes", "cuBLAS", options.plot)
+        draw_rungs("gemm", rows, options.plot)
     return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1
 
 
