@@ -23,6 +23,7 @@ ROWS = [
     row("tensor_half", "8 × 8", precision="float16", milliseconds=0.25, peer_milliseconds=None),
     row("tensor_half", "8 × 8", precision="float16", features="float16", milliseconds=0.125, peer_milliseconds=None),
     row("naive", "4 × 4 × 4"),
+    row("library", "4 × 4 × 4", milliseconds=2300.0),
 ]
 
 
@@ -35,6 +36,7 @@ def test_every_problem_and_kernel_is_in_the_picture(tmp_path: Path) -> None:
         "vectorized: 1.5",
         "tensor_half (float16): 0.125",
         "naive: 150",
+        "library: 2,300",
         "cuBLAS, float32",
     ):
         assert part in text
