@@ -336,7 +336,7 @@ class Problem:
             if not self.options.reproducible:
                 raise
             raise UsageError(
-                f"{error}; no other kernel is reproducible: leave that out, or choose the device cpu"
+                f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
             ) from error
         sizes = [self.prepared_bytes(number, step) for step in steps for number in step.layers]
         streams = sum(sizes) > self.weight_memory

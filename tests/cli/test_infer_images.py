@@ -325,7 +325,11 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("options", "files", "told"),
     [
-        (("--labels", "short.idx"), {}, "short.idx: holds uint8 of shape (59,); needed is a label for 60"),
+        (
+            ("--labels", "short.idx"),
+            {},
+            "short.idx: holds uint8 of shape (59,); a label for each of 60 images is needed",
+        ),
         (("--labels", "high.idx"), {}, "labels are whole numbers from 0 to 3"),
         (("--labels", "floats.idx"), {}, "floats.idx: holds float32"),
         (("--labels", "absent.idx"), {}, "absent.idx: no such file"),
@@ -334,10 +338,10 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "nan.idx"}, "row 8 of the inputs holds a number that"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "large.idx"}, "1 channel of 13 × 5 pixels; the model"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "colours.idx"}, "3 channels of 5 × 5 pixels"),
-        (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "none.idx"}, "needed is a label for 0"),
+        (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "none.idx"}, "a label for each of 0 images is needed"),
         ((), {"inputs": "narrow.h5"}, "narrow.h5 does not fit"),
         ((), {"inputs": "narrow.h5"}, "the rows hold 30 numbers; the model takes rows of 120, images of 1 channel of"),
-        ((), {"name": "fixed.h5"}, "the model takes 1 channel of 12 × 10 pixels, and enlarges none"),
+        ((), {"name": "fixed.h5"}, "the model takes 1 channel of 12 × 10 pixels, and does not enlarge images"),
         ((), {"name": "cut.h5"}, "cut.h5"),
         (("--kernel", "conjured"), {}, "conjured"),
         (("--precision", "float16"), {}, "float16"),
@@ -382,7 +386,7 @@ def test_info(run: Run, folder: Path) -> None:
     for fragment in (
         "model pruned.h5 network 8 layers, 120 inputs → 4 outputs",
         "images 1 × 12 × 10 (channels × height × width); smaller ones are enlarged: bilinear",
-        f"multiply-adds {4 * 9 * 120 + 6 * 24 * 16 + sum(stored):,} an input",
+        f"multiply-adds {4 * 9 * 120 + 6 * 24 * 16 + sum(stored):,} per sample",
         "probabilities of classes, trained for the loss cross_entropy",
         "data: noise",
         "│ inputs │ 1 × 12 × 10 │",

@@ -176,7 +176,7 @@ def test_divergence(run: Run, table: Path, tmp_path: Path) -> None:
         (("--learning-rate", "nan"), ["learning rate is nan"]),
         (("--momentum", "1"), ["momentum of 1"]),
         (("--loss", "hinge"), ["unknown loss 'hinge'"]),
-        (("--loss", "cross_entropy"), ["a loss of classes", "--classes"]),
+        (("--loss", "cross_entropy"), ["a loss for classes", "--classes"]),
         (("--classes",), ["one-hot"]),
         (("--kernel", "conjured"), ["conjured", "known: "]),
         (("--precision", "float16"), ["cpu does not train in float16"]),

@@ -404,7 +404,7 @@ def test_only_kernels_in_half_precision_add_in_it_and_no_more_than_is_bounded():
 
 def test_sums_that_might_leave_the_range_are_refused_where_kernels_add_in_half_precision(launched):
     """Half of 70,000 - 35,000 is in range, and so is every number that is given or comes out."""
-    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'half' keeps them in it; use another kernel"
+    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'half' keeps them; use another kernel"
     network, rows = convolving(Conv2d(filters([7.0, -3.5]), None, Identity())), np.array([[1e4, 1e4]])
     assert_refused(network, rows, message, kernel="half")
     assert not launched

@@ -284,10 +284,11 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
     text = str(chosen)
     network = exact[0]
     assert (
-        f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input" in text
+        f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds "
+        f"per sample" in text
     )
     assert "Convolutions and pooling (1–5): kernel direct: weighted sums of shifted planes" in text
-    assert "; estimated to take less time than im2col_blas; estimated to take " in text
+    assert "; estimated to be faster than im2col_blas; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel blas: " in text
     record = json.loads(json.dumps(chosen.to_dict()))
@@ -401,7 +402,7 @@ def test_a_precision_is_obeyed_or_refused(rng):
 def test_numbers_beyond_half_precision_are_told_of(rng, sign):
     layers = (Conv2d(np.ones((1, 1, 1, 1))), Conv2d(np.full((1, 1, 2, 2), sign * 2e4), None, Identity()), Flatten())
     network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
-    message = "layer 2: numbers went beyond 65,504, .* precision float16 .*; use precision float32"
+    message = "layer 2: numbers went beyond 65,504, .* precision float16, .*; use precision float32"
     with pytest.raises(NumericError, match=message):
         infer(network, inputs, device="cpu", precision="float16")
     with pytest.raises(NumericError, match=message):
@@ -509,7 +510,7 @@ def test_a_session_takes_images_and_rows(device, rng):
         session(np.full((1, 128), np.nan))
     with pytest.raises(ShapeError, match="127 columns; layer 1 takes 128"):
         session(np.ones((1, 127)))
-    with pytest.raises(MatrixError, match="two dimensions"):
+    with pytest.raises(MatrixError, match="a matrix of samples has two"):
         session(np.ones((1, 2, 4, 16)))
     assert str(session).startswith("2 × 8 × 8 - 4 × 6 × 6 - 4 × 3 × 3 - 36 - 5 - 3 - 3 on ")
 

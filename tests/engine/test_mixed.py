@@ -243,7 +243,7 @@ def test_a_plan_of_dense_layers_prints_as_sentences(rng):
     network = Network((Linear(rng.random((20, 8))), Linear(rng.random((8, 3)), 1.0)))
     chosen = plan(network, from_dense(rng.random((100, 20))), device="cpu")
     text = str(chosen)
-    assert "100 inputs (100.0 % dense) through 2 layers with 184 edges on cpu" in text
+    assert "100 samples (100.0 % dense) through 2 layers with 184 edges on cpu" in text
     assert "Kernel blas: " in text
     assert "Rows" not in text
     assert chosen.kernel.name == "blas"

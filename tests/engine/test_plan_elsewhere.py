@@ -122,7 +122,7 @@ def test_plans_are_printed_for_each_machine(capsys: pytest.CaptureFixture[str]) 
         print(plan(NETWORKS["lenet"], rows_of(NETWORKS["lenet"]), machine=machine))
     told = capsys.readouterr().out.splitlines()
     assert [machine.name in line for machine, line in zip(MACHINES.values(), told, strict=True)] == [True] * 3
-    assert all("multiply-adds an input on" in line and "Convolutions (1" in line for line in told)
+    assert all("multiply-adds per sample on" in line and "Convolutions (1" in line for line in told)
 
 
 def test_machines_differ_in_what_they_get() -> None:
@@ -206,7 +206,7 @@ def test_a_device_that_is_another_is_refused(device: str) -> None:
 
 def test_only_gpus_are_planned_for_elsewhere() -> None:
     network = NETWORKS["dense 256"]
-    with pytest.raises(UsageError, match="some processor is no GPU"):
+    with pytest.raises(UsageError, match="some processor is not a GPU"):
         plan(network, rows_of(network), machine=Machine("some processor", "cpu", 8))
 
 

@@ -102,7 +102,7 @@ class _Writer:
     @singledispatchmethod
     def add(self, layer: Any) -> None:
         """Add a layer."""
-        raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
+        raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files cannot hold")
 
     @add.register
     def _(self, layer: Linear) -> None:
@@ -137,7 +137,7 @@ class _Writer:
         elif isinstance(layer, MaxPool2d):
             self._node("MaxPool", **form)
         else:
-            raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
+            raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files cannot hold")
 
     @add.register
     def _(self, layer: Flatten) -> None:
@@ -160,7 +160,7 @@ class _Writer:
         elif isinstance(activation, ReLU | Sigmoid | Tanh):
             self._node({ReLU: "Relu", Sigmoid: "Sigmoid", Tanh: "Tanh"}[type(activation)])
         elif not isinstance(activation, Identity):
-            raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files have no name for")
+            raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files cannot hold")
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         before = self.nodes[-1].output[0] if self.nodes else "input"
