@@ -64,7 +64,7 @@ class Gpu:
 
     def place_rows(self, rows: np.ndarray, precision: str) -> Any:
         """Bring rows to the device, in half precision where that is what is multiplied."""
-        return self.cupy.asarray(rows, np.float16 if precision == "fp16" else np.float32)
+        return self.cupy.asarray(rows, np.float16 if precision == "float16" else np.float32)
 
     def fetch(self, outputs: Any) -> np.ndarray:
         return np.asarray(self.cupy.asnumpy(outputs))
@@ -121,7 +121,7 @@ class Peer:
         allowed = precision == "tf32"
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
-        self.device, self.kind = device, torch.float16 if precision == "fp16" else torch.float32
+        self.device, self.kind = device, torch.float16 if precision == "float16" else torch.float32
         self.layers = [self._layer(layer) for layer in network]
 
     def tensor(self, values: np.ndarray) -> Any:

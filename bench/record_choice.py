@@ -123,7 +123,7 @@ def shapes(count: int, most_work: float = MOST_WORK, on_gpu: bool = True) -> Ite
             widths = (int(rng.choice(WIDTHS)),) * (depth + 1)
         else:
             widths = tuple(map(int, rng.choice(WIDTHS, depth + 1)))
-        precision = "float32" if rng.random() < 0.7 or not on_gpu else str(rng.choice(["tf32", "fp16"]))
+        precision = "float32" if rng.random() < 0.7 or not on_gpu else str(rng.choice(["tf32", "float16"]))
         shape = Shape(
             kind if depth > 2 or kind != "mixed" else "sparse",
             widths,
@@ -273,7 +273,7 @@ class Recorder:
             return rows
         import cupy
 
-        return cupy.asarray(rows, np.float16 if precision == "fp16" else np.float32)
+        return cupy.asarray(rows, np.float16 if precision == "float16" else np.float32)
 
     def _measured(
         self,

@@ -51,7 +51,7 @@ THREADS = 8
 WAYS = {
     "float32": {"NCHW": (False, False), "channels last": (False, True)},
     "tf32": {"channels last": (True, True)},
-    "fp16": {"channels last": (False, True)},
+    "float16": {"channels last": (False, True)},
 }
 """By precision, how PyTorch is called: whether TF32 is allowed, and whether images lie with their channels last."""
 
@@ -185,7 +185,7 @@ class Case:
     def _peer(self, precision: str, biased: bool, tf32: bool, last: bool) -> float:
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = tf32
-        kind = torch.float16 if precision == "fp16" else torch.float32
+        kind = torch.float16 if precision == "float16" else torch.float32
         layout = torch.channels_last if last else torch.contiguous_format
         weights = torch.from_numpy(self.layer.weights).to("cuda", kind).to(memory_format=layout)
         bias = torch.from_numpy(self.layer.bias_vector()).to("cuda", kind) if biased else None
@@ -275,12 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record(path, rows, top)
     print(path)
     if options.plot:
-        most = {
-            shape: max(row["images"] for row in rows if row["shape"] == shape) for shape in {r["shape"] for r in rows}
-        }
-        largest = [row for row in rows if row["images"] == most[row["shape"]]]
-        drawn = [row | {"problem": f"{row['images']:,} images, {row['shape']}"} for row in largest]
-        draw_rungs(drawn, "problem", "PyTorch", options.plot)
+        draw_rungs("conv2d", rows, options.plot)
     return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1
 
 

@@ -121,7 +121,7 @@ class Case:
 
     def peer(self, precision: str) -> float:
         """Return the milliseconds of cuBLAS; of half precision with matrices that are float16 already."""
-        kind = np.float16 if precision == "fp16" else np.float32
+        kind = np.float16 if precision == "float16" else np.float32
         given = [tuple(matrix.astype(kind, copy=False) for matrix in pair) for pair in self.given]
         out = cp.empty((self.sizes[0], self.sizes[2]), kind)
         with cublas_precision(precision):
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record(path, rows, top)
     print(path)
     if options.plot:
-        draw_rungs(rows, "sizes", "cuBLAS", options.plot)
+        draw_rungs("gemm", rows, options.plot)
     return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1
 
 

@@ -39,7 +39,7 @@ from sparsenn.training.inference import rows_for
 LIBRARY = "cublas"
 """The kernel of dense layers that CuPy cannot capture in a graph."""
 
-PRECISIONS = ("float32", "tf32", "fp16")
+PRECISIONS = ("float32", "tf32", "float16")
 ONE_BY_ONE, GRAPH = "launch by launch", "one CUDA graph"
 COLUMNS = (
     Column("images", "images", "{:,}"),

@@ -35,7 +35,7 @@ from wall_timing import RUNS, gpu_wait, timed, wait_for_nothing
 from sparsenn import CSR, Network, Session
 from sparsenn.errors import SparseNNError
 
-ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "fp16": 1e-2}
+ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "float16": 1e-2}
 """Largest difference from float64 after one layer, in parts of the largest output; it may grow with the root of the
 number of layers."""
 
@@ -343,7 +343,7 @@ def place(rows: np.ndarray | CSR, case: Case) -> Any:
         import cupyx.scipy.sparse
 
         return cupyx.scipy.sparse.csr_matrix(given)
-    return cupy.asarray(given, np.float16 if case.precision == "fp16" else np.float32)
+    return cupy.asarray(given, np.float16 if case.precision == "float16" else np.float32)
 
 
 def fetched(answer: Any) -> np.ndarray:

@@ -177,7 +177,8 @@ def read_results(path: str | os.PathLike[str]) -> ResultFile:
         The file is missing, is not JSON, has a part too few or too many, or breaks a rule of `ResultFile`.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_not_finite)
+        text = Path(path).read_text(encoding="utf-8").replace("fp16", "float16")  # as older files call the precision
+        content = json.loads(text, parse_constant=_not_finite)
         if not isinstance(content, dict):
             raise ResultError("the file holds no JSON object")
         content["columns"] = tuple(Column(**column) for column in content.get("columns", ()))

@@ -16,7 +16,7 @@ from record_mlp import Peaks
 
 __all__ = ["ALLOWED", "floor_seconds", "inputs_in_turn", "timed_in_turn"]
 
-ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "fp16": 1e-2}
+ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "float16": 1e-2}
 """Largest difference from float64, in parts of the largest output."""
 
 CACHE_BYTES = 200 << 20

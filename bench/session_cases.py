@@ -79,7 +79,7 @@ class Case:
     make : returns the problem.
     device : of the session, `cuda` or `cpu`.
     where : rows are on the `device` or in ordinary memory of the `host`; outputs go there, too.
-    precision : asked of the session. Rows on a GPU are float16 where it is `fp16`.
+    precision : asked of the session. Rows on a GPU are float16 where it is `float16`.
     categories : whether the categories, on the host, are the answer; else the outputs are.
     limit, aim : milliseconds; times what `beside` names where that is given.
     beside : what limit and aim are relative to: `peer`, the fastest peer that is as accurate; `numpy`, its products;
@@ -153,7 +153,7 @@ CASES: tuple[Case, ...] = (
          categories=True, limit=8, aim=3),
     Case("challenge-65536", "65536 × 120, official inputs on the device → categories", LARGE, categories=True, limit=12,
          aim=10.5),
-    *_precisions("trained", TRAINED, trained_problem, float32=(0.30, 0.15), tf32=(0.16, 0.07), fp16=(0.10, 0.045)),
+    *_precisions("trained", TRAINED, trained_problem, float32=(0.30, 0.15), tf32=(0.16, 0.07), float16=(0.10, 0.045)),
     *(
         Case(f"lenet300-{precision}", LENET300, lenet300_problem, precision=precision, limit=1, aim=0.5, beside="peer")
         for precision in PRECISIONS

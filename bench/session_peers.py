@@ -16,7 +16,7 @@ from sparsenn.errors import UsageError
 
 __all__ = ["PRECISIONS", "Way", "numpy_way", "torch", "torch_categories", "torch_ways"]
 
-PRECISIONS = ("float32", "tf32", "fp16")
+PRECISIONS = ("float32", "tf32", "float16")
 
 SPARSE_ENOUGH = 0.3
 """The largest share of weights in all places for which PyTorch's sparse product is tried."""

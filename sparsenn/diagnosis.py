@@ -24,9 +24,9 @@ REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "matplotli
 
 OPTIONAL = {
     "onnx": "pip install 'sparsenn[onnx]', to read and write ONNX files",
-    "onnxruntime": "pip install onnxruntime, to be timed beside by sparsenn benchmark",
-    "torch": "pip install torch, to take PyTorch's modules",
-    "scikit-learn": "pip install scikit-learn, to take its models, and to be an estimator of it",
+    "onnxruntime": "pip install onnxruntime, to compare with it in sparsenn benchmark",
+    "torch": "pip install torch, to import PyTorch's modules",
+    "scikit-learn": "pip install scikit-learn, to import its models and to serve as its estimator",
     "dask": "pip install 'sparsenn[dask]', to run on a cluster",
 }
 """Distributions that some functions need, with how to get them and for what."""

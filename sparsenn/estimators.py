@@ -267,7 +267,7 @@ class SparseClassifier(_Estimator):
         """
         single, logits = self.network.outputs == 1, self._ends_with(Identity)
         if not (logits or isinstance(self.network[-1], Softmax) or (single and self._ends_with(Sigmoid))):
-            raise UsageError("the network's last layer gives neither probabilities nor logits; take decision_function")
+            raise UsageError("the network's last layer gives neither probabilities nor logits; use decision_function")
         outputs = self._outputs(X)
         if not logits:
             return np.concatenate([1 - outputs, outputs], axis=1) if single else outputs

@@ -31,7 +31,7 @@ import numba
 from numba.core import event
 
 from sparsenn.spans import span
-from sparsenn.storage.compiled import compiled_cache, is_kept
+from sparsenn.storage.compiled import LOADING, compiled_cache, is_kept
 
 __all__ = [
     "compile_seconds",
@@ -39,6 +39,7 @@ __all__ = [
     "compiled_functions",
     "example",
     "kept_functions",
+    "load_seconds",
     "run_examples",
     "threaded",
 ]
@@ -103,13 +104,20 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     return decorated
 
 
-class _Compiling(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Times what numba compiles, and marks it as spans. Its lock has one thread compile at a time.
+class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Times what numba does to functions, and marks it as spans. Its lock has one thread do so at a time.
 
-    A function that another calls may be compiled while that is.
+    A function that another calls may be compiled, or loaded, while that is compiled; both are compiling then.
+
+    Parameters
+    ----------
+    verb : what is done.
+    category : of the spans.
+    within : what counts for itself whatever is done while it lasts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str, category: str, within: _Spending | None = None) -> None:
+        self._verb, self._category, self._within = verb, category, within
         self._open: list[AbstractContextManager[object]] = []
         self._state: tuple[float, float | None] = 0.0, None  # seconds until now, and since when more of them pass
 
@@ -120,8 +128,10 @@ class _Compiling(event.Listener):  # type: ignore[misc]  # numba has no types
 
     def on_start(self, event: event.Event) -> None:
         """Begin with a function."""
+        if self._within is not None and self._within._open:
+            return
         name = event.data["dispatcher"].py_func.__qualname__
-        begun = span(f"compile {name}", "compile", compiler="numba")
+        begun = span(f"{self._verb} {name}", self._category, compiler="numba")
         begun.__enter__()
         self._open.append(begun)
         if len(self._open) == 1:
@@ -135,8 +145,10 @@ class _Compiling(event.Listener):  # type: ignore[misc]  # numba has no types
             self._state = self.seconds(), None
 
 
-_compiling = _Compiling()
+_compiling = _Spending("compile", "compile")
+_loading = _Spending("load", "prepare", within=_compiling)
 event.register("numba:compile", _compiling)
+event.register(LOADING, _loading)
 
 
 def compile_seconds() -> float:
@@ -145,6 +157,11 @@ def compile_seconds() -> float:
     Loading what was compiled before is not counted.
     """
     return _compiling.seconds()
+
+
+def load_seconds() -> float:
+    """Return the seconds spent in this process on loading functions of this package that were compiled before."""
+    return _loading.seconds()
 
 
 def compiled_functions() -> tuple[Any, ...]:

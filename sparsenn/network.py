@@ -397,7 +397,7 @@ def _checked_layers(layers: Any) -> tuple[Layer, ...]:
     for number, layer in enumerate(checked, start=1):
         if not isinstance(layer, FullyConnected | ImageLayer):
             raise InputError(
-                f"layer {number} is a {type(layer).__name__}, which is no layer; Network.from_scipy and "
+                f"layer {number} is a {type(layer).__name__}, which is not a layer; Network.from_scipy and "
                 "SparseLinear.from_scipy make layers of SciPy's matrices, and Linear of NumPy's"
             )
     return checked

@@ -28,7 +28,7 @@ __all__ = [
 ROUNDING = 2.0**-24
 """Half of the distance from 1 to the next float32."""
 
-ALLOWED = {"tf32": 5e-3, "fp16": 1e-2}
+ALLOWED = {"tf32": 5e-3, "float16": 1e-2}
 """Of precisions other than float32, in parts of the largest output before the activation."""
 
 
@@ -102,7 +102,7 @@ def assert_near_conv2d(
 
     Parameters
     ----------
-    precision : float32, tf32 or fp16.
+    precision : float32, tf32 or float16.
     steps : stride, padding, dilation and groups, as `reference_conv2d`.
     """
     expected = reference_conv2d(images, weights, bias, activation, **steps)

@@ -15,7 +15,7 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("interrupts", "printable"),
+    ("interrupts", "printable", "renamed"),
     ("errors", "plugins", "progress", "spans", "workers"),
     ("memory", "storage"),
     ("jit",),

@@ -11,10 +11,13 @@ from pathlib import Path
 import numba
 import pytest
 
-from sparsenn.jit import compile_seconds
+from sparsenn.backends import backend_for
+from sparsenn.engine.clock import Clock
+from sparsenn.jit import compile_seconds, load_seconds
+from sparsenn.storage.compiled import LOADING
 
 PROGRAM = """
-from sparsenn.jit import compile_seconds, compiled
+from sparsenn.jit import compile_seconds, compiled, load_seconds
 
 @compiled
 def twice(number):
@@ -22,7 +25,7 @@ def twice(number):
 
 assert compile_seconds() == 0
 assert twice(21) == 42
-print(compile_seconds())
+print(compile_seconds(), load_seconds())
 """
 
 
@@ -68,9 +71,37 @@ def test_none_where_it_has_compiled_before(tmp_path: Path) -> None:
     script.write_text(PROGRAM)
     settings = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
-    def told() -> float:
+    def told() -> tuple[float, float]:
         done = subprocess.run([sys.executable, str(script)], env=settings, capture_output=True, text=True, check=True)
-        return float(done.stdout)
+        compiled, loaded = map(float, done.stdout.split())
+        return compiled, loaded
 
-    assert told() > 0.001
-    assert told() == 0
+    assert told()[0] > 0.001
+    compiled, loaded = told()
+    assert compiled == 0
+    assert loaded > 0.0001
+
+
+def test_loading_is_preparing_unless_it_is_done_to_compile() -> None:
+    from numba.core import event
+
+    @numba.njit
+    def never_called() -> None:
+        pass
+
+    def load() -> None:
+        with event.trigger_event(LOADING, data={"dispatcher": never_called}):
+            time.sleep(0.01)
+
+    clock = Clock(backend_for("cpu"))
+    start, before = time.perf_counter(), load_seconds()
+    load()
+    loaded = load_seconds() - before
+    assert 0.01 <= loaded <= time.perf_counter() - start
+    with event.trigger_event("numba:compile", data={"dispatcher": never_called}):
+        load()
+    assert load_seconds() - before == loaded
+    found = clock.seconds()
+    assert found.prepare == pytest.approx(loaded)
+    assert found.compile >= 0.01
+    assert found.compute <= time.perf_counter() - start - found.prepare - found.compile + 1e-6

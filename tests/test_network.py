@@ -182,7 +182,7 @@ def test_from_scipy_with_lists_that_do_not_fit(given: Any, message: str) -> None
     [
         (np.ones(3), ShapeError, r"layer 1: the weights have shape \(3,\)"),
         (np.full((2, 2), np.inf), InputError, "layer 1: the weights hold NaN, infinity"),
-        ("matrix", MatrixError, "layer 1: a str is no SciPy sparse matrix"),
+        ("matrix", MatrixError, "layer 1: a str is not a SciPy sparse matrix"),
     ],
 )
 def test_from_scipy_of_what_is_no_matrix(matrix: Any, error: type[Exception], message: str) -> None:
@@ -340,7 +340,7 @@ def test_parts_of_a_network_of_images() -> None:
 )
 def test_what_is_no_layer(matrix: Any) -> None:
     with pytest.raises(
-        InputError, match=rf"layer 2 is a {type(matrix).__name__}, which is no layer; Network.from_scipy"
+        InputError, match=rf"layer 2 is a {type(matrix).__name__}, which is not a layer; Network.from_scipy"
     ):
         Network((ones(2, 2), matrix))
 

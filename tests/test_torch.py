@@ -111,7 +111,7 @@ def test_what_is_refused() -> None:
         wrapped(torch.zeros(2, 3))
     with pytest.raises(ShapeError, match="rows of shape"):
         wrapped(torch.zeros(4))
-    with pytest.raises(UsageError, match=r"what is run is a sparsenn\.Network"):
+    with pytest.raises(UsageError, match=r"give a sparsenn\.Network"):
         sparsenn.torch.wrap(3)
     with pytest.raises(UsageError, match="there is no option 'devise'"):
         sparsenn.torch.wrap(network, devise="cpu")

@@ -20,7 +20,7 @@ def _no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrap() -> None:
-    with pytest.raises(UsageError, match="wrap makes a module of PyTorch, which is not here, or too old"):
+    with pytest.raises(UsageError, match="wrap needs PyTorch, which is missing or too old"):
         sparsenn.torch.wrap(Network((Linear(np.ones((2, 2))),)))
 
 

@@ -34,6 +34,7 @@ INSTEAD = {
     r"\bheld against the (reference|truth)\b": "compared with, or checked against",
     r"\b(floor ÷ time|(share )?of the floor)\b": "% of roofline",
     r"--(limit-inputs|images|no-dedup|no-merge|checkpoint-every)\b": "the option's name of now",
+    r"\bfp16\b": "float16",
     r"\bthe bag\b": "these weights",
     r"\bInputs of one value are bits\b": "Inputs that all have the same value are stored as bits",
 }

@@ -156,7 +156,7 @@ class Kernel:
     seconds : callable, optional
         Estimates what a problem takes on a machine; None where there is nothing to choose from.
     precision : str, default "float32"
-        Precision of what it multiplies: `float32`, `tf32` or `fp16`; the reference's float64 is not told.
+        Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not told.
     half_rows : bool, default False
         Whether it takes float16 rows or images as they are, and gives such.
     tf32_products : int, default 0

@@ -17,11 +17,11 @@ WARP = 32
 """Threads of a GPU that execute together."""
 
 PER_CLOCK = {
-    80: {"float32": 64, "tf32": 512, "fp16": 1024},
-    86: {"float32": 128, "tf32": 128, "fp16": 256},
-    90: {"float32": 128, "tf32": 1024, "fp16": 2048},
-    100: {"float32": 128, "tf32": 2048, "fp16": 4096},
-    120: {"float32": 128, "tf32": 128, "fp16": 256},
+    80: {"float32": 64, "tf32": 512, "float16": 1024},
+    86: {"float32": 128, "tf32": 128, "float16": 256},
+    90: {"float32": 128, "tf32": 1024, "float16": 2048},
+    100: {"float32": 128, "tf32": 2048, "float16": 4096},
+    120: {"float32": 128, "tf32": 128, "float16": 256},
 }
 """Multiply-adds of a multiprocessor in a clock, sums in float32, by the compute capability from which on it is so; from
 NVIDIA's descriptions of the architectures."""
@@ -65,7 +65,7 @@ class Machine:
         return WARPS_AT_ONCE[self._listed(WARPS_AT_ONCE)]
 
     def multiply_adds(self, precision: str) -> float:
-        """Return the most multiply-adds a second in a precision, `float32`, `tf32` or `fp16`."""
+        """Return the most multiply-adds a second in a precision, `float32`, `tf32` or `float16`."""
         return PER_CLOCK[self._listed(PER_CLOCK)][precision] * self.multiprocessors * self.clock
 
     def _listed(self, capabilities: Iterable[int]) -> int:

@@ -58,7 +58,7 @@ def backend_elsewhere(device: str, machine: Machine) -> Backend:
         The machine is no GPU, or the device another one.
     """
     if machine.device != "cuda":
-        raise UsageError(f"{machine.name} is no GPU: plans for another machine are for GPUs")
+        raise UsageError(f"{machine.name} is not a GPU: plans for another machine are for GPUs")
     if device not in ("auto", "cuda"):
         raise UsageError(f"device {device} is not {machine.name}: leave out the device, or the machine")
     return cast(Backend, AbsentCUDABackend(machine))

@@ -34,7 +34,7 @@ TRAIN = "train"
 LOSSES = ("mse", "cross_entropy")
 """Mean squared error over rows and outputs; mean over rows of -log softmax of the raw outputs at the class."""
 
-PRECISIONS = ("float32", "tf32", "fp16")
+PRECISIONS = ("float32", "tf32", "float16")
 """What products of matrices are computed in; sums, parameters and updates are float32 in any case."""
 
 Velocities: TypeAlias = tuple[tuple[Array, Array], ...]

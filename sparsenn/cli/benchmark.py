@@ -21,17 +21,17 @@ MOST_SAMPLES = 2**31 - 1
 
 
 def benchmark(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model, as infer takes it.", show_default=False)],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model, as for infer.", show_default=False)],
     samples: Annotated[str, typer.Option(metavar="N,N,...", help="Samples per call.")] = "1,64,1024,10000",
     inputs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Samples to call it with, as infer takes them; by default random."),
+        typer.Option(metavar="FILE", help="File of samples to run, as for infer; by default, random ones."),
     ] = None,
     steps: options.Steps = None,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     against: Annotated[
-        str, typer.Option(metavar="NAME,NAME,...", help="What to time beside it; none for nothing.")
+        str, typer.Option(metavar="NAME,NAME,...", help="What to compare with; none for nothing.")
     ] = "onnxruntime,torch,scipy",
     seconds: Annotated[
         float, typer.Option(metavar="S", help="Seconds spent on each peer and number of samples.")

@@ -63,7 +63,7 @@ def _summary(name: str, run: ClusterRun, verdict: Verification | str) -> Table:
     from sparsenn.report.quantities import count, duration, rate
     from sparsenn.report.tables import fact_table
 
-    shown = f"{count(run.rows)} inputs × {count(run.inputs)} neurons × {count(run.layers)} layers"
+    shown = f"{count(run.rows)} samples × {count(run.inputs)} neurons × {count(run.layers)} layers"
     style = "" if isinstance(verdict, str) else "bold green" if verdict.passed else "bold red"
     resumed = f"; {count(run.resumed)} rows were done by an earlier run" if run.resumed else ""
     workers = f"{count(run.workers)} worker{'' if run.workers == 1 else 's'}"
@@ -75,8 +75,8 @@ def _summary(name: str, run: ClusterRun, verdict: Verification | str) -> Table:
             ("cluster", f"{workers}, scheduler at {run.scheduler}"),
             ("pieces", f"{count(run.pieces)}{resumed}"),
             ("time", f"{duration(run.seconds)}{rows}"),
-            ("rate", f"{rate(run.edges_per_second)} (inputs × edges / time)"),
-            ("categories", f"{count(run.categories.size)} of {count(run.rows)} inputs; files count inputs from 1"),
+            ("rate", f"{rate(run.edges_per_second)} (samples × edges / time)"),
+            ("categories", f"{count(run.categories.size)} of {count(run.rows)} samples; files count samples from 1"),
             ("verification", Text(str(verdict), style=style)),
         ],
         _TEXT_WIDTH,

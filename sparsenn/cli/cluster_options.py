@@ -35,7 +35,7 @@ Workers = Annotated[
 ]
 Piece = Annotated[
     int | None,
-    typer.Option(metavar="K", min=1, help="Samples that a worker is given at a time.", rich_help_panel=_CLUSTER),
+    typer.Option(metavar="K", min=1, help="Samples given to a worker at a time.", rich_help_panel=_CLUSTER),
 ]
 _OF_CLUSTERS = ("piece",)
 _OF_SESSIONS = ("stats", "plot", "trace", "report", "devices")

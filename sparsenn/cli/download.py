@@ -21,7 +21,7 @@ def download(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; created if absent.")],
     depth: Annotated[
         list[int] | None,
-        typer.Option(metavar="L", help="Depth whose categories are wanted, repeatable; by default all three."),
+        typer.Option(metavar="L", help="Depth to download the categories for, repeatable; by default all three."),
     ] = None,
     url: Annotated[
         str | None,

@@ -121,8 +121,7 @@ def _scaled(path: Path, model: Model, scaling: Scaling | None) -> Model:
         return model
     if model.scaling is not None:
         raise UsageError(
-            f"{path} scales its inputs by itself ({model.scaling}), as it was trained; leave out --scale, --mean and "
-            "--std"
+            f"{path} scales its inputs itself ({model.scaling}), as in training; leave out --scale, --mean and --std"
         )
     return replace(model, scaling=scaling)
 

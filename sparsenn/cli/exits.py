@@ -103,11 +103,11 @@ def _message(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, MemoryError):
         return (
-            f"memory does not suffice ({error or 'no details'}); "
-            "try a lower --memory-limit or --batch-size, or fewer inputs with --samples"
+            f"there is not enough memory ({error or 'no details'}); "
+            "try a lower --memory-limit or --batch-size, or fewer samples with --samples"
         )
     if isinstance(error, ImportError) and not (error.name or "").startswith("sparsenn"):
-        return f"something that is needed cannot be loaded ({' '.join(str(error).split())}); install it{_source(error)}"
+        return f"a required library cannot be loaded ({' '.join(str(error).split())}); install it{_source(error)}"
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return f"{place}{error.strerror or error}"

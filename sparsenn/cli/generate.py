@@ -35,7 +35,7 @@ def generate(
         ),
     ] = None,
     kronecker: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Neurons for each base node.", rich_help_panel=_NETWORK)
+        int, typer.Option(metavar="K", min=1, help="Neurons per base node.", rich_help_panel=_NETWORK)
     ] = 16,
     weight: Annotated[
         float, typer.Option(metavar="W", help="Value of every weight.", rich_help_panel=_NETWORK)
@@ -64,7 +64,8 @@ def generate(
         Path | None, typer.Option(metavar="FOLDER", help="Where the MNIST files are.", rich_help_panel=_INPUTS)
     ] = None,
     truth: Annotated[
-        bool, typer.Option("--truth/--no-truth", help="Compute the true categories, where that takes minutes at most.")
+        bool,
+        typer.Option("--truth/--no-truth", help="Compute the true categories, unless that would take many minutes."),
     ] = True,
     progress: ProgressFlag = None,
 ) -> None:

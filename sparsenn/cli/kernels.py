@@ -20,7 +20,7 @@ def kernels(
         bool,
         typer.Option(
             "--compile",
-            help="First compile all CPU kernels, so that no later run has to, unless a network is wider than 65,536.",
+            help="First compile all CPU kernels; later runs then compile none, except for networks wider than 65,536.",
         ),
     ] = False,
     progress: ProgressFlag = None,

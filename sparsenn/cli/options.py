@@ -99,7 +99,7 @@ LadderSamples = Annotated[
         metavar="N",
         min=1,
         max=2**31 - 1,
-        help="Samples: the first of a dataset's, or random ones where none is read.",
+        help="Number of samples: the first of a dataset, or random ones where none is read.",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -174,10 +174,10 @@ Kernel = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|tf32|fp16|float64",
+        metavar="float32|tf32|float16|float64",
         help="Precision of the products of dense layers and convolutions; float64, which is slower, applies to all "
-        "layers, their sums and hidden values: for weights of very different magnitudes. auto is the CPU then; GPUs "
-        "have no convolutions and poolings in float64.",
+        "layers, their sums and hidden values: for weights of very different magnitudes. --device auto then means the "
+        "CPU; GPUs have no convolutions and poolings in float64.",
         rich_help_panel=_SPEED,
     ),
 ]

@@ -93,9 +93,9 @@ def refuse_given(context: typer.Context, ladder: Ladder) -> None:
         There are such options; the message names them.
     """
     if ladder.problem is None:
-        _refuse(context, ladder, OF_RANDOM_PROBLEMS, "a dataset, no random problem")
+        _refuse(context, ladder, OF_RANDOM_PROBLEMS, "a dataset, not a random problem")
         return
-    _refuse(context, ladder, OF_DATASETS, "a random problem, no dataset")
+    _refuse(context, ladder, OF_DATASETS, "a random problem, not a dataset")
     if not ladder.form:
         _refuse(context, ladder, ("sizes",), "--widths N,N,...")
         return

@@ -1,6 +1,6 @@
 """Names of verbs and options that have changed: the old ones are taken for one release more, and a note tells the new.
 
-This is the one place that knows old names. What is in it goes with the release after the next.
+This and `sparsenn.renamed`, for values, are what knows old names. What is in it goes with the release after the next.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from sparsenn.printable import printable
+from sparsenn.renamed import VALUES, told
 
 __all__ = ["OPTIONS", "renewed", "tell_renamed"]
 
@@ -62,10 +63,22 @@ def renewed(words: Sequence[str]) -> list[str]:
         if option in names and not ended:
             tell_renamed(option, names[option])
             rest[number] = f"{names[option]}{equals}{value}"
+        if not ended:
+            _renew_value(rest, number)
     return [*verb, *rest]
+
+
+def _renew_value(words: list[str], number: int) -> None:
+    """Put the value of now in place of an old one, which stands in a word after its option's or in the same."""
+    option, equals, value = words[number].partition("=")
+    if not equals:
+        option, value = words[number - 1] if number else "", words[number]
+    new = VALUES.get(option.removeprefix("--"), {}).get(value)
+    if option.startswith("--") and new is not None:
+        tell_renamed(f"{option} {value}", f"{option} {new}")
+        words[number] = f"{option}={new}" if equals else new
 
 
 def tell_renamed(old: str, new: str) -> None:
     """Say on stderr that a name, or a form, has changed."""
-    told = f"note: {old} is now {new}; the old name is taken until the next release"
-    print(printable(told), file=sys.stderr, flush=True)
+    print(printable(f"note: {told(old, new)}"), file=sys.stderr, flush=True)

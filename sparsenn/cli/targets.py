@@ -131,7 +131,7 @@ def drawing(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise ResourceError(
-            f"cannot draw {path}: {' '.join(str(error).split()) or type(error).__name__}; all else is done"
+            f"cannot draw {path}: {' '.join(str(error).split()) or type(error).__name__}; everything else is done"
         ) from error
 
 

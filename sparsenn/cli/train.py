@@ -93,7 +93,7 @@ def train(
         int, typer.Option(metavar="E", min=1, help="Passes over all rows.", rich_help_panel=_DESCENT)
     ] = 100,
     batch_size: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Rows of a mini-batch.", rich_help_panel=_DESCENT)
+        int, typer.Option(metavar="K", min=1, help="Rows per mini-batch.", rich_help_panel=_DESCENT)
     ] = 64,
     learning_rate: Annotated[
         float, typer.Option(metavar="R", help="Factor of the gradient.", rich_help_panel=_DESCENT)
@@ -105,14 +105,14 @@ def train(
         str | None,
         typer.Option(
             metavar="mse|cross_entropy",
-            help="What is minimised; by default, cross_entropy for classes and mse for others.",
+            help="Loss to minimise; by default, cross_entropy for classes, and mse otherwise.",
             rich_help_panel=_DESCENT,
         ),
     ] = None,
     seed: Annotated[
         int,
         typer.Option(
-            metavar="S", min=0, help="Seed of the first parameters and the order of rows.", rich_help_panel=_DESCENT
+            metavar="S", min=0, help="Seed of the initial parameters and the order of rows.", rich_help_panel=_DESCENT
         ),
     ] = 0,
     labels: data_options.Labels = None,
@@ -131,7 +131,7 @@ def train(
     classes: data_options.Classes = False,
     ignore: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="Leave out a column of a table; again for more.", rich_help_panel="Data"),
+        typer.Option(metavar="NAME", help="Leave out a column of a table; repeatable.", rich_help_panel="Data"),
     ] = [],  # noqa: B006
     text: Annotated[
         list[str],
@@ -187,7 +187,7 @@ def train(
     precision: Annotated[
         str,
         typer.Option(
-            metavar="float32|tf32|fp16", help="What matrices are multiplied in.", rich_help_panel="Speed and memory"
+            metavar="float32|tf32|float16", help="Precision of matrix products.", rich_help_panel="Speed and memory"
         ),
     ] = "float32",
     checkpoint: Annotated[
@@ -197,13 +197,13 @@ def train(
     checkpoint_seconds: Annotated[
         float,
         typer.Option(
-            metavar="S", min=0, help="Least time between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
+            metavar="S", min=0, help="Minimum seconds between two checkpoints; 0: each epoch.", rich_help_panel=_FILES
         ),
     ] = 0.0,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on from the checkpoint, or begin where there is none yet.", rich_help_panel=_FILES
+            "--resume", help="Resume from the checkpoint, or start anew if there is none.", rich_help_panel=_FILES
         ),
     ] = False,
     json: Annotated[
@@ -291,7 +291,7 @@ def train(
         "text": text,
         "impute": impute is not None,
     }
-    begun = "no checkpoint was there to resume from: begun anew"
+    begun = "there was no checkpoint to resume from; training started anew"
     notes = [begun] if resume and checkpoint is not None and not checkpoint.exists() else []
     with tracing(trace):
         rows, result = _run(data, labels, validation, validation_labels, kind, scale, how, progress)

@@ -48,7 +48,7 @@ def image_side(neurons: int) -> int:
     side = math.isqrt(max(neurons, 0))
     if side * side != neurons or not 1 <= neurons <= INDEX16_LIMIT:
         raise UsageError(
-            f"{neurons} neurons are no square image of at most 256 × 256 pixels; "
+            f"{neurons} neurons are not a square image of at most 256 × 256 pixels; "
             "the challenge has 1024, 4096, 16384 and 65536"
         )
     return side
@@ -84,8 +84,8 @@ def enlarge(images: Array, neurons: int, progress: Progress = silent) -> CSR:
     count, height, width = images.shape
     if height % 2 or width % 2 or not 0 < max(height, width) < side or not count:
         raise UsageError(
-            f"{count} images of {height} × {width} cannot be enlarged to {side} × {side}: "
-            "there must be one at least, of even sides smaller than the new one"
+            f"{count} images of {height} × {width} cannot be enlarged to {side} × {side}: at least one "
+            f"is needed, with even sides smaller than the new one"
         )
     check_memory(_working_bytes(images, side), f"enlarging {count:,} images to {side} × {side}", "close other programs")
     stack = bitmap_stack(count, side)

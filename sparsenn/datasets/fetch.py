@@ -225,7 +225,7 @@ def _excess(transfer: Transfer, part: Path, most: int) -> ResourceError:
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> str:
     remedies = {401: "it wants a login", 403: "access is denied", 404: "there is no such file", 410: "the file is gone"}
-    why = remedies.get(error.code, "it does not hand out the file")
+    why = remedies.get(error.code, "it refuses to send the file")
     return f"{url}: the server answers {error.code} {error.reason}: {why}; check the address"
 
 

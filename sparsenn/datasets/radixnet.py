@@ -112,8 +112,8 @@ def _checked_radices(neurons: int, layers: int, radices: Sequence[int] | None, k
         remedy = "give radices with that product, or other neurons"
     if min(radices, default=0) < 2 or math.prod(radices) != nodes:
         raise UsageError(
-            f"radices {list(radices)} (product {math.prod(radices)}, each 2 or more) do not number the {nodes} base "
-            f"nodes that {neurons} neurons make with a Kronecker factor of {kronecker}; {remedy}"
+            f"radices {list(radices)} (product {math.prod(radices)}, each 2 or more) do not match the {nodes} base "
+            f"nodes of {neurons} neurons with a Kronecker factor of {kronecker}; {remedy}"
         )
     return tuple(radices)
 

@@ -172,7 +172,7 @@ class Sessions:
     def __init__(self, network: Network, devices: Devices = "all", **options: Unpack[DevicesOptions]) -> None:
         for name in ("device", "machine"):
             if options.get(name) is not None:
-                raise UsageError(f"several devices are named by devices; leave out {name}")
+                raise UsageError(f"devices names the devices; leave out {name}")
         names = device_names(devices)
         first = Session(network, device=names[0], **options)
         self._begin([first, *map(first.on, names[1:])])
@@ -334,7 +334,7 @@ class Sessions:
         told = next((plan for plan in plans if plan.backend is self._sessions[0].backend), plans[0])
         plan = with_inputs(told, given.count, given.density)
         result = joined(ordered, plan, planned + self._in_all(spent, wall))
-        return replace(result, notes=(*result.notes, f"Rows were shared by {', '.join(self.devices)}."))
+        return replace(result, notes=(*result.notes, f"Samples were shared by {', '.join(self.devices)}."))
 
     def close(self) -> None:
         """Give back the memory of weights and buffers; the sessions can be used no more."""

@@ -193,12 +193,11 @@ def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[P
             _lock(files.enter_context((folder / "lock").open("w", encoding="utf-8")), output)
             described = _described(folder / "run.json")
         if described is not None and not resume:
-            raise UsageError(
-                f"{folder} holds what an earlier run has done: resume it (--resume), or remove that folder"
-            )
+            raise UsageError(f"{folder} holds the work of an earlier run: resume it (--resume), or remove that folder")
         if described is not None and described.get("key") != key:
             raise UsageError(
-                f"{folder} is of another network, other options or other rows; remove it, or name another --output"
+                f"{folder} belongs to a run of another network, other options or other samples; remove "
+                f"it, or choose another --output"
             )
         if described is None or (_takes_matrix(output) and not _matrix_path(folder, output).exists()):
             with explained(output):
@@ -221,7 +220,9 @@ def _lock(file: IO[str], output: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ResourceError(f"{output}: another run is writing it; wait for its end, or name another file") from error
+        raise ResourceError(
+            f"{output}: another run is writing it; wait until it ends, or choose another file"
+        ) from error
     except OSError:  # a file system without locks
         return
 

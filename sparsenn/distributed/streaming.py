@@ -255,7 +255,7 @@ class _Run:
             session.learn(first)
         if self._pieces is not None and self._pieces.takes_matrix:
             if self._source.rows is None:
-                raise UsageError(f"{self._path}: how many rows it holds is known at its end only; write .tsv")
+                raise UsageError(f"{self._path}: its number of rows is known only at its end; write .tsv instead")
             width = () if self._classes else (first.network.outputs,)
             kind = np.int64 if self._classes else np.float64 if first.backend.doubles else np.float32
             self._pieces.prepare((self._source.rows, *width), kind, files)
@@ -302,10 +302,10 @@ class _Run:
         result = joined(ordered, with_inputs(ordered[0].plan, count, None), seconds)
         notes = [*result.notes]
         if len(self._sessions.devices) > 1:
-            notes.append(f"Rows were shared by {', '.join(self._sessions.devices)}.")
+            notes.append(f"Samples were shared by {', '.join(self._sessions.devices)}.")
         if not self._earlier:
             return replace(result, notes=tuple(notes))
         assert self._pieces is not None
         earlier = sum(piece.rows for piece in self._earlier.values())
-        notes.append(f"{earlier:,} of {count:,} rows were done by an earlier run; times and counts are of the others.")
+        notes.append(f"{earlier:,} of {count:,} rows were done by an earlier run; times and counts refer to the rest.")
         return replace(result, inputs=count, categories=self._pieces.categories, statistics=(), notes=tuple(notes))

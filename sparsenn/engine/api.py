@@ -100,7 +100,7 @@ def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
         As `Session.run` does.
     """
     if not isinstance(plan, Plan):
-        raise UsageError(f"the plan is a {type(plan).__name__}; what is executed is what sparsenn.plan returns")
+        raise UsageError(f"the plan is a {type(plan).__name__}; give what sparsenn.plan returns")
     warnings.warn("execute is deprecated: use sparsenn.Session and its run", DeprecationWarning, stacklevel=2)
     result = Session.of_plan(plan).run(inputs, progress=progress)
     if result.inputs != plan.inputs:

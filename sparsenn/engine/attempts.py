@@ -68,4 +68,4 @@ class Attempts:
         """Return sentences on rows that were tried again."""
         if not self._too_many:
             return ()
-        return (f"Memory did not suffice for {self._too_many:,} rows at a time: {self._size:,} were taken.",)
+        return (f"There was not enough memory for {self._too_many:,} samples at a time; {self._size:,} were used.",)

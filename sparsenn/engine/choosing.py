@@ -205,7 +205,7 @@ class _Chooser:
         converted = way.kernel.operation == "mlp" and any(
             isinstance(self.network[number], SparseLinear) for number in range(first, last)
         )
-        reason = "their zeros are multiplied, too, which should take less time" if converted else ""
+        reason = "multiplied with their zeros, which should be faster" if converted else ""
         return Step(first, last, way.kernel, reason, seconds)
 
     def _blocks(self, first: int, last: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The clock of a run: wall time by part, with the time for compiling kernels kept apart."""
+"""The clock of a run: wall time by part, with the time for compiling and loading kernels kept apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
-from sparsenn.jit import compile_seconds
+from sparsenn.jit import compile_seconds, load_seconds
 from sparsenn.spans import span, watchers
 
 __all__ = ["Clock", "ReadingClock", "Unwatched"]
@@ -20,13 +20,13 @@ class Clock:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._compiled = backend.compile_seconds()
+        self._compiled, self._loaded = backend.compile_seconds(), load_seconds()
         self._start = self.now()
         self._parts = {name: _Part(self) for name in ("plan", "prepare", "transfer")}
 
     def now(self) -> float:
-        """Return seconds since any moment, without those spent on compiling."""
-        return time.perf_counter() - self._backend.compile_seconds()
+        """Return seconds since any moment, without those spent on compiling and loading."""
+        return time.perf_counter() - self._backend.compile_seconds() - load_seconds()
 
     def part(self, name: str, title: str) -> AbstractContextManager[object]:
         """Count what runs inside as `plan`, `prepare` or `transfer`, a span with a title; no part may be in itself."""
@@ -36,13 +36,14 @@ class Clock:
         return _both(span(title, name), part)
 
     def seconds(self, plan: float = 0.0, compiled: float = 0.0) -> Seconds:
-        """Return where the time went until now: what was in no part was compute.
+        """Return where the time went until now: what was in no part was compute; loading kernels is to prepare.
 
         `plan` was spent before, of it `compiled` on compiling.
         """
         parts = {name: part.seconds for name, part in self._parts.items()}
         compute = self.now() - self._start - sum(parts.values())
         parts["plan"] += plan - compiled
+        parts["prepare"] += load_seconds() - self._loaded
         compiled += self._backend.compile_seconds() - self._compiled
         return Seconds(compile=compiled, compute=compute, **parts)
 

@@ -16,7 +16,7 @@ from sparsenn.network import Network
 
 __all__ = ["HALF_MAX", "HALF_PRECISION", "MOST_HALF_SUMS", "HalfRange", "RangeWatch", "check_inputs"]
 
-HALF_PRECISION = "fp16"
+HALF_PRECISION = "float16"
 """The precision whose numbers end at `HALF_MAX`."""
 
 HALF_MAX = 65_504.0
@@ -54,8 +54,8 @@ def check_inputs(rows: CSR | SparseRows | Array) -> None:
         row, column = (int(place) + 1 for place in np.unravel_index(int(np.argmin(finite)), rows.shape))
         value = rows[row - 1, column - 1]
     raise InputError(
-        f"input {row:,}, column {column:,}: the value {value} is not a finite number; check the file or the array that "
-        "it comes from"
+        f"input {row:,}, column {column:,}: the value {value} is not a finite number; check the file or "
+        "array it comes from"
     )
 
 
@@ -180,8 +180,8 @@ class RangeWatch:
             self._largest, _ = self._within.backend.largest_number(features)
         if self._largest > HALF_MAX:
             raise NumericError(
-                f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the largest that precision "
-                f"{HALF_PRECISION} holds; use precision float32 or tf32, or scale the inputs or the weights down"
+                f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the limit of "
+                f"precision {HALF_PRECISION}; use precision float32 or tf32, or scale down the inputs or the weights"
             )
         if kernel.half_sums:
             self._refuse_sums(kernel, first, last, self._largest)
@@ -205,8 +205,9 @@ class RangeWatch:
             self._largest, finite = self._within.backend.largest_number(features)
             if not finite:
                 raise NumericError(
-                    f"{_named(first, last)}: numbers went beyond 65,504, the largest that precision {HALF_PRECISION} "
-                    "holds, and became infinite; use precision float32 or tf32, or scale the inputs or the weights down"
+                    f"{_named(first, last)}: numbers went beyond 65,504, the limit of precision "
+                    f"{HALF_PRECISION}, and became infinite; use precision float32 or tf32, or scale down the inputs "
+                    "or the weights"
                 )
         elif not isinstance(self._within.network[first], MaxPool2d | AvgPool2d | Flatten):
             self._largest = None
@@ -233,9 +234,9 @@ class RangeWatch:
             sums, size = reach.short_sums(size, kernel.half_sums), reach.outputs(size)
             if sums > HALF_MAX or (size > HALF_MAX and number + 1 < last):
                 raise NumericError(
-                    f"layer {number + 1}: sums may go beyond 65,504, the largest that precision {HALF_PRECISION} "
-                    f"holds, and the kernel {kernel.name!r} keeps them in it; use another kernel, precision float32 or "
-                    "tf32, or scale the inputs or the weights down"
+                    f"layer {number + 1}: sums may go beyond 65,504, the limit of precision {HALF_PRECISION}, in which "
+                    f"the kernel {kernel.name!r} keeps them; use another kernel, precision float32 or tf32, or scale "
+                    "down the inputs or the weights"
                 )
 
 

@@ -112,7 +112,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
         if len(rows.shape) == 4 and rows.shape[1:] == network.image:
             rows = rows.reshape(rows.shape[0], network.inputs)
         if len(rows.shape) != 2:
-            raise MatrixError(f"the inputs have {len(rows.shape)} dimensions; rows of a matrix have two dimensions")
+            raise MatrixError(f"the inputs have {len(rows.shape)} dimensions; a matrix of samples has two")
     numbers = rows.values if isinstance(rows, CSR | SparseRows) else rows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
@@ -132,7 +132,7 @@ def check_network(network: Network) -> None:
         It is something else.
     """
     if not isinstance(network, Network):
-        raise UsageError(f"the network is a {type(network).__name__}; what is run is a sparsenn.Network")
+        raise UsageError(f"the network is a {type(network).__name__}; give a sparsenn.Network")
 
 
 def _check_range(matrix: Array) -> None:
@@ -144,7 +144,7 @@ def _check_range(matrix: Array) -> None:
         )
         beyond = next((number for number in found if number is not None), None)
         if beyond is not None:
-            raise MatrixError(f"the inputs hold {beyond:g}, which is beyond float32")
+            raise MatrixError(f"the inputs hold {beyond:g}, which is outside the range of float32")
 
 
 def _beyond_float32(numbers: Array) -> float | None:
@@ -164,7 +164,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
         return inputs
     if hasattr(inputs, "tocsr"):
         if len(inputs.shape) != 2:
-            raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; rows of a matrix have two dimensions")
+            raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; a matrix of samples has two")
         rows = inputs.tocsr()
         return SparseRows(rows.shape, rows.indptr, rows.indices, rows.data)
     if hasattr(inputs, "__dlpack__"):
@@ -172,8 +172,8 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if isinstance(inputs, list | tuple):
         return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(
-        f"the inputs are a {type(inputs).__name__}; take a sparsenn.CSR, a SciPy sparse matrix, a NumPy array or "
-        "whatever speaks DLPack"
+        f"the inputs are a {type(inputs).__name__}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
+        f"array or any array that supports DLPack"
     )
 
 

@@ -48,7 +48,7 @@ DOUBLE_PRECISION = "float64"
 """What all layers are computed in, hidden values and sums, too: on the host by the reference's products, on a GPU by
 those of cuSPARSE and cuBLAS."""
 
-PRECISIONS = ("float32", "tf32", "fp16", DOUBLE_PRECISION)
+PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
 first only."""
 
@@ -167,12 +167,12 @@ def _choose_doubles(
     on_gpu = device == "cuda" or device.startswith("cuda:")
     if machine is not None or not (on_gpu or device in ("auto", "cpu", "reference")):
         asked = "a machine that is not here" if machine is not None else device
-        raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}; take device cpu or cuda")
+        raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}; use device cpu or cuda")
     if not on_gpu:
         return choose_kernels(network, "reference", kernel, PRECISIONS[0], None, reproducible)
     lacking = [layer.name for layer in network if isinstance(layer, ImageLayer) and not isinstance(layer, ON_GPU)]
     if lacking:
-        raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; take device cpu")
+        raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; use device cpu")
     there = _operations(network)
     if not there and kernel != "auto":
         raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
@@ -254,7 +254,7 @@ def _named(operation: str, device: str, kernel: str, precision: str, reproducibl
             )
         if reproducible and not chosen.reproducible:
             known = ", ".join(entry.name for entry in reproducible_kernels(operation, device)) or "none"
-            raise UsageError(f"the kernel {kernel!r} is not reproducible; known that are: {known}")
+            raise UsageError(f"the kernel {kernel!r} is not reproducible; those that are: {known}")
         return [chosen]
     there = reproducible_kernels(operation, device) if reproducible else automatic(operation, device)
     found = [entry for entry in there if entry.precision == precision]
@@ -332,7 +332,7 @@ def choose_convolution(
     if 1 < len(able) == len(estimates):
         chosen = able[int(np.argmin(estimates))]
         others = " and ".join(candidate.name for candidate in able if candidate is not chosen)
-        return Chosen(chosen, "; ".join([f"estimated to take less time than {others}", *refused]))
+        return Chosen(chosen, "; ".join([f"estimated to be faster than {others}", *refused]))
     preferred = candidates[: candidates.index(able[0])]
     return Chosen(able[0], "; ".join(refused[: len(preferred)]))
 

@@ -68,7 +68,7 @@ class OneOfSeveral:
             with span("look at inputs", "convert"):
                 given = replace(look(self._problem.network, inputs, self._problem.backend), among=among)
             if not given.on_host:
-                raise UsageError("the rows are on a GPU: several devices share rows in the host's memory")
+                raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             spent, self._unspent = self._unspent, NOTHING
             with clock.part("plan", "plan"):
                 plan = self._shelf.plan_of(given)

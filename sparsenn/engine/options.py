@@ -12,6 +12,7 @@ from sparsenn.backends import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.memory import bytes_of
+from sparsenn.renamed import renewed
 
 __all__ = ["Options"]
 
@@ -35,7 +36,7 @@ class Options:
         layers it is one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else
         one of `mlp`. Layers of other kinds are left to `auto`.
     precision : str, default "float32"
-        One of `float32`, `tf32`, `fp16` and `float64`. The first three are the least in which dense layers,
+        One of `float32`, `tf32`, `float16` and `float64`. The first three are the least in which dense layers,
         convolutions, and sparse layers that are multiplied as dense ones may be multiplied; sparse kernels multiply in
         float32. `auto` takes a kernel of float32 for layers that none of the precision can run, and where it should be
         faster. Sums are float32 in any case. `float64` is for all layers, hidden values and sums; weights stay float32.
@@ -84,6 +85,7 @@ class Options:
                 raise UsageError(
                     f"the {name} is {getattr(self, name)!r}; give a name, such as {getattr(Options, name)!r}"
                 )
+        object.__setattr__(self, "precision", renewed("precision", self.precision))
         for name, words in _SIZES.items():
             given = getattr(self, name)
             if given is None:

@@ -194,7 +194,7 @@ class Plan:
 
 def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: Rows) -> Plan:
     """Return the plan of another process, made anew: kernels are functions of this one."""
-    return Problem.of(network, options).plan(inputs, density, rows.form)
+    return Problem.of(network, replace(options)).plan(inputs, density, rows.form)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +338,7 @@ class Problem:
             if not self.options.reproducible:
                 raise
             raise UsageError(
-                f"{error}; no other kernel is reproducible: leave that out, or choose the device cpu"
+                f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
             ) from error
         sizes = [self.prepared_bytes(number, step) for step in steps for number in step.layers]
         streams = sum(sizes) > self.weight_memory

@@ -34,14 +34,15 @@ class Seconds:
     plan : float, default 0
         Merging equal outputs and choosing kernels; 0 where a session had done so before.
     prepare : float, default 0
-        Waiting for the weights to be on the device and in the form the kernels read, and for buffers and graphs; what
-        is done while layers are computed is not waited for. 0 where a session had all of it ready.
+        Waiting for the weights to be on the device and in the form the kernels read, for buffers and graphs, and for
+        what numba compiled in an earlier process to be loaded; what is done while layers are computed is not waited
+        for. 0 where a session had all of it ready.
     transfer : float, default 0
         Checking and converting inputs, moving them to the device, and moving results back.
     compile : float, default 0
         Making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while data
-        are read, what numba compiles, which it does once. What numba takes to load what it compiled before, and CuPy
-        for its own kernels, is part of the work that calls them first.
+        are read, what numba compiles, which it does once. What CuPy takes for its own kernels is part of the work that
+        calls them first.
     compute : float, default 0
         The layers, dropping and grouping of rows included, to the categories.
     """

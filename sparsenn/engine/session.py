@@ -195,7 +195,7 @@ class Session(OneOfSeveral):
             Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy,
             lists and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for
             its own. Their type is float32; float16 where the rows are that and the kernels take them, as those of
-            precision `fp16` on a GPU do; float64 on the device `reference`, and in precision `float64`.
+            precision `float16` on a GPU do; float64 on the device `reference`, and in precision `float64`.
 
         Raises
         ------
@@ -203,9 +203,9 @@ class Session(OneOfSeveral):
             The inputs are no matrix of real numbers of the network's width; sparse ones break their format; or they are
             images, on the host, with a number that is infinite or NaN.
         NumericError
-            They are on the host, and inputs, outputs or hidden values of layers in precision `fp16` went beyond what it
-            holds. For rows on a GPU that would mean to wait: nothing is looked at there, and numbers beyond 65,504
-            count as infinite, of which an activation may make finite ones again.
+            They are on the host, and inputs, outputs or hidden values of layers in precision `float16` are beyond its
+            range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
+            there, of which an activation may make finite ones again.
         UsageError
             They are on a GPU that the network is not on; the form does not exist; or the session is closed.
         OutOfMemoryError, MemoryError
@@ -377,4 +377,4 @@ def check_form(form: object) -> None:
 
 def _session(network: Network, options: Options) -> Session:
     """Return a session of another process, made anew."""
-    return Session._of(Problem.of(network, options))
+    return Session._of(Problem.of(network, replace(options)))  # checked anew: they may be of an earlier version

@@ -64,7 +64,7 @@ def describe(plan: _Plan) -> str:
     parts = (_problem(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
     told = [part for part in parts if part]
     if plan.options.reproducible:
-        told.append("Reproducible: no output depends on what else is computed, or how.")
+        told.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
     return " ".join(told)
 
 
@@ -80,9 +80,9 @@ def _problem(plan: _Plan) -> str:
     layers = f"{len(network)} layer{'s' if len(network) > 1 else ''}"
     size = f"{network.edges:,} edges"
     if any(layer.family is ImageLayer for layer in network):
-        size = f"{network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input"
+        size = f"{network.edges:,} weights and {network.multiply_adds:,} multiply-adds per sample"
     dense = "as dense rows" if plan.density is None else f"{100 * plan.density:.1f} % dense"
-    return f"{plan.inputs:,} inputs ({dense}) through {layers} with {size} on {plan.device}, {batches}."
+    return f"{plan.inputs:,} samples ({dense}) through {layers} with {size} on {plan.device}, {batches}."
 
 
 _NAMES = {OPERATION: "Sparse layers", DENSE_OPERATION: "Dense layers", CONV_OPERATION: "Convolutions"}
@@ -156,15 +156,15 @@ def _merging(plan: _Plan) -> str:
         return f"No two outputs of a {kind} are equal, and none is dead: nothing to merge."
     edges = plan.merged.network.edges
     return (
-        f"Equal outputs merged, dead ones left out: {computed:,} of {neurons:,} neurons and {edges:,} of "
-        f"{plan.network.edges:,} edges are left to compute."
+        f"Equal outputs are merged and dead ones left out: {computed:,} of {neurons:,} neurons and {edges:,} of "
+        f"{plan.network.edges:,} edges remain."
     )
 
 
 def _weights(plan: _Plan) -> str:
     if not plan.streams or len(plan.steps) == 1:
         return ""
-    how = "the next while one is computed" if plan.backend.prepares_ahead else "one after the other"
+    how = "each while the previous one is computed" if plan.backend.prepares_ahead else "one after the other"
     return f"Weights are prepared in {len(plan.steps):,} parts, {how}."
 
 
@@ -174,11 +174,14 @@ def _rows(plan: _Plan) -> str:
     if not plan.options.compaction:
         dead = "Rows of zeros are kept"
     elif not plan.network[-1].keeps_zero_rows:
-        dead = "Rows of zeros are kept, as the last layer may revive them"
+        dead = "Rows of zeros are kept, because the last layer may make them non-zero"
     elif plan.droppable_from == 0:
         dead = "Rows of zeros are dropped from the first layer on"
     else:
-        dead = f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last that revives them"
+        dead = (
+            f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last one that "
+            f"may make them non-zero"
+        )
     equal = "computed once" if plan.options.deduplication else "not looked for"
     where = "" if len(plan.steps) == 1 else " in sparse layers"
     return f"{dead}; equal rows are {equal}{where}."

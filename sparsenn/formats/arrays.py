@@ -180,7 +180,7 @@ def check_scipy(matrix: Any, conversion: str) -> None:
         It is so.
     """
     if not hasattr(matrix, conversion):
-        raise MatrixError(f"a {type(matrix).__name__} is no SciPy sparse matrix; `from_dense` takes arrays")
+        raise MatrixError(f"a {type(matrix).__name__} is not a SciPy sparse matrix; `from_dense` takes arrays")
     if len(matrix.shape) != 2:
         raise MatrixError(f"the sparse array has {len(matrix.shape)} dimensions; a matrix has two")
     rows, columns = matrix.shape

@@ -223,15 +223,18 @@ def _refuse_mixed(table: Table, number: int, found: Texts) -> None:
     numeric = np.array([is_number(text) for text in found.values], bool)
     if numeric.any() and not numeric.all():
         row = int(np.isin(found.codes, np.flatnonzero(~numeric)).argmax())
-        told = f"holds {found.values[found.codes[row]][:40]!r} here and numbers elsewhere: mend it, or say that all are"
+        told = (
+            f"holds {found.values[found.codes[row]][:40]!r} here and numbers elsewhere: correct it, "
+            f"or declare all of them"
+        )
         raise table.fault(number, f"{told} categories (--text)", row)
 
 
 def _refuse_different(table: Table, number: int, found: Texts) -> None:
     count = len(found.values)
     if count > _FEW and 2 * count > table.rows:
-        told = f"holds {count:,} different texts in {table.rows:,} rows, so that few rows have one in common"
-        raise table.fault(number, f"{told}: leave it out (--ignore), or say that they are categories (--text)")
+        told = f"holds {count:,} different texts in {table.rows:,} rows, most of them in few rows"
+        raise table.fault(number, f"{told}: leave it out (--ignore), or declare them categories (--text)")
 
 
 def _numbers(table: Table, place: int, fill: float | str | None) -> Array:
@@ -255,5 +258,5 @@ def _codes(table: Table, place: int, known: Sequence[str], fill: float | str | N
         row = int((codes < 0).argmax())
         shown = ", ".join(map(repr, known[:10])) + (", …" if len(known) > 10 else "")
         held = "nothing" if found.codes[row] < 0 else repr(found.values[found.codes[row]][:40])
-        raise table.fault(place, f"holds {held} here; known are {shown}", row)
+        raise table.fault(place, f"holds {held} here; known: {shown}", row)
     return codes

@@ -114,10 +114,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         losses = source.vector("losses", "<f8")
         validation = source.matrix("validation", "<f8") if source.has("validation") else np.empty((0, 3))
         if validation.shape[1] != 3 or not np.isfinite(losses).all() or not np.isfinite(validation[:, :2]).all():
-            raise source.fault("losses or validation cannot be so")
+            raise source.fault("losses or validation are invalid")
         options, generator = description.get("options"), description.get("generator")
         if not isinstance(options, dict) or not isinstance(generator, dict) or not _is_sound(generator):
-            raise source.fault("description has no sound options and generator")
+            raise source.fault("description has no valid options and generator")
     records = tuple((int(epoch), float(loss), float(accuracy)) for epoch, loss, accuracy in validation)
     return Checkpoint(options, layers, velocities, generator, tuple(losses.tolist()), records)
 

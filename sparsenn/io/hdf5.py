@@ -193,14 +193,16 @@ def _description(source: Hdf5Source, *forms: str) -> dict[str, Any]:
         found = f"it says {form!r}" if form else "it is some other HDF5 file"
         raise source.fault(f"not a {' or '.join(forms)}: {found}")
     if version != _VERSION:
-        raise source.fault(f"is of version {version}; this program reads version {_VERSION}: use the one that wrote it")
+        raise source.fault(
+            f"is of version {version}; this program reads version {_VERSION}: use the version of sparsenn that wrote it"
+        )
     description = json.loads(source.text("description"))
     first, kind, notes = ("name", str, "provenance") if form == _DATASET else ("columns", int, "attributes")
     if not isinstance(description, dict) or not isinstance(description.get(first), kind):
-        raise source.fault(f"description has no sound {first!r}")
+        raise source.fault(f"description has no valid {first!r}")
     values = description[notes].values() if isinstance(description.get(notes), dict) else [None]
     if not all(isinstance(value, str) for value in values):
-        raise source.fault(f"description has no sound {notes!r}")
+        raise source.fault(f"description has no valid {notes!r}")
     return description
 
 

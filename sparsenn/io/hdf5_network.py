@@ -107,7 +107,7 @@ def _record(number: int, layer: SparseLinear) -> tuple[object, ...]:
     weights, activation = layer.weights, layer.activation
     clip = getattr(activation, "clip", None)
     if activation != _activation(activation.name, clip):
-        raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files have no name for")
+        raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files cannot hold")
     degree = weights.nnz // weights.shape[1] if weights.shape[1] else 0
     regular = degree > 0 and bool((np.diff(weights.indptr) == degree).all())
     is_vector = isinstance(layer.bias, np.ndarray)
@@ -166,7 +166,7 @@ def _check_table(source: Hdf5Source, table: Array) -> None:
     )
     for what, sound in checks:
         if not sound.all():
-            raise source.fault(f"layer {int(np.argmin(sound)) + 1}: {what} cannot be so")
+            raise source.fault(f"layer {int(np.argmin(sound)) + 1}: {what} is invalid")
     if not table.size:
         raise source.fault("network/layers is empty; a network needs at least one layer")
 

@@ -61,11 +61,11 @@ class Layer:
             No layer here does what it does, or its configuration is not sound.
         """
         if self.kind not in _READERS:
-            raise InputError("no layer here does what it does; give a model without it")
+            raise InputError("has no counterpart in sparsenn; give a model without it")
         try:
             return _READERS[self.kind](signal, self)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"has no sound configuration ({type(error).__name__}: {error})") from error
+            raise InputError(f"has no valid configuration ({type(error).__name__}: {error})") from error
 
     def joined(self, signals: Sequence[Signal]) -> Signal:
         """Return what it makes of several signals.
@@ -208,7 +208,7 @@ def _check_axis(signal: Signal, layer: Layer) -> None:
     rank = len(signal.shape) - (len(signal.shape) == 3 and signal.shape[1] == 1)
     lasts = {-1, rank, rank + 1} if layer.channels_last else {1}
     if found not in (lasts if rank > 1 else {-1, 1}):
-        raise InputError(f"works along axis {axis}; that of the channels is known here")
+        raise InputError(f"works along axis {axis}; only that of the channels is supported")
 
 
 def _normalization(signal: Signal, layer: Layer) -> Signal:
@@ -254,7 +254,7 @@ def _reshape(signal: Signal, layer: Layer) -> Signal:
     if len(target) == 1:
         return signal.flattened(layer.channels_last)
     if len(target) not in (2, 3) or min(target) < 1:
-        raise InputError(f"makes {target}; rows and images of stated sizes are known here")
+        raise InputError(f"makes {target}; rows and images of stated sizes are supported")
     channels = target.pop(-1 if layer.channels_last else 0)
     if layer.channels_last and channels > 1:
         raise InputError(f"makes images of {channels} channels of rows; have the input be such images")
@@ -283,13 +283,13 @@ def _padding(signal: Signal, layer: Layer) -> Signal:
 def _parametric(signal: Signal, layer: Layer) -> Signal:
     (slopes,) = layer.weights(["alpha"])
     if slopes.size != slopes.shape[-1] or not layer.channels_last:
-        raise InputError(f"has slopes of shape {slopes.shape}; one per channel is known here (shared_axes)")
+        raise InputError(f"has slopes of shape {slopes.shape}; one per channel is supported (shared_axes)")
     return signal.leaked(slopes.reshape(-1))
 
 
 def _softmax(signal: Signal, layer: Layer) -> Signal:
     if layer.config.get("axis", -1) not in (-1, 1):
-        raise InputError(f"a softmax along axis {layer.config['axis']}; that over a row's numbers is known here")
+        raise InputError(f"a softmax along axis {layer.config['axis']}; only that over a row's numbers is supported")
     return signal.softmax()
 
 

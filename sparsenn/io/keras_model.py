@@ -170,9 +170,9 @@ def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(path, f"the model's description is no JSON ({error}); the file is damaged") from error
+        raise FileFormatError(path, f"the model's description is not JSON ({error}); the file is damaged") from error
     if not isinstance(found, dict):
-        raise FileFormatError(path, "the model's description is no JSON object; the file is damaged")
+        raise FileFormatError(path, "the model's description is not a JSON object; the file is damaged")
     return found
 
 
@@ -285,7 +285,7 @@ def _walk(
         raise InputError(f"{name}: models within models, {depth} deep; {_DEEPEST} are the most")
     kind, config = _described(name, model)
     if kind not in ("Sequential", "Functional", "Model"):
-        raise InputError(f"{name or 'the model'}: is a {kind}; Sequential models, and chains of layers, are known here")
+        raise InputError(f"{name or 'the model'}: is a {kind}; Sequential models, and chains of layers, are supported")
     listed = config.get("layers")
     if not isinstance(listed, list):
         raise InputError(f"{name or 'the model'}: lists no layers")
@@ -354,7 +354,7 @@ def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed], channels_
     if shape is None:
         return None
     if not isinstance(shape, list) or not 2 <= len(shape) <= 4:
-        raise InputError(f"inputs have the shape {shape}; rows and images are known here")
+        raise InputError(f"inputs have the shape {shape}; rows and images are supported")
     sizes = shape[1:]
     if any(type(size) is not int or not 1 <= size < 1 << 31 for size in sizes):
         if sizes == [None]:

@@ -162,8 +162,8 @@ class Model:
         network = self.network.pruned(share)
         before, after = self.network.nonzeros, network.nonzeros
         told = (
-            f"{before - after:,} of {before:,} weights were set to zero, to try what sparsity gives: the model was not "
-            "trained again, its accuracy is not kept"
+            f"{before - after:,} of {before:,} weights were set to zero to show what sparsity would "
+            f"gain: the model was not retrained and loses accuracy"
         )
         return replace(self, network=network, provenance={**self.provenance, PRUNED: told})
 
@@ -224,10 +224,10 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         scaling = [source.vector(f"scaling/{part}", "<f8") for part in _SCALING] if scales else None
     provenance = description.get("provenance")
     if not (isinstance(provenance, dict) and all(isinstance(note, str) for note in provenance.values())):
-        raise FileFormatError(path, "description has no sound provenance")
+        raise FileFormatError(path, "description has no valid provenance")
     image, resize = (None, None) if dense else (description.get("image"), description.get("resize"))
     if not (_is_image(image) and isinstance(resize, str | None)):
-        raise FileFormatError(path, "description has no sound image and resize")
+        raise FileFormatError(path, "description has no valid image and resize")
     try:
         network = Network(layers, None if image is None else _image(image))
         model = model_described(network, description, provenance)
@@ -256,7 +256,7 @@ def model_described(network: Network, description: Mapping[str, Any], provenance
     """
     loss, classes = description.get("loss"), description.get("classes")
     if not (isinstance(loss, str) and loss in LOSSES and isinstance(classes, bool)):
-        raise InputError("description has no sound loss and classes")
+        raise InputError("description has no valid loss and classes")
     names, encoding = _class_names(description.get("class_names")), _encoding(description.get("table"))
     return Model(network, loss, classes, provenance, class_names=names, encoding=encoding)
 
@@ -295,10 +295,12 @@ def check_form(source: Hdf5Source, form: str, *versions: int) -> dict[str, Any]:
         raise source.fault(f"not a {form}: {f'it says {found!r}' if found else 'it is some other HDF5 file'}")
     if number not in versions:
         known = ", ".join(map(str, versions))
-        raise source.fault(f"is of version {number}; this program reads version {known}: use the one that wrote it")
+        raise source.fault(
+            f"is of version {number}; this program reads version {known}: use the version of sparsenn that wrote it"
+        )
     description = json.loads(source.text("description"))
     if not isinstance(description, dict):
-        raise source.fault("description is no object")
+        raise source.fault("description is not an object")
     return description
 
 
@@ -357,7 +359,7 @@ def _class_names(found: Any) -> tuple[str, ...] | None:
     if found is None:
         return None
     if not (isinstance(found, list) and all(isinstance(name, str) for name in found) and len(set(found)) == len(found)):
-        raise InputError("description has no sound class_names")
+        raise InputError("description has no valid class_names")
     return tuple(found)
 
 
@@ -375,9 +377,9 @@ def _encoding(found: Any) -> TableEncoding | None:
         columns = tuple(_column(**column) for column in found["columns"])
         targets, named = tuple(found["targets"]), found["named"]
     except (TypeError, KeyError) as error:
-        raise InputError("description has no sound table") from error
+        raise InputError("description has no valid table") from error
     if not (all(isinstance(name, str) for name in targets) and isinstance(named, bool)):
-        raise InputError("description has no sound table")
+        raise InputError("description has no valid table")
     return TableEncoding(columns, targets, named)
 
 

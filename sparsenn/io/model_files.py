@@ -129,7 +129,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """
     kind = kind_of(path) or _HDF5
     if kind.writer is None:
-        raise UsageError(f"{path}: {kind.name} is only read here; models are written as {', '.join(WRITTEN_SUFFIXES)}")
+        raise UsageError(f"{path}: {kind.name} can only be read; models are written as {', '.join(WRITTEN_SUFFIXES)}")
     _function(kind.writer)(path, model)
 
 

@@ -114,7 +114,7 @@ def activation_fields(number: int, activation: Activation) -> tuple[bytes, float
     except (InputError, UsageError):
         known = None
     if activation != known:
-        raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files have no name for")
+        raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files cannot hold")
     return activation.name.encode("ascii"), math.nan if clip is None else clip
 
 
@@ -134,7 +134,7 @@ def _record(number: int, layer: Layer) -> tuple[object, ...]:
     """Return a layer's line of the table."""
     kind = _KIND_OF.get(type(layer))
     if kind is None:
-        raise UsageError(f"layer {number} is a {type(layer).__name__}, which HDF5 files have no name for")
+        raise UsageError(f"layer {number} is a {type(layer).__name__}, which HDF5 files cannot hold")
     activation = getattr(layer, "activation", None)
     fields = (b"", math.nan) if activation is None else activation_fields(number, activation)
     return (kind.encode("ascii"), *_sizes(layer), *fields)
@@ -201,10 +201,10 @@ def _(layer: Conv2d) -> dict[str, Array]:
 def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:
     for name in _COUNTS:
         if not ((record[name] >= 0) & (record[name] <= INDEX32_LIMIT)).all():
-            raise source.fault(f"layer {number}: {name} of {record[name]} cannot be so")
+            raise source.fault(f"layer {number}: {name} of {record[name]} is invalid")
     kind = _text(record["kind"])
     if kind not in _READERS:
-        raise source.fault(f"layer {number} is of the kind {kind!r}; known are {', '.join(_READERS)}")
+        raise source.fault(f"layer {number} is of the kind {kind!r}; known: {', '.join(_READERS)}")
     try:
         return _READERS[kind](source, f"layer{number}", record)
     except FileFormatError:

@@ -69,7 +69,7 @@ def stored_matrix(path: str | os.PathLike[str], file: IO[bytes]) -> Stored:
     """
     shape, by_columns, dtype = _sound_header(path, "the array", file, os.fstat(file.fileno()).st_size, "")
     if by_columns and len(shape) > 1:
-        raise FileFormatError(path, "is stored column by column; save np.ascontiguousarray of it to have it streamed")
+        raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray of it")
     return Stored(path, file, file.tell(), shape, dtype)
 
 
@@ -126,7 +126,7 @@ def sparse_rows(path: str | os.PathLike[str], arrays: dict[str, Array]) -> CSR |
     except FileFormatError:
         raise
     except (ValueError, TypeError, OverflowError, MatrixError, InputError) as error:
-        raise FileFormatError(path, f"the sparse matrix is not sound: {error}") from error
+        raise FileFormatError(path, f"the sparse matrix is invalid: {error}") from error
 
 
 def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Array]) -> Any:

@@ -294,7 +294,7 @@ def write_official(
 
 
 def _refuse_unwritable(dataset: Dataset) -> None:
-    remedy = "the official layout cannot say so; write HDF5 instead"
+    remedy = "the official layout cannot express that; write HDF5 instead"
     layers = dataset.network.sparse_layers()
     first = layers[0]
     expected = CHALLENGE_BIAS.get(first.inputs, first.bias)

@@ -43,7 +43,9 @@ def read_parquet(path: str | os.PathLike[str]) -> Table:
         with open_plain(path) as plain, parquet.ParquetFile(plain) as file:
             rows, schema = file.metadata.num_rows, file.schema_arrow
             if rows < 1 or not len(schema):
-                raise FileFormatError(path, f"holds {rows:,} rows of {len(schema):,} columns; needed is one or more")
+                raise FileFormatError(
+                    path, f"holds {rows:,} rows of {len(schema):,} columns; at least one of each is needed"
+                )
             check_memory(4 * rows * len(schema), f"{os.fspath(path)}: {rows:,} rows of {len(schema):,} columns")
             columns = [_Column(path, field, rows) for field in schema]
             wanted = [column.name for column in columns if column.kind is None]
@@ -98,7 +100,7 @@ def _matrix(path: str | os.PathLike[str], schema: pa.Schema, batch: pa.RecordBat
     columns = [_Column(path, field, batch.num_rows) for field in schema]
     for column, array in zip(columns, batch.columns, strict=True):
         if column.kind is not None or column.is_text:
-            raise FileFormatError(path, f"column {column.name!r} holds {column.kind or 'texts'}; needed are numbers")
+            raise FileFormatError(path, f"column {column.name!r} holds {column.kind or 'texts'}; numbers are needed")
         column.take(array, 0, first)
     matrix: Array = np.stack([np.asarray(column.made()) for column in columns], axis=1)
     if np.isnan(matrix).any():

@@ -187,7 +187,7 @@ class _Text:
                 images = chunk[0]
                 if images.size and (int(images[0]) < last or bool((np.diff(images) < 0).any())):
                     raise FileFormatError(
-                        self._path, "the images are not in order, so that they cannot be streamed; convert it first"
+                        self._path, "the images are not in order and cannot be streamed; convert the file first"
                     )
                 last = int(images[-1]) if images.size else last
                 held.append(chunk)

@@ -100,9 +100,9 @@ def _header(path: str | os.PathLike[str], text: bytes) -> dict[str, Described]:
     try:
         header = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(path, f"not .safetensors, or damaged: its header is no JSON ({error})") from error
+        raise FileFormatError(path, f"not .safetensors, or damaged: its header is not JSON ({error})") from error
     if not isinstance(header, dict):
-        raise FileFormatError(path, "not .safetensors: its header is no JSON object")
+        raise FileFormatError(path, "not .safetensors: its header is not a JSON object")
     header.pop("__metadata__", None)
     return {name: _described(path, name, entry) for name, entry in header.items()}
 
@@ -119,7 +119,7 @@ def _described(path: str | os.PathLike[str], name: str, entry: Any) -> Described
     fields = entry if isinstance(entry, dict) else {}
     kind, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
     if not isinstance(kind, str) or shape is None or offsets is None or len(offsets) != 2:
-        raise FileFormatError(path, f"{name}: has no sound dtype, shape and data_offsets")
+        raise FileFormatError(path, f"{name}: has no valid dtype, shape and data_offsets")
     if kind not in _TYPES:
         raise FileFormatError(path, f"{name}: holds {kind}; known: {', '.join(_TYPES)}")
     return kind, shape, (offsets[0], offsets[1])

@@ -236,7 +236,7 @@ class Signal:
     def softmax(self) -> Signal:
         """Return shares of one of a row's numbers."""
         if len(self.shape) > 1:
-            raise ShapeError(f"takes the softmax of images of shape {self.shape}; only that of rows is known here")
+            raise ShapeError(f"takes the softmax of images of shape {self.shape}; only that of rows is supported")
         return self.settled().then(Softmax())
 
     def become(self, shape: tuple[int, ...]) -> Signal:

@@ -48,7 +48,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
     """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         found = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
-        raise UsageError(f"{found} is no fitted estimator of scikit-learn")
+        raise UsageError(f"{found} is not a fitted estimator of scikit-learn")
     steps = list(_steps("", estimator))
     signal = inputs(None, "fit the estimator", sparse_below)
     for number, (name, step) in enumerate(steps, start=1):
@@ -60,7 +60,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
                 signal = _perceptron(signal, step)
             else:
                 raise InputError(
-                    "no layers do what it does; known are MLPClassifier, MLPRegressor and, before them in a "
+                    "has no counterpart in sparsenn; known: MLPClassifier, MLPRegressor and, before them in a "
                     f"Pipeline, {', '.join(_SCALERS)}"
                 )
     return check_rounding(signal.network())

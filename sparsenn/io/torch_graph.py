@@ -95,7 +95,7 @@ def _made(node: Any, signals: dict[Any, Signal], known: dict[Any, Any]) -> Signa
     (flow,) = flows
     operator = _OPERATORS.get(name)
     if operator is None:
-        raise InputError("no layer here computes it; give a module without it")
+        raise InputError("has no counterpart in sparsenn; give a module without it")
     values = torch.fx.node.map_arg((node.args, node.kwargs), lambda given: known.get(given))
     arguments = {argument.name: argument.default_value for argument in node.target._schema.arguments}
     arguments.update(zip(arguments, values[0], strict=False))
@@ -162,7 +162,7 @@ def _mean(signal: Signal, at: Arguments) -> Signal:
     """Return the mean of each channel."""
     rank = len(at["given"])
     if sorted(dimension % rank for dimension in at["dim"] or ()) != list(range(2, rank)) or rank < 3:
-        raise InputError(f"a mean over dimensions {at['dim']}; that over all pixels is known here")
+        raise InputError(f"a mean over dimensions {at['dim']}; only that over all pixels is supported")
     means = operators.adaptive_pool(signal, rank - 2, AvgPool2d, 1)
     return means if at["keepdim"] else means.flattened()
 
@@ -180,14 +180,14 @@ def _reshape(signal: Signal, at: Arguments) -> Signal:
 def _product(signal: Signal, at: Arguments) -> Signal:
     """Return rows times a matrix; the operators call the two of them by different names."""
     if at.get("self") is not None or len(at["given"]) != 2:
-        raise InputError("multiplies from the left, or images; rows times a matrix is known here")
+        raise InputError("multiplies from the left, or images; only rows times a matrix is supported")
     weights = at.get("other") if "other" in at else at["mat2"]
     return signal.connected(host_matrix("matrix", weights))
 
 
 def _added_product(signal: Signal, at: Arguments) -> Signal:
     if at["mat1"] is not None or at["mat2"] is None or at["self"] is None or (at["alpha"], at["beta"]) != (1, 1):
-        raise InputError("is no product of rows and a matrix plus a bias")
+        raise InputError("is not a product of rows and a matrix plus a bias")
     return signal.connected(host_matrix("matrix", at["mat2"]), host_array("bias", at["self"]))
 
 
@@ -205,7 +205,7 @@ def _scaling(factor: bool, inverse: bool) -> Operator:
             return signal.scaled(1.0, -constant if inverse else constant)
         if at.get("alpha", 1) == 1:
             return signal.scaled(-1.0 if inverse else 1.0, constant)
-        raise InputError("adds a multiple of what a layer gives to a constant; only 1 is known here")
+        raise InputError("adds a multiple of what a layer gives to a constant; only 1 is supported")
 
     return scaled
 
@@ -220,7 +220,7 @@ def _by_channel(constant: Any, given: tuple[int, ...]) -> Any:
     array = host_array("constant", constant)
     shape = (1,) * (len(given) - array.ndim) + array.shape
     if any(size != 1 for axis, size in enumerate(shape) if axis != 1) or len(shape) != len(given):
-        raise InputError(f"a constant of shape {array.shape}; one number, or one per channel, is known here")
+        raise InputError(f"a constant of shape {array.shape}; one number, or one per channel, is supported")
     return array.reshape(-1)[0] if array.size == 1 else array.reshape(-1)
 
 

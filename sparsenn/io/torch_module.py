@@ -56,12 +56,12 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     except ImportError as error:
         raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
     if not isinstance(module, torch.nn.Module):
-        raise UsageError(f"a {type(module).__name__} is no torch.nn.Module; from_weights takes a state dict")
+        raise UsageError(f"a {type(module).__name__} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):
-        raise InputError("a module of TorchScript cannot be looked into; give the one that it was made of")
+        raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
     shape = None if example is None else tuple(getattr(example, "shape", ()))
     if shape is not None and len(shape) < 2:
-        raise UsageError("the example is no batch of inputs; give a tensor whose first dimension counts them")
+        raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
     signal = inputs(None if shape is None else shape[1:], _HINT, sparse_below)
     parts = [
         (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)

@@ -52,7 +52,7 @@ def convolution(
     filters = host_array("weight", weight)
     dimensions = filters.ndim - 2
     if dimensions not in (1, 2):
-        raise InputError(f"a convolution in {dimensions} dimensions; known here are 1 and 2")
+        raise InputError(f"a convolution in {dimensions} dimensions; 1 and 2 are supported")
     filters = filters[:, :, None, :] if dimensions == 1 else filters
     apart = _pair(dilation, 1, dimensions)
     if padding == "same":
@@ -158,7 +158,7 @@ def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
 def softmax(signal: Signal, dimension: int | None) -> Signal:
     """Return shares of one, along a row."""
     if dimension not in (1, -1, None):
-        raise InputError(f"a softmax over dimension {dimension}; that over a row's numbers is known here")
+        raise InputError(f"a softmax over dimension {dimension}; only that over a row's numbers is supported")
     return signal.softmax()
 
 

@@ -256,7 +256,7 @@ def _reported(chunks: Iterator[list[Array]], source: Source, task: str, progress
 
 def _refuse_empty(matrix: Compressed, what: str) -> None:
     if not matrix.nnz:
-        raise UsageError(f"the {what} have no entry, and text of triples cannot say so; write HDF5 instead")
+        raise UsageError(f"the {what} have no entry, which text of triples cannot express; write HDF5 instead")
 
 
 def _formatted(matrix: Compressed) -> Iterator[tuple[int, bytes]]:

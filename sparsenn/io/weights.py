@@ -169,7 +169,7 @@ def from_weights(
             steps: Sequence[Any] = [step for name in names for step in (name, hidden)][:-1]
             steps = [*steps, *([] if output is None else [output])]
         elif activation is not None or output is not None:
-            raise UsageError("layers say which activations there are; leave out activation and output")
+            raise UsageError("layers name the activations; leave out activation and output")
         elif isinstance(layers, str):
             steps, told = _steps_of(layers, groups)
             image = told if image is None else image
@@ -223,7 +223,7 @@ def _groups(bag: Mapping[str, Any]) -> dict[str, _Group]:
     last: _Group | None = None
     for name, value in bag.items():
         if not isinstance(name, str):
-            raise InputError(f"the name {name!r} is no text")
+            raise InputError(f"the name {name!r} is not a text")
         if "parametrizations." in name:
             raise InputError(
                 f"{name}: weights are computed from it when the module is called; take sparsenn.from_torch"

@@ -69,7 +69,7 @@ def describe_model(name: str, model: Model) -> Table:
         ("network", _size(network)),
         *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
         ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
-        ("multiply-adds", f"{count(network.multiply_adds)} an input"),
+        ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
         ("outputs", f"{purpose}, trained for the loss {model.loss}"),
         *model_facts(model),
         ("provenance", _origins(model.provenance)),

@@ -88,7 +88,7 @@ def model_summary(model: str, data: str, run: ModelRun) -> Table:
     enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
     facts = [
         ("model", model),
-        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds an input"),
+        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per sample"),
         ("data", f"{data}, {count(rows)} rows{enlarged}"),
         *([] if run.model.scaling is None else [("scaling", str(run.model.scaling))]),
         ("plan", str(run.plan)),

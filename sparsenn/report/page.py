@@ -1,6 +1,6 @@
 """A run or a benchmark as one HTML page that needs nothing but itself: no network, no script, light and dark.
 
-Pictures are SVG within the page, in the page's colours; each has a text for those who do not see it. Tables have a
+Pictures are SVG within the page, in the page's colours; each has a text for those who cannot see it. Tables have a
 caption, and headings of columns and rows.
 """
 

@@ -37,6 +37,8 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
 def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure to a file, replaced only when complete, as the type that its suffix names.
 
+    The same figure gives the same SVG at any time: it bears no date.
+
     Raises
     ------
     UsageError
@@ -45,8 +47,9 @@ def save_figure(figure: Any, path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix not in PLOT_SUFFIXES:
         raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; use {', '.join(PLOT_SUFFIXES)}")
+    metadata = {"Date": None} if suffix == ".svg" else None
     with replacing(path) as temporary:
-        figure.savefig(temporary, format=suffix[1:], dpi=150)
+        figure.savefig(temporary, format=suffix[1:], dpi=150, metadata=metadata)
 
 
 def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:

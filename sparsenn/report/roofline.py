@@ -77,8 +77,8 @@ def roofline_table(result: RooflineResult) -> Table:
 
 def _caption(result: RooflineResult) -> str:
     told = (
-        f"Medians of {result.ladder.runs} runs. A prediction is the longest of the times that memory, caches and "
-        "arithmetic take at their measured ceilings, each for itself."
+        f"Medians of {result.ladder.runs} runs. A prediction is the longest of the times that memory, "
+        f"caches and arithmetic would each take at their measured ceilings."
     )
     if any(prediction.model == "compulsory" for prediction in result.predictions):
         told += (
@@ -86,7 +86,10 @@ def _caption(result: RooflineResult) -> str:
             " from memory; what a cache still holds from the run before comes faster."
         )
     if any(prediction.source not in (MEMORY, "") for prediction in result.predictions):
-        told += f" Other models' bytes are what blocks read and write, from {result.roofs.cache} where that holds them."
+        told += (
+            f" Other models count the bytes that blocks read and write, from {result.roofs.cache} "
+            f"where that holds them."
+        )
     if result.beyond:
         told += (
             f" Faster than the ceilings of arithmetic allow: {', '.join(result.beyond)}. The ceilings were measured "
@@ -176,7 +179,7 @@ def draw_roofline(results: Sequence[RooflineResult], roofs: Roofs, title: str, p
         beside = intensity * LABEL_DISTANCE, height
         axes.annotate(name, (intensity, rate), beside, arrowprops=line, fontsize=8, verticalalignment="center")
     axes.set(xscale="log", yscale="log", xlim=(left, right), title=title)
-    axes.set(xlabel="operations for each byte", ylabel="operations a second")
+    axes.set(xlabel="operations per byte", ylabel="operations per second")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4, fontsize=8)
     save_figure(figure, path)

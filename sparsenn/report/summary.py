@@ -35,11 +35,11 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
         ("time", _time(result)),
-        ("rate", f"{rate(result.edges_per_second)} (inputs × edges / (all time but read))"),
+        ("rate", f"{rate(result.edges_per_second)} (samples × edges / all time except reading)"),
         ("performed", _performed(result)),
         (
             "categories",
-            f"{count(result.categories.size)} of {count(result.inputs)} inputs; files and JSON count inputs from 1",
+            f"{count(result.categories.size)} of {count(result.inputs)} samples; files and JSON count samples from 1",
         ),
         ("verification", _verdict(verdict)),
     ]
@@ -48,7 +48,7 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
 
 def _problem(result: Result) -> Text:
     return Text(
-        f"{count(result.inputs)} inputs × {count(result.neurons)} neurons × {count(result.layers)} layers, "
+        f"{count(result.inputs)} samples × {count(result.neurons)} neurons × {count(result.layers)} layers, "
         f"{count(result.edges)} edges"
     )
 
@@ -60,7 +60,7 @@ def _time(result: Result) -> Text:
 
 def _performed(result: Result) -> Text:
     share = percentage(result.performed_edges, result.inputs * result.edges)
-    return Text(f"{count(result.performed_edges)} edges, {share} of inputs × edges")
+    return Text(f"{count(result.performed_edges)} edges, {share} of samples × edges")
 
 
 def _verdict(verdict: Verification | str) -> Text:

@@ -69,7 +69,9 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
     if result.validation:
         facts.append(("validation", evaluation_text(result.validation[-1][1])))
     if result.baseline is not None:
-        facts.append(("baseline", f"{evaluation_text(result.baseline)}: one answer for all, the mean trained with"))
+        facts.append(
+            ("baseline", f"{evaluation_text(result.baseline)}: always predicting the mean of the training targets")
+        )
     return fact_table(facts, _TEXT_WIDTH)
 
 

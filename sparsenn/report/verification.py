@@ -40,7 +40,7 @@ class Verification:
             return f"PASSED: all {true:,} true categories, and no others"
         return (
             f"FAILED: {self.matching:,} of {true:,} true categories match; "
-            f"{_named(self.missing)} missing, {_named(self.unexpected)} unexpected (inputs count from 1)"
+            f"{_named(self.missing)} missing, {_named(self.unexpected)} unexpected (samples are counted from 1)"
         )
 
 

@@ -46,8 +46,8 @@ _KINDS = {
         r"radixnet-\d+x\d+-(mnist|digits)-v\d+\.h5(\.json)?",
         lambda: [cache_folder() / "datasets"],
     ),
-    "measurements": _Kind("what the device can do, as measured", r"ceilings\.json", lambda: [cache_folder()]),
-    "tuning": _Kind("numbers that tuning found", r"tuning\.json", lambda: [cache_folder()]),
+    "measurements": _Kind("limits of the device, as measured", r"ceilings\.json", lambda: [cache_folder()]),
+    "tuning": _Kind("parameters found by tuning", r"tuning\.json", lambda: [cache_folder()]),
     "cpu-kernels": _Kind("kernels for the CPU, compiled by numba", r".+\.nb[ic]", _compiled_folders),
     "gpu-kernels": _Kind(
         "kernels for compute capability 9.0", r".+-[0-9a-f]{24}\.cubin", lambda: [cache_folder() / "kernels"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba.core import event
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -26,7 +27,10 @@ from numba.core.caching import (
 )
 from numba.misc.appdirs import AppDirs
 
-__all__ = ["compiled_cache", "compiled_folders", "is_kept"]
+__all__ = ["LOADING", "compiled_cache", "compiled_folders", "is_kept"]
+
+LOADING = "sparsenn:load"
+"""The event, as numba has them, of a function that is loaded; its data name what `numba:compile`'s do."""
 
 _SEAL_BYTES = 16
 _first, *_others = CompileResultCacheImpl._locator_classes
@@ -136,6 +140,7 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
+        self.py_func = function
         self.stamp = self._impl.locator.get_source_stamp(), *_used(function)
         """Of the source, and of what is compiled into the function from other files."""
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, self.stamp)
@@ -148,7 +153,8 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what was compiled for a signature, or None."""
         try:
-            return super().load_overload(signature, context)
+            with event.trigger_event(LOADING, data={"dispatcher": self}):
+                return super().load_overload(signature, context)
         except Exception:  # what numba fails to build from what it once wrote can be anything
             return None
 
@@ -186,7 +192,7 @@ def _tell(why: str) -> None:
     if not _told:
         _told.append(why)
         warnings.warn(
-            f"compiled kernels are not kept, and are compiled again in the next run ({why}); "
-            "set SPARSENN_CACHE to a folder that can be written to",
+            f"compiled kernels cannot be kept, and the next run compiles them again ({why}); "
+            "set SPARSENN_CACHE to a writable folder",
             stacklevel=2,
         )

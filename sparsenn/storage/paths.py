@@ -25,4 +25,4 @@ def check_path(path: Any, what: str = "the file") -> None:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise UsageError(f"{what} is {path!r}; give a name or a path")
     if "\0" in os.fspath(path):
-        raise UsageError(f"{what} is {os.fspath(path)!r}; no file's name holds a NUL")
+        raise UsageError(f"{what} is {os.fspath(path)!r}; a file name cannot contain NUL")

@@ -36,7 +36,7 @@ def read_record(name: str, form: int) -> dict[str, Any]:
     Raises
     ------
     FileFormatError
-        The file is no JSON object, is too large, or has another form; the message says what to do.
+        The file is not a JSON object, is too large, or has another form; the message says what to do.
     ResourceError
         It cannot be read.
     """

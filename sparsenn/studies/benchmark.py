@@ -25,7 +25,7 @@ OURS = "sparsenn"
 WARM_UP, FEWEST, MOST = 3, 10, 20_000
 """Calls before those that are timed; and of these, at least and at most, whatever time is left."""
 
-ALLOWED = {"float32": 1e-4, "float64": 1e-4, "tf32": 1e-2, "fp16": 1e-2}
+ALLOWED = {"float32": 1e-4, "float64": 1e-4, "tf32": 1e-2, "float16": 1e-2}
 """How far a peer's float32 outputs may be from ours, in parts of our largest, by the precision that we multiply in."""
 
 SEED = 0

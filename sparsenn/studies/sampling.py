@@ -12,7 +12,7 @@ from sparsenn.formats import Array
 
 __all__ = ["ALLOWED", "allowed_distance", "largest_distance", "sampled_rows"]
 
-ALLOWED = {"tf32": 5e-3, "fp16": 1e-2}
+ALLOWED = {"tf32": 5e-3, "float16": 1e-2}
 """How far results may be from the reference's, in parts of its largest, where factors are rounded to 10 bits."""
 
 

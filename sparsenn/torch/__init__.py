@@ -48,5 +48,5 @@ def wrap(network: Network, **options: Unpack[NamedOptions]) -> SparseModule:
     try:
         from sparsenn.torch.module import SparseModule
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"wrap makes a module of PyTorch, which is not here, or too old ({error})") from error
+        raise UsageError(f"wrap needs PyTorch, which is missing or too old ({error})") from error
     return SparseModule(network, options)

@@ -67,7 +67,7 @@ class TrainingData:
             with np.errstate(all="ignore"):
                 array = np.ascontiguousarray(numbers, dtype=np.float32)
             if array.ndim != 2 or 0 in array.shape:
-                raise ShapeError(f"the {name} have shape {array.shape}; needed is a matrix, a row or more")
+                raise ShapeError(f"the {name} have shape {array.shape}; a matrix of at least one row is needed")
             if not np.isfinite(array).all():
                 row = int(np.argmin(np.isfinite(array).all(axis=1)))
                 raise InputError(f"row {row + 1} of the {name} holds a number that is not finite in float32")
@@ -213,7 +213,7 @@ class InputRows:
             with np.errstate(over="ignore", invalid="ignore"):
                 object.__setattr__(self, "inputs", np.ascontiguousarray(self.inputs, dtype=np.float32))
         if len(self.inputs.shape) != 2 or 0 in self.inputs.shape:
-            raise ShapeError(f"the inputs have shape {self.inputs.shape}; needed is a matrix, a row or more")
+            raise ShapeError(f"the inputs have shape {self.inputs.shape}; a matrix of at least one row is needed")
         numbers = self.inputs.values if isinstance(self.inputs, CSR) else self.inputs
         if not np.isfinite(numbers).all():
             row = _infinite_row(self.inputs)

@@ -167,10 +167,13 @@ def _must_enlarge(model: Model, data: TrainingData | InputRows) -> bool:
     if data.image == image:
         return False
     if model.resize is None:
-        raise ShapeError(f"the images are {_shown(data.image)}; the model takes {_shown(image)}, and enlarges none")
+        raise ShapeError(
+            f"the images are {_shown(data.image)}; the model takes {_shown(image)}, and does not enlarge images"
+        )
     if data.image[0] != image[0] or data.image[1] > image[1] or data.image[2] > image[2]:
         raise ShapeError(
-            f"the images are {_shown(data.image)}; the model takes {_shown(image)}, or smaller ones of as many channels"
+            f"the images are {_shown(data.image)}; the model takes {_shown(image)}, or smaller ones with "
+            f"as many channels"
         )
     return True
 
@@ -183,6 +186,6 @@ def _check_finite(outputs: Array) -> None:
     finite = np.isfinite(outputs).all(axis=1)
     if not finite.all():
         raise NumericError(
-            f"the outputs of row {int(finite.argmin()) + 1} are not finite numbers: some product is too large for the "
-            "arithmetic; take precision float32, or inputs like those that the model was trained on"
+            f"the outputs of row {int(finite.argmin()) + 1} are not finite numbers: a product is too "
+            f"large for the precision; use precision float32, or inputs like those the model was trained on"
         )

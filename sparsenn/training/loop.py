@@ -163,11 +163,11 @@ def train(
     layers = initial_layers(widths, _activation(activation), last, generator)
     kind = loss or ("cross_entropy" if rows.classes else "mse")
     if kind == "cross_entropy" and not rows.classes:
-        raise UsageError("cross_entropy is a loss of classes; the targets are none (--classes says that they are)")
+        raise UsageError("cross_entropy is a loss for classes; the targets are numbers (--classes makes them classes)")
     problem = TrainingProblem(layers, rows.inputs, wanted, kind, batch_size, learning_rate, momentum)
     held_out = _validation(validation, given, scaling)
     if checkpoint is not None and choice.backend.device == "reference":
-        raise UsageError("the reference computes in float64, which a checkpoint does not hold; leave out --checkpoint")
+        raise UsageError("the reference computes in float64, which a checkpoint cannot hold; leave out --checkpoint")
     clock = Clock(choice.backend)
     entry, trainer = choice.start(problem)
     state = _State(generator)
@@ -326,7 +326,7 @@ class _Run:
         self.saved = time.monotonic()
 
     def _diverged(self, what: str) -> NumericError:
-        kept = "" if self.path is None else f"; {os.fspath(self.path)} holds the last state before"
+        kept = "" if self.path is None else f"; {os.fspath(self.path)} holds the state before that"
         return NumericError(f"{what}: the training diverged{kept}; try a lower learning rate than {self._rate}")
 
     @property
@@ -352,12 +352,12 @@ def _resume(
             f"{name if name in options else repr(name)} {found.options.get(name)!r}, now {options.get(name)!r}"
             for name in names
         )
-        raise UsageError(f"{os.fspath(path)} is of another training: {differences}")
+        raise UsageError(f"{os.fspath(path)} belongs to another training: {differences}")
     if len(found.losses) > epochs:
         raise UsageError(f"{os.fspath(path)} has {len(found.losses)} epochs done, more than the {epochs} asked for")
     shapes = [(layer.weights.shape, layer.activation) for layer in found.layers]
     if shapes != [(layer.weights.shape, layer.activation) for layer in trainer.layers()]:
-        raise InputError(f"{os.fspath(path)}: its layers are not those that its options ask for; it is damaged")
+        raise InputError(f"{os.fspath(path)}: its layers do not match its options; it is damaged")
     trainer.restore(found.layers, found.velocities)
     state.generator.bit_generator.state = found.generator
     state.losses, state.first = list(found.losses), len(found.losses)
@@ -430,7 +430,7 @@ def _validation(
         found = read_data(source, classes=data.classes, targets=columns, outputs=outputs, like=data)
     shape, needed = (found.inputs.shape[1], found.targets.shape[1]), (data.inputs.shape[1], width)
     if shape != needed or found.classes != data.classes:
-        raise ShapeError(f"validation data have {shape} inputs and outputs; those trained with have {needed}")
+        raise ShapeError(f"validation data have {shape} inputs and outputs; the training data have {needed}")
     return _scaled(found, scaling)
 
 

@@ -41,7 +41,7 @@ def resize_bilinear(images: Array, height: int, width: int) -> Array:
         The images do not have so many dimensions, are empty, or are larger than the new size.
     """
     if images.ndim not in (3, 4) or 0 in images.shape[1:]:
-        raise ShapeError(f"images of shape {images.shape} cannot be enlarged; needed are images of rows and columns")
+        raise ShapeError(f"images of shape {images.shape} cannot be enlarged; images with rows and columns are needed")
     rows, columns = images.shape[-2:]
     if height < rows or width < columns:
         raise ShapeError(f"images of {rows} × {columns} pixels cannot be enlarged to {height} × {width}")

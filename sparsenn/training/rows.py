@@ -142,9 +142,7 @@ def _check_labels(path: str | os.PathLike[str], name: str, labels: str | os.Path
 
 
 def _unknown_kind(path: str | os.PathLike[str], known: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"{os.fspath(path)}: the name does not say what kind of data this is; known are {', '.join(known)}"
-    )
+    return UsageError(f"{os.fspath(path)}: the name does not say what kind of data this is; known: {', '.join(known)}")
 
 
 def _with_targets(path: str | os.PathLike[str], found: TrainingData | InputRows) -> TrainingData:
@@ -298,7 +296,7 @@ def _of_arrays(
     rows, image = _image_shape(arrays["inputs"])
     note = _BYTES if tell_bytes and rows.dtype == np.uint8 else None
     if "labels" in arrays and "targets" in arrays:
-        raise FileFormatError(path, "holds targets and labels; it must hold either")
+        raise FileFormatError(path, "holds targets and labels; it must hold only one of them")
     if "labels" in arrays:
         return replace(TrainingData.of_labels(rows, arrays["labels"], outputs, image), note=note)
     if "targets" in arrays:
@@ -338,7 +336,7 @@ def _image_shape(images: Array) -> tuple[Array, Image | None]:
         The array has no dimension.
     """
     if not images.ndim:
-        raise ShapeError("the inputs are a single number; needed is a matrix, a row or more")
+        raise ShapeError("the inputs are a single number; a matrix of at least one row is needed")
     rows = images.reshape(len(images), prod(images.shape[1:]))
     if images.ndim not in (3, 4) or 0 in images.shape:
         return rows, None
@@ -362,12 +360,12 @@ def _read_labelled(
     place = _labels_beside(Path(path)) if labels is None else Path(labels)
     if place is None:
         raise UsageError(
-            f"{os.fspath(path)}: there are no labels beside it, named as MNIST does; name their file by --labels"
+            f"{os.fspath(path)}: no labels were found beside it, named as for MNIST; name their file with --labels"
         )
     found = read_idx(place)
     if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) != len(pixels):
         raise FileFormatError(
-            place, f"holds {found.dtype} of shape {found.shape}; needed is a label for {len(pixels):,}"
+            place, f"holds {found.dtype} of shape {found.shape}; a label for each of {len(pixels):,} images is needed"
         )
     return pixels, found, classes, image
 
@@ -377,7 +375,7 @@ def _read_hdf5(path: str | os.PathLike[str], classes: bool, outputs: int | None)
         inputs = source.matrix("inputs", "<f4", "<f8", "|u1")
         labels = source.vector("labels", *_INTEGERS) if source.has("labels") else None
         if labels is not None and source.has("targets"):
-            raise source.fault("holds targets and labels; it must hold either")
+            raise source.fault("holds targets and labels; it must hold only one of them")
         targets = None if labels is not None else source.matrix("targets", "<f4", "<f8")
     if targets is None:
         return TrainingData.of_labels(inputs, np.asarray(labels), outputs)

@@ -177,7 +177,9 @@ def _empty_classes(data: TrainingData) -> str | None:
     if not empty.size:
         return None
     shown = ", ".join(map(str, empty[:8].tolist())) + (", …" if empty.size > 8 else "")
-    return f"no row is of class {shown} of {data.targets.shape[1]:,}: classes count from 0 (--text makes them names)"
+    return (
+        f"no row is of class {shown} of {data.targets.shape[1]:,}: classes are counted from 0 (--text makes them names)"
+    )
 
 
 def _left_out(table: Table) -> str | None:
@@ -189,7 +191,7 @@ def _left_out(table: Table) -> str | None:
         if len(nameless) == 1
         else (f"columns {', '.join(nameless)} have no names, and are")
     )
-    return f"{columns} left out, as what counts the rows is"
+    return f"{columns} left out, as row numbers are"
 
 
 def _unused(table: Table, encoding: TableEncoding) -> str | None:

@@ -12,14 +12,14 @@ from sparsenn.errors import UsageError
 def test_rates_are_those_of_the_architecture():
     assert H200.multiply_adds("float32") == 128 * 132 * 1.755e9
     assert H200.multiply_adds("tf32") == 8 * H200.multiply_adds("float32")
-    assert A100.multiply_adds("fp16") == 1024 * 108 * A100.clock
+    assert A100.multiply_adds("float16") == 1024 * 108 * A100.clock
     assert RTX_4090.multiply_adds("tf32") == RTX_4090.multiply_adds("float32")
 
 
 @pytest.mark.parametrize(("capability", "as_that_of"), [(89, 86), (87, 86), (103, 100), (121, 120), (75, 80)])
 def test_an_architecture_that_is_not_listed_is_as_the_one_before(capability, as_that_of):
     of = {number: replace(H200, capability=number) for number in (capability, as_that_of)}
-    for precision in ("float32", "tf32", "fp16"):
+    for precision in ("float32", "tf32", "float16"):
         assert of[capability].multiply_adds(precision) == of[as_that_of].multiply_adds(precision)
 
 
@@ -29,10 +29,10 @@ def test_warps_are_those_of_the_architecture(capability, warps):
 
 
 def test_shares_are_in_parts_of_the_machine_that_estimates_were_fitted_to():
-    for precision in ("float32", "tf32", "fp16"):
+    for precision in ("float32", "tf32", "float16"):
         assert H200.share(precision) == pytest.approx(1)
     assert A100.share("float32") == pytest.approx(0.5)
-    assert RTX_4090.share("fp16") == pytest.approx(1 / 8)
+    assert RTX_4090.share("float16") == pytest.approx(1 / 8)
 
 
 def test_machines_are_known_by_short_names():

@@ -23,7 +23,7 @@ KERNELS = [
 ]
 HOST = [pytest.param(entry, id=entry.name) for entry in kernels("train", "cpu")]
 ACTIVATIONS = [Sigmoid(), Tanh(), ReLU(), ReLU(0.5), Identity()]
-TOLERANCE = {"float32": 1e-5, "tf32": 5e-3, "fp16": 1e-2}
+TOLERANCE = {"float32": 1e-5, "tf32": 5e-3, "float16": 1e-2}
 
 
 def started(entry: Kernel, problem: TrainingProblem) -> Trainer:

@@ -64,7 +64,7 @@ def test_the_choice_stands_beside_all_other_ways(record: Callable[..., int], tmp
 @pytest.mark.alone
 def test_choices_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_choice, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
-    rough = replace(SMALL[0], precision="tf32"), replace(SMALL[1], precision="fp16")
+    rough = replace(SMALL[0], precision="tf32"), replace(SMALL[1], precision="float16")
     monkeypatch.setattr(record_choice, "shapes", lambda count, *others: iter((*SMALL, *rough)))
     record_choice.main(["--runs", "3"])
     rows = read_results(tmp_path / "choice.json").rows
@@ -120,7 +120,7 @@ def test_shapes_are_the_same_each_time_and_of_all_kinds() -> None:
     assert found == list(shapes(36))
     assert {shape.kind for shape in found} == {"sparse", "dense", "mixed"}
     assert {shape.dying for shape in found} == {True, False}
-    assert {shape.precision for shape in found} == {"float32", "tf32", "fp16"}
+    assert {shape.precision for shape in found} == {"float32", "tf32", "float16"}
     assert {shape.precision for shape in shapes(36, on_gpu=False)} == {"float32"}
     assert min(shape.rows for shape in found) == 1
     assert max(shape.rows for shape in found) == 60_000
@@ -156,7 +156,7 @@ def test_ways_round_no_more_than_is_asked(monkeypatch: pytest.MonkeyPatch) -> No
             ("plain", True, "float32"),
             ("study", False, "float32"),
             ("rough", True, "tf32"),
-            ("half", True, "fp16"),
+            ("half", True, "float16"),
         )
     ]
     sparse = SimpleNamespace(name="gather", auto=True, precision="float32")
@@ -171,9 +171,9 @@ def test_ways_round_no_more_than_is_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(found(1, "float32", every=True)) == ["plain", "study"]
     assert found(1, "tf32")["plain"] == {"kernel": "plain", "precision": "float32"}
     assert list(found(1, "tf32")) == ["plain", "rough"]
-    assert list(found(1, "fp16")) == ["plain", "rough", "half"]
-    assert found(0, "fp16")["gather"] == {"kernel": "gather", "precision": "float32"}
-    assert found(2, "fp16")["gather"] == {"kernel": "gather", "precision": "fp16"}
+    assert list(found(1, "float16")) == ["plain", "rough", "half"]
+    assert found(0, "float16")["gather"] == {"kernel": "gather", "precision": "float32"}
+    assert found(2, "float16")["gather"] == {"kernel": "gather", "precision": "float16"}
     assert found(0, "tf32")["dead rows kept"] == {"compaction": False, "precision": "tf32"}
     assert list(found(0, "tf32"))[-3:] == [
         "all weights stored",

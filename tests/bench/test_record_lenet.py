@@ -122,7 +122,7 @@ def test_the_pruned_network_is_recorded_in_each_precision_that_its_convolutions_
     assert kernels[0][4:6] == kernels[1][4:6]
     notes = [note for note in result.notes if note.startswith("The pruned network in ")]
     assert notes == [
-        "The pruned network in fp16: convolutions are not multiplied in fp16 on cpu; known: float32, tf32."
+        "The pruned network in float16: convolutions are not multiplied in float16 on cpu; known: float32, tf32."
     ]
 
 

@@ -244,7 +244,7 @@ def test_a_fault_in_one_case_costs_the_others_nothing(record: Record, target: Pa
 @pytest.mark.gpu
 @pytest.mark.alone
 def test_cases_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = Ceilings(1e12, {"float32": 1e13, "tf32": 1e14, "fp16": 1e14}, 1e10)
+    top = Ceilings(1e12, {"float32": 1e13, "tf32": 1e14, "float16": 1e14}, 1e10)
     monkeypatch.setattr(record_session, "ceilings", lambda device: top)
     monkeypatch.setattr(record_session, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
     cases = [
@@ -272,7 +272,7 @@ def test_what_a_gpu_can_do_is_measured() -> None:
     assert 1e11 < top.copied < 1e14
     assert top.link is not None
     assert 1e9 < top.link < top.copied
-    assert top.rates["float32"] < top.rates["fp16"]
+    assert top.rates["float32"] < top.rates["float16"]
 
 
 def test_the_table_has_a_case_for_each_key() -> None:
@@ -373,7 +373,7 @@ def test_pytorch_gives_what_the_reference_gives(where: str) -> None:
 def test_a_lower_precision_is_a_fair_peer_only_where_it_finds_as_many_classes() -> None:
     peers = [
         {"way": "slow", "precision": "float32", "milliseconds": 3.0, "right": 90},
-        {"way": "rough", "precision": "fp16", "milliseconds": 1.0, "right": 89},
+        {"way": "rough", "precision": "float16", "milliseconds": 1.0, "right": 89},
         {"way": "fast", "precision": "tf32", "milliseconds": 2.0, "right": 91},
     ]
 
@@ -385,7 +385,7 @@ def test_a_lower_precision_is_a_fair_peer_only_where_it_finds_as_many_classes() 
     assert best(89) == "rough"
     assert best(92) == "slow"
     assert best(None) == "slow"
-    assert best(None, "fp16") == "rough"
+    assert best(None, "float16") == "rough"
     assert record_session._best_peer(case("x", dense), [], None) is None
 
 

@@ -34,6 +34,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["main-job.json"]
 
 
+def test_half_precision_is_float16_also_in_files_that_call_it_otherwise(tmp_path: Path) -> None:
+    rows = [{"kernel": "cublas_fp16", "precision": "fp16", "seconds": 1.0}]
+    write_results(tmp_path / "a.json", **PARTS | {"rows": rows, "configuration": {"rates": {"fp16": 2.0}}})
+    read = read_results(tmp_path / "a.json")
+    assert read.rows == ({"kernel": "cublas_float16", "precision": "float16", "seconds": 1.0},)
+    assert read.configuration == {"rates": {"float16": 2.0}}
+
+
 def test_a_file_says_where_its_figures_come_from(tmp_path: Path) -> None:
     result = write_results(tmp_path / "a.json", **PARTS)
     assert {"cpu", "cores", "memory_gib", "gpu", "driver"} <= result.machine.keys()

@@ -33,7 +33,7 @@ def test_categories_are_verified(run: Run, problem: Path, dataset: Dataset, thre
     assert done.exit_code == 0
     record = json.loads(done.stdout)
     assert record["verified"] is True
-    assert record["notes"][-1].startswith("Rows were shared by ")
+    assert record["notes"][-1].startswith("Samples were shared by ")
     assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
 
 

@@ -42,12 +42,12 @@ def raising(error: BaseException) -> Callable[[], None]:
         (
             ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib"),
             2,
-            "error: something that is needed cannot be loaded (No module named 'matplotlib'); install it\n",
+            "error: a required library cannot be loaded (No module named 'matplotlib'); install it\n",
         ),
         (
             ImportError('Failure finding "libcublas.so.13":\nNo such file\n'),
             2,
-            'error: something that is needed cannot be loaded (Failure finding "libcublas.so.13": No such file); '
+            'error: a required library cannot be loaded (Failure finding "libcublas.so.13": No such file); '
             "install it: pip install -U 'cupy-cuda13x[ctk]', or the CUDA Toolkit\n",
         ),
     ],

@@ -47,7 +47,7 @@ def test_right_answer_passes(run: Run, request: pytest.FixtureRequest, dataset: 
     done = run("infer", request.getfixturevalue(source))
     assert (done.exit_code, done.stderr) == (0, "")
     assert f"PASSED: all {dataset.truth.size} true categories" in done.stdout
-    assert "200 inputs × 1,024 neurons × 6 layers, 196,608 edges" in done.stdout
+    assert "200 samples × 1,024 neurons × 6 layers, 196,608 edges" in done.stdout
     assert re.search(r"time .*read .*plan .*transfer .*compute ", done.stdout)
     assert re.search(r"rate +[\d.,]+ (Mega|Giga|Tera)Edges/s", done.stdout)
     assert re.search(r"performed +[\d,]+ edges", done.stdout)
@@ -145,7 +145,7 @@ def test_reproducible_outputs_can_be_asked_for(run: Run, problem: Path) -> None:
         assert record["verified"] is True
     refused = run("infer", problem, "--reproducible", "--kernel", "scipy")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "'scipy' is not reproducible; known that are: panel, rows, scatter" in refused.stderr
+    assert "'scipy' is not reproducible; those that are: panel, rows, scatter" in refused.stderr
 
 
 @pytest.mark.parametrize("kernel", [entry.name for entry in kernels("spmspm", "cpu")])
@@ -188,7 +188,7 @@ def test_a_batch_cut_for_want_of_memory_is_told(run: Run, problem: Path, monkeyp
     monkeypatch.setattr(CPUBackend, "place", small)
     done = run("infer", problem, "--json", "-")
     record = json.loads(done.stdout)
-    assert record["notes"] == ["Memory did not suffice for 200 rows at a time: 50 were taken."]
+    assert record["notes"] == ["There was not enough memory for 200 samples at a time; 50 were used."]
     assert record["verified"] is True
     assert record["notes"][0] in done.stderr
 
@@ -306,7 +306,7 @@ def test_a_picture_that_fails_costs_no_result(
     options = [word for option, place in places.items() for word in (option, place)]
     done = run("infer", problem, *options, "--plot", tmp_path / "r.png")
     assert done.exit_code == 2
-    assert done.stderr == f"error: cannot draw {tmp_path / 'r.png'}: no font; all else is done\n"
+    assert done.stderr == f"error: cannot draw {tmp_path / 'r.png'}: no font; everything else is done\n"
     assert "PASSED" in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"r.tsv", "r.json"}
 

@@ -196,7 +196,7 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_half(numbers: np.ndarray) -> np.ndarray:
         return numbers.astype(np.float16).astype(np.float32)
 
-    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, run_stack=None, precision="fp16")
+    kernel = replace(direct, name="rounded", summary="rounded", launch=rounded, run_stack=None, precision="float16")
     let_auto_take(monkeypatch, direct, kernel)
 
 
@@ -204,17 +204,17 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sparse_layers_beside_convolutions_of_half_precision(infer: Run, folder: Path) -> None:
     write_model(folder / "pruned.h5", model(sparse=True))
     exact = record(infer("--json", "-", name="pruned.h5"))
-    done = infer("--json", "-", "--precision", "fp16", name="pruned.h5")
+    done = infer("--json", "-", "--precision", "float16", name="pruned.h5")
     found = record(done)
-    assert "Layers multiplied in fp16: 1, 3; in float32: 6–7." in " ".join(done.stderr.split())
-    multiplied = ["fp16", None, "fp16", None, None, "float32", "float32", None]
+    assert "Layers multiplied in float16: 1, 3; in float32: 6–7." in " ".join(done.stderr.split())
+    multiplied = ["float16", None, "float16", None, None, "float32", "float32", None]
     assert [layer["precision"] for layer in found["per_layer"]] == found["plan"]["precisions"] == multiplied
     assert [layer["precision"] for layer in exact["per_layer"]] == [name and "float32" for name in multiplied]
     assert [found["per_layer"][place]["kernel"] for place in (0, 2)] == ["rounded"] * 2
     assert 0 < abs(found["value"] - exact["value"]) < 1e-2 * exact["value"]
 
 
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 @pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_pruned_and_whole_networks_are_refused_alike(run: Run, folder: Path, precision: str, device: str) -> None:
     write_model(folder / "pruned.h5", model(sparse=True))
@@ -227,7 +227,7 @@ def test_pruned_and_whole_networks_are_refused_alike(run: Run, folder: Path, pre
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_pruned_networks_take_lower_precisions_on_a_gpu(run: Run, folder: Path, precision: str) -> None:
     write_model(folder / "pruned.h5", model(sparse=True))
     inputs = folder / "some-images-idx3-ubyte.gz"
@@ -325,7 +325,11 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("options", "files", "told"),
     [
-        (("--labels", "short.idx"), {}, "short.idx: holds uint8 of shape (59,); needed is a label for 60"),
+        (
+            ("--labels", "short.idx"),
+            {},
+            "short.idx: holds uint8 of shape (59,); a label for each of 60 images is needed",
+        ),
         (("--labels", "high.idx"), {}, "labels are whole numbers from 0 to 3"),
         (("--labels", "floats.idx"), {}, "floats.idx: holds float32"),
         (("--labels", "absent.idx"), {}, "absent.idx: no such file"),
@@ -334,13 +338,13 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "nan.idx"}, "row 8 of the inputs holds a number that"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "large.idx"}, "1 channel of 13 × 5 pixels; the model"),
         (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "colours.idx"}, "3 channels of 5 × 5 pixels"),
-        (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "none.idx"}, "needed is a label for 0"),
+        (("--labels", "some-labels-idx1-ubyte.gz"), {"inputs": "none.idx"}, "a label for each of 0 images is needed"),
         ((), {"inputs": "narrow.h5"}, "narrow.h5 does not fit"),
         ((), {"inputs": "narrow.h5"}, "the rows hold 30 numbers; the model takes rows of 120, images of 1 channel of"),
-        ((), {"name": "fixed.h5"}, "the model takes 1 channel of 12 × 10 pixels, and enlarges none"),
+        ((), {"name": "fixed.h5"}, "the model takes 1 channel of 12 × 10 pixels, and does not enlarge images"),
         ((), {"name": "cut.h5"}, "cut.h5"),
         (("--kernel", "conjured"), {}, "conjured"),
-        (("--precision", "fp16"), {}, "fp16"),
+        (("--precision", "float16"), {}, "float16"),
         (("--precision", "int8"), {}, "unknown precision 'int8'"),
         (("--device", "abacus"), {}, "unknown device 'abacus'"),
         (("--batch-size", "0"), {}, "--batch-size"),
@@ -382,7 +386,7 @@ def test_info(run: Run, folder: Path) -> None:
     for fragment in (
         "model pruned.h5 network 8 layers, 120 inputs → 4 outputs",
         "images 1 × 12 × 10 (channels × height × width); smaller ones are enlarged: bilinear",
-        f"multiply-adds {4 * 9 * 120 + 6 * 24 * 16 + sum(stored):,} an input",
+        f"multiply-adds {4 * 9 * 120 + 6 * 24 * 16 + sum(stored):,} per sample",
         "probabilities of classes, trained for the loss cross_entropy",
         "data: noise",
         "│ inputs │ 1 × 12 × 10 │",
@@ -400,7 +404,7 @@ def test_committed_pruned_model_in_half_precision(run: Run, repository: Path, mn
     if not path.is_file():
         pytest.skip(f"the model is not here: no file {path}")
     inputs = mnist_folder / "t10k-images-idx3-ubyte.gz"
-    how = ("--device", "cpu", "--precision", "fp16", "--samples", 100, "--json", "-")
+    how = ("--device", "cpu", "--precision", "float16", "--samples", 100, "--json", "-")
     found = record(run("infer", path, "--inputs", inputs, *how))
     assert found["predicted"] == json.loads(classes.read_text())[path.name]["classes"][:100]
     assert [layer["precision"] for layer in found["per_layer"]][5:7] == ["float32"] * 2

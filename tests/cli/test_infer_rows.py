@@ -267,7 +267,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("words.npy", "it must hold real numbers"),
         ("objects.npy", "it must hold real numbers"),
         ("two.npz", "name the rows 'inputs'"),
-        ("both.npz", "holds targets and labels; it must hold either"),
+        ("both.npz", "holds targets and labels; it must hold only one of them"),
         ("high.npz", "labels are whole numbers from 0 to 2"),
         ("absent.npy", "no such file"),
         ("absent.npz", "no such file"),

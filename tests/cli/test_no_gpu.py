@@ -1,4 +1,4 @@
-"""Verbs where CuPy is installed and there is no GPU: one line that says what was found, or the CPU."""
+"""Verbs where CuPy is installed and there is not a GPU: one line that says what was found, or the CPU."""
 
 from __future__ import annotations
 

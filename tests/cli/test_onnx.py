@@ -69,7 +69,7 @@ def test_what_is_no_model_is_one_line(run: Run, tmp_path: Path, verb: tuple[str,
     path.write_bytes(b"nonsense")
     done = run(verb[0], path, *rest)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert f"{path}: is no ONNX model" in done.stderr
+    assert f"{path}: is not an ONNX model" in done.stderr
     assert not (tmp_path / "x.h5").exists()
 
 

@@ -50,7 +50,7 @@ def test_a_batch_that_is_cut_is_noted(run: Run, stand_in: StandIn, arguments: tu
     with occupied(stand_in, 4 * MIB):
         done = run(*arguments, "--batch-size", IMAGES)
     assert (done.exit_code, done.stderr) == (0, "")
-    assert f"Memory did not suffice for {IMAGES} rows at a time: " in done.stdout
+    assert f"There was not enough memory for {IMAGES} samples at a time; " in done.stdout
 
 
 def test_where_not_one_image_fits_it_is_one_line(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
@@ -63,7 +63,7 @@ def test_where_not_one_image_fits_it_is_one_line(run: Run, stand_in: StandIn, ar
 def check_message(said: str) -> None:
     assert said.startswith("error: ")
     assert said.endswith(
-        "the device's memory does not suffice for 1 rows; not a single row fits: free memory on the device, or use "
+        "there is not enough memory on the device for 1 rows; not a single row fits: free memory on the device, or use "
         "--device cpu\n"
     )
     assert said.count("\n") == 1
@@ -79,7 +79,7 @@ def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], m
     out, err = process.communicate(timeout=240)
     if mebibytes == 32:
         assert (process.returncode, err) == (0, "")
-        assert f"Memory did not suffice for {IMAGES} rows at a time: " in out
+        assert f"There was not enough memory for {IMAGES} samples at a time; " in out
     else:
         assert (process.returncode, out) == (2, "")
         check_message(err)

@@ -19,7 +19,7 @@ def test_verbs_that_were_moved_run_with_a_note(run: Run, verb: str) -> None:
     assert done.exit_code == 0
     assert f"sparsenn kernels {verb}" in done.stdout
     assert done.stderr == (
-        f"note: sparsenn {verb} is now sparsenn kernels {verb}; the old name is taken until the next release\n"
+        f"note: sparsenn {verb} is now sparsenn kernels {verb}; the old name is accepted until the next release\n"
     )
 
 
@@ -49,7 +49,7 @@ def test_old_options_are_taken_with_a_note(
     assert renewed([*verb.split(), "a", old, "5", f"{old}=5", "--", old]) == [
         *(*verb.split(), "a", new, "5", f"{new}=5", "--", old)
     ]
-    told = f"note: {old} is now {new}; the old name is taken until the next release\n"
+    told = f"note: {old} is now {new}; the old name is accepted until the next release\n"
     assert capsys.readouterr().err == 2 * told
 
 
@@ -60,12 +60,29 @@ def test_an_old_option_reaches_its_verb(run: Run, tmp_path: object) -> None:
     assert done.exit_code == 0, done.output
     assert "7 × 64" in done.stdout
     assert done.stderr.splitlines() == [
-        "note: --images is now --samples; the old name is taken until the next release",
-        "note: --inputs is now --input-kind; the old name is taken until the next release",
+        "note: --images is now --samples; the old name is accepted until the next release",
+        "note: --inputs is now --input-kind; the old name is accepted until the next release",
     ]
+
+
+@pytest.mark.parametrize("given", [["--precision", "fp16"], ["--precision=fp16"]], ids=" ".join)
+def test_half_precision_is_taken_by_its_old_name_with_a_note(run: Run, given: list[str]) -> None:
+    done = run("info", "datasets/lenet86.h5", "--plan", "--device", "cpu", *given)
+    assert done.exit_code == 2
+    note, error = done.stderr.splitlines()
+    assert note == (
+        "note: --precision fp16 is now --precision float16; the old name is accepted until the next release"
+    )
+    assert error.startswith("error: convolutions are not multiplied in float16 on cpu")
+
+
+def test_old_values_are_those_of_their_option_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["infer", "fp16", "--kernel", "fp16", "--precision", "tf32", "--", "--precision", "fp16"]
+    assert renewed(words) == words
+    assert capsys.readouterr().err == ""
 
 
 def test_sizes_without_names_are_taken_with_a_note(run: Run) -> None:
     done = run("kernels", "ladder", "gemm", "--sizes", "6,5,4", "--device", "cpu", "--runs", 1, "--json", "-")
     assert done.exit_code == 0
-    assert "note: --sizes 6,5,4 is now --sizes m=6,k=5,n=4; the old name is taken" in done.stderr
+    assert "note: --sizes 6,5,4 is now --sizes m=6,k=5,n=4; the old name is accepted" in done.stderr

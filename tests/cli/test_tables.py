@@ -116,7 +116,7 @@ def test_resume_begins_where_there_is_no_checkpoint(run: Run, tmp_path: Path) ->
     how = ("train", data, "--device", "cpu", "--checkpoint", tmp_path / "state.h5", "--resume")
     first = run(*how, "--epochs", 2, "--output", tmp_path / "model.h5")
     assert first.exit_code == 0, first.output
-    assert "no checkpoint was there to resume from: begun anew" in first.stdout
+    assert "there was no checkpoint to resume from; training started anew" in first.stdout
     again = run(*how, "--epochs", 5, "--output", tmp_path / "model.h5")
     assert again.exit_code == 0, again.output
     assert "2 of them before this run" in again.stdout
@@ -125,7 +125,7 @@ def test_resume_begins_where_there_is_no_checkpoint(run: Run, tmp_path: Path) ->
     assert (tmp_path / "whole.h5").read_bytes() == (tmp_path / "model.h5").read_bytes()
     other = run(*how, "--scale", "none", "--epochs", 5, "--output", tmp_path / "model.h5")
     assert other.exit_code == 2
-    assert "is of another training" in other.stderr
+    assert "belongs to another training" in other.stderr
     assert "'scale' 'standard', now None" in other.stderr
 
 

@@ -78,7 +78,7 @@ def test_all_black_images_have_no_entries() -> None:
 @pytest.mark.parametrize(
     ("shape", "neurons", "message"),
     [
-        ((1, 4, 4), 63, "63 neurons are no square image"),
+        ((1, 4, 4), 63, "63 neurons are not a square image"),
         ((1, 4, 4), -4, "-4 neurons"),
         ((1, 4, 4), 0, "0 neurons"),
         ((1, 4, 4), 257 * 257, "at most 256"),

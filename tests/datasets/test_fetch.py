@@ -146,7 +146,7 @@ def test_busy_servers_are_asked_again(server: FileServer, part: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(404, "no such file"), (403, "denied"), (410, "gone"), (400, "not hand out")]
+    ("status", "words"), [(404, "no such file"), (403, "denied"), (410, "gone"), (400, "refuses to send")]
 )
 def test_a_refusal_is_final(server: FileServer, part: Path, status: int, words: str) -> None:
     server.statuses = [status]

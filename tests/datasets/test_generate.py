@@ -100,7 +100,7 @@ def test_images_that_are_not_mnist_are_refused_at_the_official_sizes(five_images
         ({"neurons": 256}, "sets no bias for 256 neurons"),
         ({"inputs": "mnits"}, "unknown kind of inputs 'mnits'; did you mean 'mnist'"),
         ({"inputs": "mnist"}, "MNIST is not available"),
-        ({"neurons": 2048, "bias": 0.0}, "2048 neurons are no square"),
+        ({"neurons": 2048, "bias": 0.0}, "2048 neurons are not a square"),
         ({"images": 0}, "0 images"),
         ({"radices": (3,)}, "base nodes"),
     ],

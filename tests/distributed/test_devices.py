@@ -104,7 +104,7 @@ def test_no_rows_and_fewer_rows_than_devices(network, rows):
 
 def test_a_result_tells_the_devices_and_how_it_was_planned(network, rows):
     found = several(network, 2).run(rows)
-    assert found.notes[-1].startswith("Rows were shared by ")
+    assert found.notes[-1].startswith("Samples were shared by ")
     assert found.plan.inputs == 500
     assert found.seconds.compute > 0
 

@@ -81,7 +81,7 @@ OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.digests as d; s.file_d
 @pytest.mark.parametrize(
     ("code", "undo", "why"),
     [
-        (OTHER_VERSION, OWN_VERSION, "it has sparsenn 9.9; sparsenn .* is here: install the same"),
+        (OTHER_VERSION, OWN_VERSION, "it has sparsenn 9.9; sparsenn .* is here: install the same version"),
         (OTHER_FILE, OWN_FILE, "problem.h5: is another file there"),
         (f"{OWN_FILE}; {NO_FILE}", OWN_FILE, "/none/problem.h5: No such file or directory"),
     ],
@@ -375,7 +375,7 @@ def test_memory_may_be_less_for_a_run_that_goes_on(
 
 
 def test_pieces_are_not_computed_anew_unasked(client: Any, problem: Path, rows: Any, begun: Path) -> None:
-    with pytest.raises(UsageError, match="holds what an earlier run has done: resume it"):
+    with pytest.raises(UsageError, match="holds the work of an earlier run: resume it"):
         infer(problem, rows, client, output=begun, device="cpu")
 
 

@@ -123,7 +123,7 @@ def test_several_devices_and_sizes_of_pieces(network, folder, right, tmp_path, m
     found = stream(network, folder / "rows.npy", tmp_path / "found.npy", devices="all", memory_limit=limit)
     assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
     assert np.array_equal(found.categories, right.categories)
-    assert found.notes[-1].startswith("Rows were shared by ")
+    assert found.notes[-1].startswith("Samples were shared by ")
 
 
 @pytest.mark.gpu
@@ -416,7 +416,7 @@ def test_a_table_with_gaps_or_texts_is_refused(network, tmp_path):
     from pyarrow import parquet
 
     columns = {f"column {number}": [1.0, 2.0] for number in range(WIDTH)}
-    for column, words in (([1.0, None], "row 2 lacks a number"), (["a", "b"], "holds texts; needed are numbers")):
+    for column, words in (([1.0, None], "row 2 lacks a number"), (["a", "b"], "holds texts; numbers are needed")):
         parquet.write_table(pa.table({**columns, "column 3": column}), tmp_path / "rows.parquet")
         with pytest.raises(FileFormatError, match=words):
             stream(network, tmp_path / "rows.parquet", device="cpu")

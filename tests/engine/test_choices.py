@@ -15,7 +15,7 @@ from sparsenn.formats import CSC
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
 
-PRECISIONS = ("float32", "tf32", "fp16")
+PRECISIONS = ("float32", "tf32", "float16")
 
 ALIVE = {
     1024: [60000, 60000, 60000, 23042, 23042, 22688, 3629, 3418, 3040, 1909, 1844, 1806, 861, 857],
@@ -70,12 +70,12 @@ def test_denser_layers_become_dense_ones_where_tf32_may_be_used():
     network = sparse((1024,) * 25, *[102] * 24)
     assert chosen(network, 60_000) == ["chunks"]
     assert chosen(network, 60_000, "tf32") == ["cublas_tf32"]
-    assert chosen(network, 60_000, "fp16") == ["cublas_fp16"]
+    assert chosen(network, 60_000, "float16") == ["cublas_float16"]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_deep_narrow_chain_is_one_step_of_warpgroups(precision):
-    name = {"float32": "warpgroup_float32", "tf32": "warpgroup_tf32", "fp16": "warpgroup_half"}[precision]
+    name = {"float32": "warpgroup_float32", "tf32": "warpgroup_tf32", "float16": "warpgroup_half"}[precision]
     assert chosen(chain(784, *[128] * 19, 10), 10_000, precision) == [name]
     mixed = sparse((128,) * 19, *[76] * 18)
     ends = chain(784, 128), chain(128, 10)
@@ -85,7 +85,7 @@ def test_a_deep_narrow_chain_is_one_step_of_warpgroups(precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_pruned_network_that_is_narrow_is_one_step_of_warpgroups(precision):
     """784 -> 65 -> 20 -> 10 is what is left of LeNet-300-100 with 1.9 % of its weights."""
-    name = {"float32": "warpgroup_float32", "tf32": "warpgroup_tf32", "fp16": "warpgroup_half"}[precision]
+    name = {"float32": "warpgroup_float32", "tf32": "warpgroup_tf32", "float16": "warpgroup_half"}[precision]
     assert chosen(sparse((784, 65, 20, 10), 67, 27, 5), 10_000, precision) == [name]
 
 
@@ -99,7 +99,7 @@ def test_layers_wider_than_warpgroups_take():
     [
         ("float32", {"fused_fma", "tensor_float32"}),
         ("tf32", {"tensor_tf32"}),
-        ("fp16", {"tensor_half"}),
+        ("float16", {"tensor_half"}),
     ],
 )
 def test_small_networks_are_one_launch(precision, names):

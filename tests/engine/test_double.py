@@ -182,7 +182,7 @@ def test_rows_that_break_their_format(device: str) -> None:
 
 @pytest.mark.parametrize("layer", [Conv2d(np.ones((1, 1, 1, 3))), MaxPool2d(1)])
 def test_images_stay_on_the_cpu(layer: Any) -> None:
-    with pytest.raises(UsageError, match=f"GPUs do not compute {layer.name} in float64; take device cpu"):
+    with pytest.raises(UsageError, match=f"GPUs do not compute {layer.name} in float64; use device cpu"):
         Session(Network((layer, Flatten()), image=(1, 1, 3)), device="cuda", precision="float64")
 
 
@@ -206,7 +206,7 @@ def test_rows_on_the_gpu(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ({"device": "abacus"}, "abacus does not compute in float64; take device cpu or cuda"),
+        ({"device": "abacus"}, "abacus does not compute in float64; use device cpu or cuda"),
         ({"machine": "h200"}, "a machine that is not here does not compute in float64"),
         ({"device": "cpu", "kernel": "panel"}, "panel"),
     ],

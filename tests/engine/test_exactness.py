@@ -371,7 +371,7 @@ def test_what_is_not_reproducible_is_refused(rng: np.random.Generator) -> None:
         return str(caught.value)
 
     assert "'fused_fma' cannot run" in refused(257, machine="h200")
-    for options in ({"precision": "tf32"}, {"precision": "fp16"}, {"precision": "fp16", "machine": "h200"}):
+    for options in ({"precision": "tf32"}, {"precision": "float16"}, {"precision": "float16", "machine": "h200"}):
         assert "not multiplied, if reproducibly," in refused(10, **{"device": "auto", **options})
     assert "on reference" in refused(10, device="reference")
 

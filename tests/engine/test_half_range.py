@@ -60,7 +60,7 @@ def half_convolution(layer, images):
 
 def rounding(kind, name, launch):
     """A kernel for the CPU that adds up as the GPU's of that name does."""
-    made = kind(name=name, device="cpu", summary="rounded", launch=launch, precision="fp16")
+    made = kind(name=name, device="cpu", summary="rounded", launch=launch, precision="float16")
     return replace(made, half_sums=backends.kernel_named(made.operation, name, "cuda").half_sums)
 
 
@@ -109,7 +109,7 @@ def filters(weights):
 
 def ways_to_run(network, rows, **options):
     """Each way to run a network on rows of the host, once called."""
-    options = {"device": "cpu", "precision": "fp16", **options}
+    options = {"device": "cpu", "precision": "float16", **options}
     sparse_rows = from_dense(rows) if np.isfinite(rows).all() else rows  # CSR holds finite numbers only
     yield lambda: dense(infer(network, sparse_rows, **options).outputs)
     yield lambda: Session(network, **options)(np.asarray(rows, np.float32))
@@ -152,7 +152,7 @@ def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
     hiding = Linear(HIDING)
     network, rows = Network((wide, hiding)), np.array([[0.5, 0.5]])
     with pytest.raises(NumericError, match="layer 2: an input of 70,000 is beyond"):
-        infer(network, from_dense(rows), device="cpu", kernel="panel", precision="fp16")
+        infer(network, from_dense(rows), device="cpu", kernel="panel", precision="float16")
     pooled = Network((MaxPool2d(1), Flatten(), hiding), image=(1, 1, 2))
     assert_refused(pooled, PIXELS, "layer 3: an input of 66,000 is beyond")
     shares = Network((Flatten(), Softmax(), hiding), image=(1, 1, 2))
@@ -265,7 +265,7 @@ def test_parts_are_prepared_once_and_counted_as_layers(launched):
 
     network = Network(canceling(1e3))
     inputs = from_dense(np.repeat([[500.0, 500.0]], 10, axis=0))
-    session = altered(network, backend=Counting(), device="cpu", precision="fp16", batch_size=4)
+    session = altered(network, backend=Counting(), device="cpu", precision="float16", batch_size=4)
     result = session.run(inputs)
     assert launched == [1, 3] * 3
     assert prepared == [4, 1, 3]
@@ -281,7 +281,9 @@ def test_parts_are_prepared_once_and_counted_as_layers(launched):
 def test_parts_go_with_streamed_weights(launched):
     network, rows = Network(canceling(1e3)), np.array([[500.0, 500.0]])
     for weight_memory in (1, 50, 100):
-        outputs = infer(network, from_dense(rows), device="cpu", precision="fp16", weight_memory=weight_memory).outputs
+        outputs = infer(
+            network, from_dense(rows), device="cpu", precision="float16", weight_memory=weight_memory
+        ).outputs
         assert dense(outputs).tolist() == [[28.0]]
     assert sum(launched) == 12
 
@@ -298,7 +300,7 @@ def test_parts_go_when_streamed_weights_of_other_layers_come(launched):
     network = Network((*layers, SparseLinear.from_scipy(from_dense(np.ones((1, 1))).to_scipy())))
     inputs = from_dense(np.repeat([[500.0, 500.0]], 4, axis=0))
     room = sum(map(CPUBackend().prepared_bytes, layers))
-    options = {"device": "cpu", "kernel": "panel", "precision": "fp16", "batch_size": 2, "compaction": False}
+    options = {"device": "cpu", "kernel": "panel", "precision": "float16", "batch_size": 2, "compaction": False}
     for memory, times in ((1 << 20, 1), (room, 2)):
         session = altered(network, backend=Counting(), weight_memory=memory, **options)
         assert steps_of(session.plan(inputs)) == ((0, 4), (4, 5))
@@ -328,7 +330,7 @@ def test_parts_wait_for_weights_that_are_prepared_ahead(launched):
     network = Network((*layers, SparseLinear.from_scipy(from_dense(np.ones((1, 100))).to_scipy())))
     inputs = from_dense(np.array([[500.0, 500.0]]))
     room = 2 * sum(map(CPUBackend().prepared_bytes, layers))
-    options = {"device": "cpu", "kernel": "panel", "precision": "fp16", "weight_memory": room, "merging": False}
+    options = {"device": "cpu", "kernel": "panel", "precision": "float16", "weight_memory": room, "merging": False}
     session = altered(network, backend=Streaming(), **options)
     chosen = session.plan(inputs)
     assert chosen.streams
@@ -339,7 +341,7 @@ def test_parts_wait_for_weights_that_are_prepared_ahead(launched):
 
 def test_sparse_layers_that_are_multiplied_as_dense_ones_are_looked_at(launched, monkeypatch):
     """Estimates have all go to one kernel in half precision: the hidden values of sparse layers are bounded, too."""
-    half = next(kernel for kernel in backends.automatic("mlp", "cpu") if kernel.precision == "fp16")
+    half = next(kernel for kernel in backends.automatic("mlp", "cpu") if kernel.precision == "float16")
     let_auto_take(monkeypatch, replace(half, seconds=lambda machine, layers, rows: 1e-9))
     wide = SparseLinear.from_scipy(from_dense(np.full((2, 2), 7e4)).to_scipy())
     kept = SparseLinear.from_scipy(from_dense(np.full((2, 2), 0.5)).to_scipy())
@@ -354,7 +356,7 @@ def test_sparse_layers_that_are_multiplied_as_dense_ones_are_looked_at(launched,
 def test_a_weight_beyond_the_range_is_left_to_the_kernel(launched):
     """It refuses the weight, and names its layer within the launch."""
     network = Network((Linear(np.full((1, 1), -9e4)), Linear(np.eye(1)), Linear(np.eye(1))))
-    Session(network, device="cpu", precision="fp16")(np.ones((1, 1)))
+    Session(network, device="cpu", precision="float16")(np.ones((1, 1)))
     assert launched == [3]
 
 
@@ -397,12 +399,12 @@ def test_only_kernels_in_half_precision_add_in_it_and_no_more_than_is_bounded():
     every = [kernel for operation in ("mlp", "conv2d") for kernel in backends.kernels(operation, "cuda")]
     adding = [kernel for kernel in every if kernel.half_sums]
     assert {"half", "registers_half", "tuned_large"} <= {kernel.name for kernel in adding}
-    assert all(kernel.precision == "fp16" and kernel.half_sums <= MOST_HALF_SUMS for kernel in adding)
+    assert all(kernel.precision == "float16" and kernel.half_sums <= MOST_HALF_SUMS for kernel in adding)
 
 
 def test_sums_that_might_leave_the_range_are_refused_where_kernels_add_in_half_precision(launched):
     """Half of 70,000 - 35,000 is in range, and so is every number that is given or comes out."""
-    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'half' keeps them in it; use another kernel"
+    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'half' keeps them; use another kernel"
     network, rows = convolving(Conv2d(filters([7.0, -3.5]), None, Identity())), np.array([[1e4, 1e4]])
     assert_refused(network, rows, message, kernel="half")
     assert not launched
@@ -514,5 +516,5 @@ def test_a_weight_beyond_the_range_is_refused_by_its_number_on_a_gpu():
 def test_rows_on_a_gpu_are_not_looked_at():
     import cupy
 
-    session = Session(Network((Linear(HIDING),)), device="cuda", precision="fp16", kernel="tensor_half")
+    session = Session(Network((Linear(HIDING),)), device="cuda", precision="float16", kernel="tensor_half")
     assert cupy.asnumpy(session(cupy.asarray(PIXELS, np.float32))).tolist() == [[0.0]]

@@ -284,10 +284,11 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
     text = str(chosen)
     network = exact[0]
     assert (
-        f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds an input" in text
+        f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds "
+        f"per sample" in text
     )
     assert "Convolutions and pooling (1–5): kernel direct: weighted sums of shifted planes" in text
-    assert "; estimated to take less time than im2col_blas; estimated to take " in text
+    assert "; estimated to be faster than im2col_blas; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel blas: " in text
     record = json.loads(json.dumps(chosen.to_dict()))
@@ -308,8 +309,8 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
         ({"kernel": "blas"}, "unknown cpu kernel for conv2d 'blas'"),
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "convolutions are not multiplied in tf32 on cpu; known: float32"),
-        ({"precision": "fp16", "device": "reference"}, "convolutions are not multiplied in fp16 on reference"),
-        ({"precision": "fp16", "kernel": "direct"}, "the kernel 'direct' multiplies in float32, not in fp16"),
+        ({"precision": "float16", "device": "reference"}, "convolutions are not multiplied in float16 on reference"),
+        ({"precision": "float16", "kernel": "direct"}, "the kernel 'direct' multiplies in float32, not in float16"),
     ],
     ids=str,
 )
@@ -332,7 +333,7 @@ def test_what_networks_without_products_cannot_have_is_refused():
     assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
 
 
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precision):
     network, inputs = exact
     with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'direct'"):
@@ -347,7 +348,7 @@ def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precisio
 
 @pytest.fixture
 def rungs(monkeypatch):
-    """Kernels of convolutions for the CPU, kept for one test, as a GPU has them: one for few filters, and of fp16."""
+    """Kernels of convolutions for the CPU, kept for one test, as GPUs have them: for few filters, and of float16."""
     launch = backends.kernel_named("conv2d", "direct", "cpu").launch
 
     def narrow(machine, layer, image):
@@ -359,10 +360,10 @@ def rungs(monkeypatch):
 
     wide = ConvolutionKernel(name="wide", device="cpu", summary="any filters", launch=launch)
     few = replace(wide, name="narrow", summary="few filters", why_not=narrow)
-    rounded = replace(few, name="rounded", summary="few filters, rounded", launch=overflowing, precision="fp16")
+    rounded = replace(few, name="rounded", summary="few filters, rounded", launch=overflowing, precision="float16")
     let_auto_take(monkeypatch, few, rounded, wide)
     blas = backends.kernel_named("mlp", "blas", "cpu")
-    let_auto_take(monkeypatch, blas, replace(blas, name="half", summary="rounded", precision="fp16"))
+    let_auto_take(monkeypatch, blas, replace(blas, name="half", summary="rounded", precision="float16"))
 
 
 def three_convolutions(rng, scale=1.0):
@@ -385,14 +386,14 @@ def test_each_convolution_has_the_first_kernel_that_can_run_it(rng):
 @pytest.mark.usefixtures("rungs")
 def test_a_precision_is_obeyed_or_refused(rng):
     network, inputs = three_convolutions(rng), from_dense(rng.random((9, 4)))
-    mixed = plan(network, inputs, device="cpu", precision="fp16")  # float32 keeps any precision
+    mixed = plan(network, inputs, device="cpu", precision="float16")  # float32 keeps any precision
     assert [kernel.name for kernel in mixed.kernels[:3]] == ["rounded", "wide", "rounded"]
     assert "Convolutions (2): kernel wide: any filters; " in str(mixed)
-    assert "rounded to fp16" not in str(mixed).partition("Convolutions (2)")[2].partition("Dense")[0]
+    assert "rounded to float16" not in str(mixed).partition("Convolutions (2)")[2].partition("Dense")[0]
     with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 2"):
         plan(network, inputs, device="cpu", kernel="narrow")
-    chosen = plan(network.prefix(1), inputs, device="cpu", precision="fp16")
-    assert "Kernel rounded: few filters, rounded; factors are rounded to fp16." in str(chosen)
+    chosen = plan(network.prefix(1), inputs, device="cpu", precision="float16")
+    assert "Kernel rounded: few filters, rounded; factors are rounded to float16." in str(chosen)
     assert chosen.kernel.name == "rounded"
 
 
@@ -401,11 +402,11 @@ def test_a_precision_is_obeyed_or_refused(rng):
 def test_numbers_beyond_half_precision_are_told_of(rng, sign):
     layers = (Conv2d(np.ones((1, 1, 1, 1))), Conv2d(np.full((1, 1, 2, 2), sign * 2e4), None, Identity()), Flatten())
     network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
-    message = "layer 2: numbers went beyond 65,504, .* precision fp16 .*; use precision float32"
+    message = "layer 2: numbers went beyond 65,504, .* precision float16, .*; use precision float32"
     with pytest.raises(NumericError, match=message):
-        infer(network, inputs, device="cpu", precision="fp16")
+        infer(network, inputs, device="cpu", precision="float16")
     with pytest.raises(NumericError, match=message):
-        Session(network, device="cpu", precision="fp16")(np.ones((3, 4)))
+        Session(network, device="cpu", precision="float16")(np.ones((3, 4)))
     assert dense(infer(network, inputs, device="cpu").outputs).tolist() == 3 * [[sign * 8e4]]
 
 
@@ -414,10 +415,10 @@ def test_numbers_beyond_half_precision_are_told_of_before_sparse_layers():
     layers = (Conv2d(np.full((1, 1, 1, 1), 7e4)), Flatten(), sparse(np.full((4, 2), 1e-6)))
     network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
     with pytest.raises(NumericError, match="layer 1: numbers went beyond 65,504"):
-        infer(network, inputs, device="cpu", precision="fp16")
+        infer(network, inputs, device="cpu", precision="float16")
     beyond = Network((*layers[:2], sparse(np.full((4, 2), 7e4))), image=(1, 2, 2))
     small = from_dense(np.full((3, 4), 0.5))
-    assert dense(infer(beyond, small, device="cpu", precision="fp16").outputs) == pytest.approx(
+    assert dense(infer(beyond, small, device="cpu", precision="float16").outputs) == pytest.approx(
         4 * 3.5e4 * 7e4, rel=1e-3
     )
 
@@ -458,13 +459,13 @@ def rounding(monkeypatch):
             run_stack=None,
             precision=name,
         )
-        for name, keep in (("tf32", to_tf32), ("fp16", to_half))
+        for name, keep in (("tf32", to_tf32), ("float16", to_half))
     ]
     let_auto_take(monkeypatch, direct, *kinds)
 
 
 @pytest.mark.usefixtures("rounding")
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_pruned_example_keeps_its_classes_in_lower_precisions(pruned_example, device, precision):
     digits = dense(digit_inputs(784, images=300)).reshape(-1, 28, 28).transpose(0, 2, 1)
@@ -509,7 +510,7 @@ def test_a_session_takes_images_and_rows(device, rng):
         session(np.full((1, 128), np.nan))
     with pytest.raises(ShapeError, match="127 columns; layer 1 takes 128"):
         session(np.ones((1, 127)))
-    with pytest.raises(MatrixError, match="two dimensions"):
+    with pytest.raises(MatrixError, match="a matrix of samples has two"):
         session(np.ones((1, 2, 4, 16)))
     assert str(session).startswith("2 × 8 × 8 - 4 × 6 × 6 - 4 × 3 × 3 - 36 - 5 - 3 - 3 on ")
 
@@ -562,7 +563,7 @@ def test_a_plan_for_a_gpu_can_be_made_without_one(exact):
     assert "cannot, because stride" in str(chosen)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_a_kernel_that_is_named_keeps_sparse_layers_in_float32_on_a_gpu(pruned_example, precision):
     inputs = from_dense(np.ones((2, pruned_example.inputs)))
     named = plan(pruned_example, inputs, machine=H200, precision=precision, kernel="chunks")

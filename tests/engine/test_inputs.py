@@ -148,7 +148,7 @@ def test_images_are_taken_as_they_are(rng):
     np.testing.assert_array_equal(session.run(images).dense, session(images))
     assert session(images[:0]).shape == (0, 3)
     for wrong in (images.transpose(0, 2, 3, 1), images[0]):
-        with pytest.raises(MatrixError, match=r"have [34] dimensions; rows of a matrix have two dimensions"):
+        with pytest.raises(MatrixError, match=r"have [34] dimensions; a matrix of samples has two"):
             session(wrong)
 
 
@@ -287,7 +287,7 @@ def test_a_form_that_does_not_exist_is_refused(kinds, rows):
     [
         (np.zeros((3, 19)), ShapeError, "the inputs have 19 columns; layer 1 takes 20"),
         (sp.csr_matrix((3, 21)), ShapeError, "the inputs have 21 columns; layer 1 takes 20"),
-        (np.zeros(20), MatrixError, "have 1 dimensions; rows of a matrix have two dimensions"),
+        (np.zeros(20), MatrixError, "have 1 dimensions; a matrix of samples has two"),
         (np.zeros((1, 2, 20)), MatrixError, "have 3 dimensions"),
         (sp.coo_array(np.zeros(20)), MatrixError, "have 1 dimensions"),
         (sp.coo_array(np.ones((1, 1, 20))), sparsenn.SparseNNError, "dimensions"),
@@ -297,7 +297,7 @@ def test_a_form_that_does_not_exist_is_refused(kinds, rows):
         (np.full((3, 20), None), MatrixError, "type object; real numbers"),
         ([[1.0] * 20, [1.0] * 19], MatrixError, "no array of numbers"),
         ([["1"] * 20], MatrixError, "no array of numbers"),
-        (None, InputError, "the inputs are a NoneType; take a"),
+        (None, InputError, "the inputs are a NoneType; give a"),
         ("inputs.h5", InputError, "the inputs are a str"),
         (5.0, InputError, "the inputs are a float"),
         pytest.param(Elsewhere(np.ones((2, 20))), UsageError, "the rows are on a GPU: use device cuda", id="elsewhere"),
@@ -358,7 +358,7 @@ def test_scipy_matrices_that_break_their_format_are_refused(network, rows, devic
 
 def test_arguments_that_are_swapped_or_of_another_kind(network, inputs):
     for run in (sparsenn.plan, sparsenn.infer):
-        with pytest.raises(UsageError, match=r"the network is a CSR; what is run is a sparsenn\.Network"):
+        with pytest.raises(UsageError, match=r"the network is a CSR; give a sparsenn\.Network"):
             run(inputs, network)
 
 
@@ -366,7 +366,7 @@ def test_arguments_that_are_swapped_or_of_another_kind(network, inputs):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["float32", "tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 def test_arrays_on_a_gpu_stay_there(kinds, rows, precision):
     import cupy
 
@@ -405,7 +405,7 @@ def test_half_precision_rows_give_half_precision_outputs_where_kernels_take_them
 
     given_rows = cupy.asarray(rows, np.float16)
     network = kinds["dense"]
-    found = Session(network, device="cuda", precision="fp16")(given_rows)
+    found = Session(network, device="cuda", precision="float16")(given_rows)
     assert found.dtype == np.float16
     np.testing.assert_allclose(cupy.asnumpy(found), expected_of(network, rows), rtol=2e-2, atol=2e-2)
     assert Session(network, device="cuda")(given_rows).dtype == np.float32

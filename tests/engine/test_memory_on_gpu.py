@@ -151,7 +151,9 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
         settle(device.cupy)
         assert pool.used_bytes() <= held
     sizes = [batch.owner.size for batch in found.batches]
-    told = re.fullmatch(rf"Memory did not suffice for {rows:,} rows at a time: ([\d,]+) were taken\.", *found.notes)
+    told = re.fullmatch(
+        rf"There was not enough memory for {rows:,} samples at a time; ([\d,]+) were used\.", *found.notes
+    )
     taken = int(told[1].replace(",", ""))
     assert failures
     assert taken in sizes
@@ -177,7 +179,7 @@ def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, device
         session.run(inputs)
     said = str(caught.value)
     assert caught.value.fitting == 0
-    assert re.search(r"the device's memory does not suffice for \d rows; not a single row fits: free memory", said)
+    assert re.search(r"there is not enough memory on the device for \d rows; not a single row fits: free memory", said)
     assert said.endswith("or use --device cpu")
     assert said.splitlines() == [said]
     del caught

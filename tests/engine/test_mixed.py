@@ -243,7 +243,7 @@ def test_a_plan_of_dense_layers_prints_as_sentences(rng):
     network = Network((Linear(rng.random((20, 8))), Linear(rng.random((8, 3)), 1.0)))
     chosen = plan(network, from_dense(rng.random((100, 20))), device="cpu")
     text = str(chosen)
-    assert "100 inputs (100.0 % dense) through 2 layers with 184 edges on cpu" in text
+    assert "100 samples (100.0 % dense) through 2 layers with 184 edges on cpu" in text
     assert "Kernel blas: " in text
     assert "Rows" not in text
     assert chosen.kernel.name == "blas"
@@ -267,8 +267,8 @@ def test_a_plan_of_both_kinds_says_which_layers_are_which(exact):
         ({"kernel": "panel"}, "unknown cpu kernel for mlp 'panel'"),
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "dense layers are not multiplied in tf32 on cpu; known: float32"),
-        ({"precision": "fp16", "device": "reference"}, "not multiplied in fp16 on reference"),
-        ({"precision": "fp16", "kernel": "blas"}, "the kernel 'blas' multiplies in float32, not in fp16"),
+        ({"precision": "float16", "device": "reference"}, "not multiplied in float16 on reference"),
+        ({"precision": "float16", "kernel": "blas"}, "the kernel 'blas' multiplies in float32, not in float16"),
     ],
     ids=str,
 )
@@ -278,7 +278,7 @@ def test_what_dense_layers_cannot_have_is_refused(options, message):
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])
-@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_what_sparse_layers_cannot_have_is_refused(exact, device, precision):
     network, inputs = exact
     only = Network(network.layers[:1])
@@ -339,8 +339,8 @@ def test_a_precision_is_obeyed_or_refused(rng):
         plan(wide, inputs, device="cpu", kernel="narrow")
     with pytest.raises(UsageError, match="'rounded' multiplies in tf32, not in float32; ask for precision tf32"):
         plan(narrow, inputs, device="cpu", kernel="rounded")
-    with pytest.raises(UsageError, match="not multiplied in fp16 on cpu; known: float32, tf32"):
-        plan(narrow, inputs, device="cpu", precision="fp16")
+    with pytest.raises(UsageError, match="not multiplied in float16 on cpu; known: float32, tf32"):
+        plan(narrow, inputs, device="cpu", precision="float16")
 
 
 @pytest.mark.usefixtures("rungs")
@@ -411,7 +411,7 @@ def test_progress_ends_complete(exact):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("fp16", 1e-2)])
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("float16", 1e-2)])
 def test_lower_precisions_run_on_a_gpu(rng, precision, allowed):
     widths = (72, 64, 64, 4)
     network = Network(tuple(Linear(rng.normal(size=pair) / 6, 0.1) for pair in itertools.pairwise(widths)))
@@ -426,7 +426,7 @@ def test_lower_precisions_run_on_a_gpu(rng, precision, allowed):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("fp16", 1e-2)])
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("float16", 1e-2)])
 def test_sparse_layers_follow_dense_ones_of_lower_precision_on_a_gpu(rng, precision, allowed):
     kinds, widths = (Linear, sparse, Linear, sparse), (72, 64, 50, 64, 4)
     network = Network(

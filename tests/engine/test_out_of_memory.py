@@ -87,7 +87,7 @@ def test_a_batch_is_cut_to_what_fits_or_in_half(network, inputs, fitting, taken,
     assert sizes_of(found)[0] == taken
     assert_same(found, expected)
     assert counted(found) == counted(expected)
-    assert found.notes == (f"Memory did not suffice for 100 rows at a time: {taken} were taken.",)
+    assert found.notes == (f"There was not enough memory for 100 samples at a time; {taken} were used.",)
     assert expected.notes == ()
 
 
@@ -129,7 +129,7 @@ def test_later_batches_keep_to_the_lower_size(network, inputs):
     assert sizes_of(found) == [40, 20, 20, 20]
     assert_same(found, infer(network, inputs, device="cpu", kernel="scipy"))
     assert [entry.rows for entry in found.statistics] == [INPUTS] * 12
-    assert found.notes == ("Memory did not suffice for 40 rows at a time: 20 were taken.",)
+    assert found.notes == ("There was not enough memory for 40 samples at a time; 20 were used.",)
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("not a single row fits", 0), MemoryError("host")], ids=repr)
@@ -180,7 +180,7 @@ def test_the_inputs_themselves_may_be_too_many(network, inputs):
     options = {"device": "cpu", "kernel": "panel"}
     found = altered(network, backend=Cramped(), **options).run(inputs)
     assert_same(found, infer(network, inputs, **options))
-    assert found.notes == ("Memory did not suffice for 100 rows at a time: 6 were taken.",)
+    assert found.notes == ("There was not enough memory for 100 samples at a time; 6 were used.",)
 
 
 def test_progress_never_goes_back_and_ends_complete(network, inputs):

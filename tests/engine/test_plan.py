@@ -24,13 +24,13 @@ def layer(dense, bias=None):
 
 def test_a_plan_prints_as_sentences(network, inputs):
     text = str(plan(network, inputs, device="cpu", kernel="panel"))
-    assert "100 inputs (100.0 % dense) through 12 layers with 4,800 edges on cpu" in text
+    assert "100 samples (100.0 % dense) through 12 layers with 4,800 edges on cpu" in text
     assert "in one batch." in text
     assert "Kernel panel: " in text
     assert "No two outputs of a layer are equal, and none is dead: nothing to merge." in text
     assert text.endswith("Rows of zeros are dropped from the first layer on; equal rows are computed once.")
     dense = str(plan(network, inputs.to_scipy().toarray(), device="cpu", kernel="panel"))
-    assert dense.startswith("100 inputs (as dense rows) through 12 layers")
+    assert dense.startswith("100 samples (as dense rows) through 12 layers")
 
 
 def test_what_is_switched_off_is_said(network, inputs):
@@ -42,14 +42,16 @@ def test_what_is_switched_off_is_said(network, inputs):
 
 def test_a_reviving_layer_is_said(inputs, rng):
     revived = Network((layer(rng.random((20, 20))), layer(rng.random((20, 20)), 0.5), layer(rng.random((20, 20)))))
-    assert "dropped only after layer 2, the last that revives them" in str(plan(revived, inputs, kernel="panel"))
+    assert "dropped only after layer 2, the last one that may make them non-zero" in str(
+        plan(revived, inputs, kernel="panel")
+    )
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_rows_that_the_last_layer_may_revive_are_said_to_be_kept(inputs, rng, layers):
     revived = Network((*(layer(rng.random((20, 20))) for _ in range(layers - 1)), layer(rng.random((20, 20)), 0.5)))
     text = str(plan(revived, inputs, kernel="panel"))
-    assert "Rows of zeros are kept, as the last layer may revive them; equal rows" in text
+    assert "Rows of zeros are kept, because the last layer may make them non-zero; equal rows" in text
     assert "dropped" not in text
 
 

@@ -24,7 +24,7 @@ from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d
 from sparsenn.network import Network
 
-PRECISIONS = ("float32", "tf32", "fp16")
+PRECISIONS = ("float32", "tf32", "float16")
 
 
 def dense(*widths: int) -> Network:
@@ -122,11 +122,11 @@ def test_plans_are_printed_for_each_machine(capsys: pytest.CaptureFixture[str]) 
         print(plan(NETWORKS["lenet"], rows_of(NETWORKS["lenet"]), machine=machine))
     told = capsys.readouterr().out.splitlines()
     assert [machine.name in line for machine, line in zip(MACHINES.values(), told, strict=True)] == [True] * 3
-    assert all("multiply-adds an input on" in line and "Convolutions (1" in line for line in told)
+    assert all("multiply-adds per sample on" in line and "Convolutions (1" in line for line in told)
 
 
 def test_machines_differ_in_what_they_get() -> None:
-    for name, precision in (("vgg", "float32"), ("vgg", "fp16")):
+    for name, precision in (("vgg", "float32"), ("vgg", "float16")):
         names = {machine.name: tuple(chosen(name, precision, machine).names) for machine in MACHINES.values()}
         assert len(set(names.values())) == 3, names
 
@@ -206,7 +206,7 @@ def test_a_device_that_is_another_is_refused(device: str) -> None:
 
 def test_only_gpus_are_planned_for_elsewhere() -> None:
     network = NETWORKS["dense 256"]
-    with pytest.raises(UsageError, match="some processor is no GPU"):
+    with pytest.raises(UsageError, match="some processor is not a GPU"):
         plan(network, rows_of(network), machine=Machine("some processor", "cpu", 8))
 
 
@@ -270,5 +270,5 @@ def test_where_halves_may_come_a_first_kernel_that_takes_them_is_worth_some_micr
     assert {name: each.steps[0].kernel.name for name, each in made.items()} == {
         "float32": "cublas",
         "tf32": "cublas_tf32",
-        "fp16": "cublas_fp16",
+        "float16": "cublas_float16",
     }

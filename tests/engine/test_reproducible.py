@@ -118,10 +118,10 @@ def test_the_plan_says_so(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"device": "cpu", "kernel": "blas"}, "'blas' is not reproducible; known that are: in_order"),
+        ({"device": "cpu", "kernel": "blas"}, "'blas' is not reproducible; those that are: in_order"),
         ({"device": "cpu", "precision": "tf32"}, "not multiplied, if reproducibly, in tf32 on cpu; known: float32"),
         ({"device": "reference"}, "on reference; known: none"),
-        ({"machine": "a100", "device": "cuda"}, "up to 256; no other kernel is reproducible: leave that out"),
+        ({"machine": "a100", "device": "cuda"}, "up to 256; no other kernel is reproducible: leave out reproducible"),
         ({"reproducible": "yes"}, "reproducible is 'yes'; give True or False"),
     ],
 )

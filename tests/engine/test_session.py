@@ -93,7 +93,7 @@ def test_names_that_do_not_exist_are_refused(network, name, value):
 
 def test_what_is_no_network_is_refused(dense):
     for given_network in (list(dense), None, np.eye(3)):
-        with pytest.raises(UsageError, match=r"the network is a \w+; what is run is a sparsenn\.Network"):
+        with pytest.raises(UsageError, match=r"the network is a \w+; give a sparsenn\.Network"):
             Session(given_network, device="cpu")
 
 
@@ -174,7 +174,7 @@ def test_names_of_before_warn_and_work(network, inputs):
         pytest.raises(ShapeError, match=r"the plan is for inputs of shape \(100, 20\), not \(7, 20\)"),
     ):
         sparsenn.execute(chosen, inputs.slice_groups(0, 7))
-    with pytest.raises(UsageError, match=r"the plan is a Network; what is executed is what sparsenn\.plan returns"):
+    with pytest.raises(UsageError, match=r"the plan is a Network; give what sparsenn\.plan returns"):
         sparsenn.execute(network, inputs)
 
 

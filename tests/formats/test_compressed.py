@@ -227,8 +227,8 @@ def test_from_scipy_values_beyond_float32_are_found_by_validate(kind: Any) -> No
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (np.eye(2), "ndarray is no SciPy sparse matrix"),
-        ([[1.0]], "list is no SciPy sparse matrix"),
+        (np.eye(2), "ndarray is not a SciPy sparse matrix"),
+        ([[1.0]], "list is not a SciPy sparse matrix"),
         (sp.csr_array(np.eye(2) * 1j), "real numbers, not complex128"),
     ],
 )

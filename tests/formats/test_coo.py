@@ -130,5 +130,5 @@ def test_from_scipy_shares_nothing() -> None:
 
 
 def test_from_scipy_refuses_other_things() -> None:
-    with pytest.raises(MatrixError, match="ndarray is no SciPy sparse matrix"):
+    with pytest.raises(MatrixError, match="ndarray is not a SciPy sparse matrix"):
         COO.from_scipy(np.eye(2))

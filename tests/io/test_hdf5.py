@@ -157,7 +157,7 @@ def test_activation_of_another_make(tmp_path: Path, mixed: Dataset) -> None:
         name: ClassVar[str] = "doubled"
 
     layer = replace(mixed.network[0], activation=Doubled())
-    with pytest.raises(UsageError, match=r"layer 1 has the activation .*, which HDF5 files have no name for"):
+    with pytest.raises(UsageError, match=r"layer 1 has the activation .*, which HDF5 files cannot hold"):
         write_dataset(replace(mixed, network=Network((layer,)), truth=None), tmp_path / "d.h5")
     assert list(tmp_path.iterdir()) == []
 
@@ -271,28 +271,28 @@ FAULTS: list[tuple[Callable[[h5py.File], None], str]] = [
     (without("description"), "description is missing"),
     (overwrite("description", np.bytes_(b"{")), "damaged"),
     (overwrite("description", np.bytes_(b"[" * 100_000)), "damaged"),
-    (overwrite("description", np.bytes_(b"[]")), "description has no sound 'name'"),
+    (overwrite("description", np.bytes_(b"[]")), "description has no valid 'name'"),
     (overwrite("description", 5), "description holds int64"),
     (overwrite("description", np.array([b"{}"])), r"description has the shape \(1,\)"),
-    (described(name=5), "description has no sound 'name'"),
-    (described(provenance=[]), "description has no sound 'provenance'"),
-    (described(provenance={"a": 5}), "description has no sound 'provenance'"),
+    (described(name=5), "description has no valid 'name'"),
+    (described(provenance=[]), "description has no valid 'provenance'"),
+    (described(provenance={"a": 5}), "description has no valid 'provenance'"),
     (without("network"), "network/layers is missing"),
     (without("network/layers"), "network/layers is missing"),
     (overwrite("network/layers", np.arange(5)), "network/layers holds int64; it must hold records of inputs, outputs"),
     (overwrite("network", np.arange(5)), "network/layers is missing"),
-    (field("inputs", 0, -8), "layer 1: its widths cannot be so"),
-    (field("outputs", 2, 1 << 31), "layer 3: its widths cannot be so"),
+    (field("inputs", 0, -8), "layer 1: its widths is invalid"),
+    (field("outputs", 2, 1 << 31), "layer 3: its widths is invalid"),
     (field("inputs", 2, 9), "layer 3 takes 9 inputs, but layer 2 gives 8"),
-    (field("entries", 1, 1 << 60), "layer 2: its number of entries cannot be so"),
+    (field("entries", 1, 1 << 60), "layer 2: its number of entries is invalid"),
     (field("entries", 2, 51), "layer 3: its number of values|elements; .* are needed"),
-    (field("degree", 0, 3), "layer 1: its entries per column cannot be so"),
-    (field("degree", 0, -2), "layer 1: its entries per column cannot be so"),
-    (field("degree", 4, 0), "layer 5: its entries per column cannot be so"),
+    (field("degree", 0, 3), "layer 1: its entries per column is invalid"),
+    (field("degree", 0, -2), "layer 1: its entries per column is invalid"),
+    (field("degree", 4, 0), "layer 5: its entries per column is invalid"),
     (field("degree", 0, -1), "network/offsets has .* elements; .* are needed"),
-    (field("values", 3, 3), "layer 4: its number of values cannot be so"),
-    (field("value_bytes", 3, 2), "layer 4: its type of values cannot be so"),
-    (field("bias_kind", 1, b"maybe"), "layer 2: its kind of bias cannot be so"),
+    (field("values", 3, 3), "layer 4: its number of values is invalid"),
+    (field("value_bytes", 3, 2), "layer 4: its type of values is invalid"),
+    (field("bias_kind", 1, b"maybe"), "layer 2: its kind of bias is invalid"),
     (field("bias_kind", 1, b"vector"), "network/biases has 7 elements; 15 are needed"),
     (field("bias", 0, np.nan), "layer 1: the bias holds NaN"),
     (field("activation", 3, b"eval"), "layer 4: unknown activation 'eval'"),
@@ -352,8 +352,8 @@ def test_faulty_parts(path: Path, change: Callable[[h5py.File], None], message: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (described(columns="3"), "no sound 'columns'"),
-        (described(attributes={"a": None}), "no sound 'attributes'"),
+        (described(columns="3"), "no valid 'columns'"),
+        (described(attributes={"a": None}), "no valid 'attributes'"),
         (element("categories", 0, 0), "categories must count from 1 and increase"),
         (without("categories"), "holds no categories"),
         (attribute("format", np.bytes_(b"sparsenn model")), "not a sparsenn dataset or sparsenn result"),

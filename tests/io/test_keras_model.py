@@ -106,7 +106,7 @@ PIXELS = {
 """Of convolutions of single pixels."""
 
 REFUSED: dict[str, tuple[Any, list[Any], str]] = {
-    "unknown layer": ((2,), [layer("LSTM")], r"l1 \(LSTM\): no layer here does what it does"),
+    "unknown layer": ((2,), [layer("LSTM")], r"l1 \(LSTM\): has no counterpart in sparsenn"),
     "unknown activation": (
         (2,),
         [dense(KERNEL, BIAS, "gelu")],
@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     ),
     "text": ((2,), [dense(np.full((2, 3), b"a"), BIAS)], "it must hold"),
     "not finite": ((2,), [dense(KERNEL * np.nan, BIAS)], r"l1 \(Dense\): the weights hold NaN"),
-    "no configuration": ((2,), [layer("Dense", {"kernel": KERNEL})], r"l1 \(Dense\): has no sound configuration"),
+    "no configuration": ((2,), [layer("Dense", {"kernel": KERNEL})], r"l1 \(Dense\): has no valid configuration"),
     "threshold": ((2,), [layer("ReLU", max_value=None, negative_slope=0, threshold=1)], "a threshold of 1"),
     "both formats": (
         PICTURE,
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     ),
     "channels": (PICTURE, [conv2d(np.ones((3, 3, 1, 4)), FOUR)], r"l1 \(Conv2D\): .* do not fit 2 channels"),
     "unknown size": ((None, None, 2), [conv2d(FILTERS, FOUR)], "all sizes but the first are needed"),
-    "padding": (PICTURE, [conv2d(FILTERS, FOUR, padding="wide")], "no sound configuration .*padding 'wide'"),
+    "padding": (PICTURE, [conv2d(FILTERS, FOUR, padding="wide")], "no valid configuration .*padding 'wide'"),
     "too large": (PICTURE, [conv2d(np.ones((9, 9, 2, 1)), [1])], r"l1 \(Conv2D\): a window of 9 x 9"),
     "padded pool": (
         (5, 5, 1),
@@ -246,7 +246,7 @@ def of_inputs(shape: Any) -> Callable[[dict[str, Any]], None]:
         (lambda config: config.update(class_name="Transformer"), "the model: is a Transformer; Sequential models"),
         (lambda config: config["config"].update(layers=3), "the model: lists no layers"),
         (lambda config: config["config"]["layers"].append(3), "a layer has no class_name and config"),
-        (of_first(registered_name="mine>Dense"), r"l1 \(mine>Dense\): no layer"),
+        (of_first(registered_name="mine>Dense"), r"l1 \(mine>Dense\): has no counterpart"),
         (of_first(inbound_nodes=[[["a", 0, 0]]]), r"l1 \(Dense\): takes \['a'\]; one layer before it"),
         (of_first(inbound_nodes=[[["input", 0, 0], ["input", 0, 0]]]), r"l1 \(Dense\): takes \['input', 'input'\]"),
         (of_first(inbound_nodes=[]), r"l1 \(Dense\): takes nothing"),
@@ -256,8 +256,8 @@ def of_inputs(shape: Any) -> Callable[[dict[str, Any]], None]:
             "more: is an input behind other layers",
         ),
         (lambda config: nested(config, 40), "models within models, 17 deep; 16 are the most"),
-        (lambda config: "[" * 200_000, "the model's description is no JSON"),
-        (lambda config: "3", "is no JSON object"),
+        (lambda config: "[" * 200_000, "the model's description is not JSON"),
+        (lambda config: "3", "is not a JSON object"),
         (of_inputs([None, 1 << 40]), "inputs have the shape"),
         (of_inputs([None, 2.5]), "inputs have the shape"),
         (of_inputs([1] * 9), "inputs have the shape"),

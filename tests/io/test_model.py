@@ -173,8 +173,8 @@ def set_version(file: h5py.File) -> None:
 SHARED = [
     (set_version, "version 9"),
     (replace("description", np.bytes_(b"{")), "damaged"),
-    (replace("description", np.bytes_(b"[]")), "no object"),
-    (replace("description", np.bytes_(b"{}")), "description has no sound"),
+    (replace("description", np.bytes_(b"[]")), "not an object"),
+    (replace("description", np.bytes_(b"{}")), "description has no valid"),
     (replace("layers", None), "layers is missing"),
     (replace("layer2/weights", None), "layer2/weights is missing"),
     (replace("layer2/weights", np.ones((5, 4))), "must hold float32"),
@@ -193,9 +193,9 @@ SHARED = [
     ("change", "told"),
     [
         *SHARED,
-        (replace("description", np.bytes_(b'{"loss": "x", "classes": true, "provenance": {}}')), "no sound loss"),
-        (replace("description", np.bytes_(b'{"loss": "mse", "classes": 1, "provenance": {}}')), "no sound loss"),
-        (replace("description", np.bytes_(b'{"loss": "mse", "classes": true, "provenance": {"a": 1}}')), "no sound"),
+        (replace("description", np.bytes_(b'{"loss": "x", "classes": true, "provenance": {}}')), "no valid loss"),
+        (replace("description", np.bytes_(b'{"loss": "mse", "classes": 1, "provenance": {}}')), "no valid loss"),
+        (replace("description", np.bytes_(b'{"loss": "mse", "classes": true, "provenance": {"a": 1}}')), "no valid"),
     ],
 )
 def test_models_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
@@ -232,11 +232,11 @@ def with_generator(**changes: Any) -> Callable[[h5py.File], None]:
         (replace("validation", np.ones((1, 2))), "losses or validation"),
         (replace("velocities/layer2/weights", np.ones((4, 5), np.float32)), "velocities of layer 2"),
         (replace("velocities/layer2/bias", np.full(4, np.inf, np.float32)), "velocities of layer 2 hold NaN"),
-        (with_generator(bit_generator="MT19937"), "no sound options and generator"),
-        (with_generator(state={"state": 1 << 128, "inc": 1}), "no sound"),
-        (with_generator(state={"state": True, "inc": 1}), "no sound"),
-        (with_generator(has_uint32=2), "no sound"),
-        (with_generator(uinteger=-1), "no sound"),
+        (with_generator(bit_generator="MT19937"), "no valid options and generator"),
+        (with_generator(state={"state": 1 << 128, "inc": 1}), "no valid"),
+        (with_generator(state={"state": True, "inc": 1}), "no valid"),
+        (with_generator(has_uint32=2), "no valid"),
+        (with_generator(uinteger=-1), "no valid"),
     ],
 )
 def test_checkpoints_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:

@@ -422,7 +422,9 @@ def test_what_the_layout_cannot_hold(tmp_path: Path, challenge_like: Dataset) ->
         (replace(challenge_like, network=Network((*challenge_like.network, narrow))), "layer 4 is 8 x 7, not square"),
         (replace(challenge_like, inputs=from_dense(np.zeros((6, 8)))), "the inputs have no entry"),
     ):
-        with pytest.raises(UsageError, match=f"{message}.*; the official layout cannot say so; write HDF5 instead"):
+        with pytest.raises(
+            UsageError, match=f"{message}.*; the official layout cannot express that; write HDF5 instead"
+        ):
             write_official(dataset, tmp_path / "d")
     assert list(tmp_path.iterdir()) == []
 

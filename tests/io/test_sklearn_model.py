@@ -89,13 +89,17 @@ def test_pruned_weights_become_sparse() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (LogisticRegression(), InputError, "LogisticRegression: no layers do what it does; known are MLPClassifier"),
-        (make_pipeline(PCA(), MLPClassifier()), InputError, r"pca \(PCA\): no layers do"),
-        (make_pipeline(StandardScaler()), InputError, r"standardscaler \(StandardScaler\): no layers do"),
+        (
+            LogisticRegression(),
+            InputError,
+            "LogisticRegression: has no counterpart in sparsenn; known: MLPClassifier",
+        ),
+        (make_pipeline(PCA(), MLPClassifier()), InputError, r"pca \(PCA\): has no counterpart"),
+        (make_pipeline(StandardScaler()), InputError, r"standardscaler \(StandardScaler\): has no counterpart"),
         (MLPClassifier(), InputError, "MLPClassifier: is not fitted yet"),
         (make_pipeline(StandardScaler(), MLPClassifier()), InputError, r"standardscaler .* is not fitted yet"),
-        (MLPClassifier, UsageError, "MLPClassifier is no fitted estimator"),
-        (3, UsageError, "int is no fitted estimator"),
+        (MLPClassifier, UsageError, "MLPClassifier is not a fitted estimator"),
+        (3, UsageError, "int is not a fitted estimator"),
     ],
 )
 def test_what_is_refused(given: Any, error: type[SparseNNError], message: str) -> None:

@@ -307,9 +307,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "unknown exported": (
         lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
         EXAMPLE,
-        r"1 \(aten.gelu.default\): no layer",
+        r"1 \(aten.gelu.default\): has no counterpart",
     ),
-    "log": (lambda: nn.LogSoftmax(1), EXAMPLE, r"\(aten.log_softmax.int\): no layer"),
+    "log": (lambda: nn.LogSoftmax(1), EXAMPLE, r"\(aten.log_softmax.int\): has no counterpart"),
     "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: from_torch\(module, example\)"),
     "rows put together": (lambda: Called(lambda rows: torch.cat([rows, rows.relu()])), EXAMPLE, "along dimension 0"),
     "channels padded": (
@@ -385,10 +385,10 @@ def test_what_no_layer_computes_is_refused(make: Callable[[], Any], example: Any
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((nn.Linear(2, 2).state_dict(),), "OrderedDict is no torch.nn.Module; from_weights takes a state dict"),
-        ((nn.Linear,), "a type is no torch.nn.Module"),
-        ((nn.Linear(2, 2), 3), "the example is no batch"),
-        ((nn.Linear(2, 2), torch.zeros(2)), "the example is no batch"),
+        ((nn.Linear(2, 2).state_dict(),), "OrderedDict is not a torch.nn.Module; from_weights takes a state dict"),
+        ((nn.Linear,), "a type is not a torch.nn.Module"),
+        ((nn.Linear(2, 2), 3), "the example is not a batch"),
+        ((nn.Linear(2, 2), torch.zeros(2)), "the example is not a batch"),
     ],
 )
 def test_what_is_no_module_or_example(arguments: tuple[Any, ...], message: str) -> None:

@@ -160,7 +160,7 @@ def test_square_matrices_of_keras(name: str, order: str | None) -> None:
     ("bag", "options", "message"),
     [
         ({}, {}, "there are no arrays"),
-        ({1: FIRST}, {}, "the name 1 is no text"),
+        ({1: FIRST}, {}, "the name 1 is not a text"),
         ({"0.parametrizations.weight.original": FIRST}, {}, "are computed from it .*; take sparsenn.from_torch"),
         ({"weight": np.ones((2, 2))}, {}, r"ambiguous orientation: the layer 2 × 2; say order='outputs, inputs'"),
         ({"a.weight": FIRST, "b.weight": np.ones((3, 4))}, {}, "no order of dimensions .* a 5 × 7, b 3 × 4"),

@@ -52,8 +52,8 @@ def test_columns_of_which_nothing_is_known_are_left_out_and_no_number_is_cut(res
 
 
 def test_precision_is_shown_where_rungs_differ_in_it(result: LadderResult) -> None:
-    mixed = replace(result, rungs=(result.rungs[0], replace(result.rungs[1], precision="fp16")))
-    assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3"], ["quick", "fp16", "1"]]
+    mixed = replace(result, rungs=(result.rungs[0], replace(result.rungs[1], precision="float16")))
+    assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3"], ["quick", "float16", "1"]]
 
 
 def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: LadderResult) -> None:

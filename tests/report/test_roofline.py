@@ -26,7 +26,7 @@ from sparsenn.studies.measure import Ceilings, Identity, MeasuredRoofs, Roofs
 from sparsenn.studies.roofline import Prediction, RooflineResult
 from sparsenn.studies.run import LadderResult, RungResult
 
-ROOFS = Roofs(4e12, 6e12, "L2", 50 << 20, {"float32": 3e13, "tf32": 1.5e14, "fp16": 3e14}, 3e13, 132)
+ROOFS = Roofs(4e12, 6e12, "L2", 50 << 20, {"float32": 3e13, "tf32": 1.5e14, "float16": 3e14}, 3e13, 132)
 MEASURED = MeasuredRoofs(ROOFS, Identity("Test GPU", "driver for CUDA 13.0"), measured=False)
 
 
@@ -35,7 +35,7 @@ def result() -> RooflineResult:
     """One rung that was timed, and one that is wrong."""
     rungs = (
         RungResult("naive", "plain", True, 1e-6, (0.004,), 0.004, 0.0001, 0.003, 25, 0),
-        RungResult("broken", "wrong", False, float("inf"), (), None, None, None, None, None, "fp16"),
+        RungResult("broken", "wrong", False, float("inf"), (), None, None, None, None, None, "float16"),
     )
     ladder = LadderResult(
         "conv2d", "cuda:0 (Test)", "layer", 1, 16, 20, Ceilings(4e12, 3e13), 1e-5, 400, 30_000_000_000, rungs
@@ -91,7 +91,7 @@ def test_ceilings_are_shown_in_their_units() -> None:
         "L2 cache 52,428,800 bytes",
         "float32 rate 60 TFLOP/s",
         "tf32 rate 300 TFLOP/s",
-        "fp16 rate 600 TFLOP/s",
+        "float16 rate 600 TFLOP/s",
         "ceilings measured before, on this device",
     ]
 
@@ -102,8 +102,8 @@ def test_record_is_plain_json(result: RooflineResult) -> None:
     assert (first["predicted_seconds"], first["measured_seconds"], first["intensity"]) == (0.002, 0.004, 5.0)
     assert first["operations_per_second"] == 1.5e13
     assert (second["measured_seconds"], second["operations_per_second"], second["correct"]) == (None, None, False)
-    assert (second["precision"], second["bound"]) == ("fp16", "memory")
-    assert record["ceilings"]["multiply_adds"] == {"float32": 3e13, "tf32": 1.5e14, "fp16": 3e14}
+    assert (second["precision"], second["bound"]) == ("float16", "memory")
+    assert record["ceilings"]["multiply_adds"] == {"float32": 3e13, "tf32": 1.5e14, "float16": 3e14}
     assert record["ceilings"]["device"] == "Test GPU"
     assert "seconds" not in first
 
@@ -115,7 +115,7 @@ def test_picture_has_every_roof_and_every_point(result: RooflineResult, tmp_path
     draw_roofline([result, other, still], ROOFS, "Test GPU", path)
     text = path.read_text()
     for told in ("memory, 4,000 GB/s", "L2, 6,000 GB/s", "shared memory, 30,000 GB/s", "float32, 60 TFLOP/s",
-                 "tf32, 300 TFLOP/s", "fp16, 600 TFLOP/s", "conv2d", "gemm", "naive", "Test GPU"):  # fmt: skip
+                 "tf32, 300 TFLOP/s", "float16, 600 TFLOP/s", "conv2d", "gemm", "naive", "Test GPU"):  # fmt: skip
         assert f"<!-- {told} -->" in text
     assert "<!-- sort -->" not in text
     assert "<!-- broken -->" not in text

@@ -29,7 +29,7 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
     timed = replace(result, seconds=replace(result.seconds, read=2.5))
     text = shown(summary("small [problem]", timed, compare_categories(result.categories, result.categories)))
     assert line_of(text, "dataset") == "small [problem]"
-    assert line_of(text, "problem") == f"40 inputs × 64 neurons × 8 layers, {count(result.edges)} edges"
+    assert line_of(text, "problem") == f"40 samples × 64 neurons × 8 layers, {count(result.edges)} edges"
     assert str(result.plan) in " ".join(text.split())
     assert max(map(len, text.splitlines())) < 120
     time = line_of(text, "time")
@@ -38,7 +38,7 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
     assert not any(line.startswith("note") for line in text.splitlines())
     assert line_of(text, "rate").startswith(rate(result.edges_per_second))
     assert line_of(text, "performed").startswith(f"{count(result.performed_edges)} edges")
-    assert line_of(text, "categories") == f"{result.categories.size} of 40 inputs; files and JSON count inputs from 1"
+    assert line_of(text, "categories") == f"{result.categories.size} of 40 samples; files and JSON count samples from 1"
     assert line_of(text, "verification").startswith("PASSED")
 
 

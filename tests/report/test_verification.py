@@ -22,10 +22,13 @@ def test_equal_sets_pass(found: list[int]) -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        ([1, 4], "2 of 3 true categories match; 1 (9) missing, none unexpected (inputs count from 1)"),
-        ([1, 4, 8, 9], "3 of 3 true categories match; none missing, 1 (10) unexpected (inputs count from 1)"),
-        ([0, 3, 7], "0 of 3 true categories match; 3 (2, 5, 9) missing, 3 (1, 4, 8) unexpected (inputs count from 1)"),
-        ([], "0 of 3 true categories match; 3 (2, 5, 9) missing, none unexpected (inputs count from 1)"),
+        ([1, 4], "2 of 3 true categories match; 1 (9) missing, none unexpected (samples are counted from 1)"),
+        ([1, 4, 8, 9], "3 of 3 true categories match; none missing, 1 (10) unexpected (samples are counted from 1)"),
+        (
+            [0, 3, 7],
+            "0 of 3 true categories match; 3 (2, 5, 9) missing, 3 (1, 4, 8) unexpected (samples are counted from 1)",
+        ),
+        ([], "0 of 3 true categories match; 3 (2, 5, 9) missing, none unexpected (samples are counted from 1)"),
     ],
     ids=["missing", "unexpected", "off by one", "empty"],
 )

@@ -131,8 +131,8 @@ def test_where_nothing_can_be_kept_one_line_says_so(program: Path, tmp_path: Pat
     within = str(tmp_path / "file" / "within")
     done = run(program, SPARSENN_CACHE=within, NUMBA_CACHE_DIR=within, HOME=within, XDG_CACHE_HOME=within)
     assert done.stdout == FIRST
-    assert done.stderr.count("compiled kernels are not kept") == 1
-    assert "set SPARSENN_CACHE to a folder that can be written to" in done.stderr
+    assert done.stderr.count("compiled kernels cannot be kept") == 1
+    assert "set SPARSENN_CACHE to a writable folder" in done.stderr
 
 
 def test_a_full_disk_costs_no_result(program: Path, tmp_path: Path) -> None:
@@ -165,4 +165,4 @@ def test_nothing_can_be_written_beside_the_package_or_at_home(tmp_path: Path, re
     command = [sys.executable, "-m", "sparsenn", "info", str(repository / "datasets" / "lenet86-pruned.h5")]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == done.stderr.count("warning: compiled kernels are not kept") <= 1
+    assert len(done.stderr.splitlines()) == done.stderr.count("warning: compiled kernels cannot be kept") <= 1

@@ -191,7 +191,7 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
         seconds=lambda machine, layers, rows: 1.0,
         half_rows=True,
         why_not=lambda machine, network, inputs: "too small",
-        precision="fp16",
+        precision="float16",
         tf32_products=3,
         half_sums=1,
         prepare=lambda stack, problem: None,

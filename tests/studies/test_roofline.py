@@ -24,7 +24,7 @@ ROOFS = Roofs(
     cache_bandwidth=1000.0,
     cache="L2",
     cache_bytes=50,
-    multiply_adds={"float32": 10.0, "fp16": 1000.0},
+    multiply_adds={"float32": 10.0, "float16": 1000.0},
     shared_bandwidth=2000.0,
     processors=4,
 )
@@ -38,7 +38,7 @@ ROOFS = Roofs(
     [
         (Traffic("m", 400, 10), "float32", 4.0, "memory"),
         (Traffic("m", 400, 50), "float32", 5.0, "float32"),
-        (Traffic("m", 400, 5000), "fp16", 5.0, "fp16"),
+        (Traffic("m", 400, 5000), "float16", 5.0, "float16"),
         (Traffic("m", 400, 50), "tf32", 5.0, "float32"),  # the device has no such roof
         (Traffic("m", 400, 10, loaded=5000, between=50), "float32", 5.0, "L2"),
         (Traffic("m", 400, 10, loaded=3000, between=50), "float32", 4.0, "memory"),
@@ -119,7 +119,7 @@ def test_rungs_of_products_have_their_models():
 
 
 def test_all_others_are_held_against_what_any_way_must_move():
-    half = replace(measured("spmspm", ["naive"]).rungs[0], precision="fp16")
+    half = replace(measured("spmspm", ["naive"]).rungs[0], precision="float16")
     result = roofline(measured("spmspm", [], rungs=(half,)), (None, None), "cuda", ROOFS)
     assert result.predictions == (Prediction("compulsory", 700, "memory", 160, 7.0, "memory"),)
     split = replace(half, precision="float32", tf32_products=3)
@@ -134,10 +134,10 @@ def test_rungs_that_beat_the_arithmetic_are_named():
     fast, slow = (
         replace(measured("mlp", [name]).rungs[0], name=name, seconds=s) for name, s in (("a", 7.1), ("b", 7.3))
     )
-    unbound = replace(fast, name="c", precision="fp16")
+    unbound = replace(fast, name="c", precision="float16")
     untimed = replace(fast, name="d", seconds=None)
     result = roofline(measured("mlp", [], bytes=7, rungs=(fast, slow, unbound, untimed)), (None, None), "cuda", ROOFS)
-    assert [prediction.bound for prediction in result.predictions] == ["float32", "float32", "fp16", "float32"]
+    assert [prediction.bound for prediction in result.predictions] == ["float32", "float32", "float16", "float32"]
     assert result.predictions[0].seconds == 8.0
     assert result.beyond == ("a",)
 

@@ -73,20 +73,20 @@ def test_auto_takes_those_that_are_marked_for_it(device: str, name: str) -> None
 
 
 def test_auto_takes_the_precision_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    rough = kernel("rough", None, "fp16")
+    rough = kernel("rough", None, "float16")
     monkeypatch.setattr(choice, "automatic", lambda operation, device: (GOOD, rough, PICKY))
     assert choose("cpu", "auto", "float32").candidates == (GOOD, PICKY)
-    found = choose("cpu", "auto", "fp16")
-    assert (found.candidates, found.precision) == ((rough,), "fp16")
-    with pytest.raises(UsageError, match=r"cpu does not train in tf32 \(it has: float32, fp16\)"):
+    found = choose("cpu", "auto", "float16")
+    assert (found.candidates, found.precision) == ((rough,), "float16")
+    with pytest.raises(UsageError, match=r"cpu does not train in tf32 \(it has: float16, float32\)"):
         choose("cpu", "auto", "tf32")
 
 
 def test_a_name_brings_its_own_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "kernels", lambda operation, device: (GOOD, kernel("rough", None, "fp16")))
-    for asked in ("float32", "fp16"):
-        assert choose("cpu", "rough", asked).precision == "fp16"
-    with pytest.raises(UsageError, match="the kernel rough computes in fp16, not in tf32"):
+    monkeypatch.setattr(choice, "kernels", lambda operation, device: (GOOD, kernel("rough", None, "float16")))
+    for asked in ("float32", "float16"):
+        assert choose("cpu", "rough", asked).precision == "float16"
+    with pytest.raises(UsageError, match="the kernel rough computes in float16, not in tf32"):
         choose("cpu", "rough", "tf32")
     with pytest.raises(UsageError, match="unknown cpu kernel for train 'better'"):
         choose("cpu", "better", "float32")

@@ -36,7 +36,7 @@ def test_labels_become_one_hot() -> None:
     [
         (INPUTS[:2], TARGETS, False, ShapeError, "2 rows of inputs and 3 of targets"),
         (INPUTS[0], TARGETS, False, ShapeError, "inputs have shape"),
-        (INPUTS[:0], TARGETS[:0], False, ShapeError, "a row or more"),
+        (INPUTS[:0], TARGETS[:0], False, ShapeError, "at least one row"),
         (np.array([[1.0], [np.nan]]), TARGETS[:2], False, InputError, "row 2 of the inputs"),
         (INPUTS, TARGETS.astype(np.float64) * 1e39, False, InputError, "row 1 of the targets"),
         (INPUTS, TARGETS, True, InputError, "one-hot"),
@@ -137,7 +137,7 @@ def test_hdf5_that_is_no_data(tmp_path: Path, content: dict[str, Any], told: str
 def test_idx(tmp_path: Path) -> None:
     images = np.arange(24, dtype=np.uint8).reshape(3, 2, 4)
     write_idx(tmp_path / "some-images-idx3-ubyte.gz", images)
-    with pytest.raises(UsageError, match="no labels beside it"):
+    with pytest.raises(UsageError, match="no labels were found beside it"):
         read_data(tmp_path / "some-images-idx3-ubyte.gz")
     write_idx(tmp_path / "some-labels-idx1-ubyte.gz", np.array([1, 0, 2], np.uint8))
     expected = images.reshape(3, 8) / np.float32(255)
@@ -148,12 +148,12 @@ def test_idx(tmp_path: Path) -> None:
     same(found, images.reshape(3, 8), np.eye(3)[[2, 0, 1]], True)
     for wrong in (np.zeros(2, np.uint8), np.zeros(3, np.float32), np.zeros((3, 1), np.uint8)):
         write_idx(tmp_path / "other.idx", wrong)
-        with pytest.raises(FileFormatError, match=r"other\.idx: .*needed is a label for 3"):
+        with pytest.raises(FileFormatError, match=r"other\.idx: .*a label for each of 3 images is needed"):
             read_data(tmp_path / "plain.idx", labels=tmp_path / "other.idx")
 
 
 def test_names_that_say_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"known are \.csv"):
+    with pytest.raises(UsageError, match=r"known: \.csv"):
         read_data(tmp_path / "a.txt")
     with pytest.raises(UsageError, match="only IDX images"):
         read_data(tmp_path / "a.csv", labels=tmp_path / "b")
@@ -181,7 +181,7 @@ def test_head_takes_the_first_rows() -> None:
 def test_no_images_at_all(tmp_path: Path) -> None:
     write_idx(tmp_path / "images.idx", np.zeros((0, 28, 28), np.uint8))
     write_idx(tmp_path / "labels.idx", np.zeros(0, np.uint8))
-    with pytest.raises(FileFormatError, match="a row or more"):
+    with pytest.raises(FileFormatError, match="at least one row"):
         read_data(tmp_path / "images.idx", labels=tmp_path / "labels.idx")
 
 

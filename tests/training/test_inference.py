@@ -137,7 +137,7 @@ def test_memory_limit_is_obeyed() -> None:
     ("given", "changes", "told"),
     [
         (data(side=11), {}, r"1 channel of 11 × 11 pixels; the model takes 1 channel of 10 × 10 pixels, or smaller"),
-        (data(side=7), {"resize": None}, "and enlarges none"),
+        (data(side=7), {"resize": None}, "and does not enlarge images"),
         (TrainingData(data().inputs, data().targets, True), {}, r"rows hold 49 numbers; the model takes rows of 100"),
         (TrainingData(np.ones((2, 98)), np.eye(5)[:2], True, (2, 7, 7)), {}, "2 channels of 7 × 7"),
         (TrainingData(np.ones((2, 100)), np.eye(5)[:2], True, (1, 4, 25)), {}, "1 channel of 4 × 25"),

@@ -169,7 +169,7 @@ def test_checkpoint_of_other_data(data: TrainingData, tmp_path: Path) -> None:
     train(data, **HOW | {"epochs": 1}, checkpoint=path)
     inputs = data.inputs.copy()
     inputs[17, 2] = np.nextafter(inputs[17, 2], 2)
-    with pytest.raises(UsageError, match=r"of another training: data '[0-9a-f]{64}', now"):
+    with pytest.raises(UsageError, match=r"belongs to another training: data '[0-9a-f]{64}', now"):
         train(TrainingData(inputs, data.targets), **HOW, checkpoint=path, resume=True)
 
 
@@ -179,7 +179,7 @@ def test_checkpoint_whose_layers_are_others(data: TrainingData, tmp_path: Path) 
     found = read_checkpoint(path)
     forged = Checkpoint(found.options, found.layers[1:], found.velocities[1:], found.generator, found.losses)
     write_checkpoint(path, forged)
-    with pytest.raises(SparseNNError, match="its layers are not those"):
+    with pytest.raises(SparseNNError, match="its layers do not match"):
         train(data, **HOW, checkpoint=path, resume=True)
 
 
@@ -217,11 +217,11 @@ def test_divergence_in_the_last_update(data: TrainingData) -> None:
         ({"checkpoint_every": math.nan}, UsageError, "nan"),
         ({"hidden": (4, 0)}, UsageError, "a hidden width is 0"),
         ({"activation": "softmax"}, UsageError, "unknown activation 'softmax'"),
-        ({"loss": "cross_entropy"}, UsageError, "a loss of classes"),
+        ({"loss": "cross_entropy"}, UsageError, "a loss for classes"),
         ({"precision": "int8"}, UsageError, "unknown precision 'int8'"),
         ({"precision": "tf32"}, UsageError, r"cpu does not train in tf32 \(it has: float32\)"),
         ({"kernel": "nympy"}, UsageError, "did you mean 'numpy'"),
-        ({"kernel": "numpy", "precision": "fp16"}, UsageError, "computes in float32, not in fp16"),
+        ({"kernel": "numpy", "precision": "float16"}, UsageError, "computes in float32, not in float16"),
         ({"device": "abacus"}, UsageError, "unknown device"),
         ({"device": "reference", "checkpoint": "x.h5"}, UsageError, "reference computes in float64"),
     ],

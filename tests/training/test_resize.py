@@ -56,9 +56,9 @@ def test_an_image_does_not_depend_on_its_neighbours(rng: np.random.Generator, mo
     [
         ((3, 10, 9), r"images of 10 × 9 pixels cannot be enlarged to 9 × 9"),
         ((3, 9, 10), r"images of 9 × 10 pixels"),
-        ((10, 9), "cannot be enlarged; needed"),
-        ((3, 0, 5), "cannot be enlarged; needed"),
-        ((1, 1, 1, 2, 2), "cannot be enlarged; needed"),
+        ((10, 9), "cannot be enlarged; images with rows"),
+        ((3, 0, 5), "cannot be enlarged; images with rows"),
+        ((1, 1, 1, 2, 2), "cannot be enlarged; images with rows"),
     ],
 )
 def test_what_cannot_be_enlarged(shape: tuple[int, ...], told: str) -> None:

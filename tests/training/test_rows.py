@@ -95,7 +95,7 @@ def test_numbers_that_are_not_finite(value: float) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,), (2, 2, 2)])
 def test_what_is_no_matrix(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match="needed is a matrix"):
+    with pytest.raises(ShapeError, match="a matrix of at least one row is needed"):
         InputRows(np.zeros(shape))
 
 

@@ -95,12 +95,12 @@ def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -
         (
             "age,town,height\n1,Ulm,1\n2,Rom,1\n",
             FileFormatError,
-            ":3: column 'town' holds 'Rom' here; known are 'Bonn'",
+            ":3: column 'town' holds 'Rom' here; known: 'Bonn'",
         ),
         ("age,town,height\n1,Ulm,\n", FileFormatError, ":2: column 'height' holds nothing here, and the model was"),
-        ("age,town,height\n1,,1\n", FileFormatError, ":2: column 'town' holds nothing here; known are"),
+        ("age,town,height\n1,,1\n", FileFormatError, ":2: column 'town' holds nothing here; known:"),
         ("age,town,height\n1,Ulm,tall\n", FileFormatError, ":2: column 'height' holds 'tall' where a number is needed"),
-        ("age,town,height,kind\n1,Ulm,1,c\n", FileFormatError, ":2: column 'kind' holds 'c' here; known are 'a', 'b'"),
+        ("age,town,height,kind\n1,Ulm,1,c\n", FileFormatError, ":2: column 'kind' holds 'c' here; known: 'a', 'b'"),
         ("age,town,height,kind\n1,Ulm,1,\n", FileFormatError, ":2: column 'kind' holds nothing here"),
     ],
 )
@@ -124,7 +124,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a,y\n1,2\nx,3\n", ":3: column 'a' holds 'x' here and numbers elsewhere: mend it, or say .*--text"),
+        ("a,y\n1,2\nx,3\n", ":3: column 'a' holds 'x' here and numbers elsewhere: correct it, or declare .*--text"),
         ("a,y\n,2\n,3\n", "column 'a' holds nothing; leave it out"),
         ("a,y\n1,\n2,3\n", ":2: column 'y' holds no target here"),
         (
@@ -144,7 +144,7 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, told: str) -> None:
 def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, "a,y\n1,2\n2,0\n"), target=["y"], classes=True)
     assert (data.targets.shape, data.class_names) == ((2, 3), None)
-    assert data.note == "no row is of class 1 of 3: classes count from 0 (--text makes them names)"
+    assert data.note == "no row is of class 1 of 3: classes are counted from 0 (--text makes them names)"
     data = read_data(write(tmp_path, "a,y\n1,2\n2,1\n"), target=["y"], text=["y"])
     assert (data.targets.shape, data.class_names) == ((2, 2), ("1", "2"))
 
@@ -152,10 +152,10 @@ def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
 def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, ",a,y\n0,5,2\n1,6,3\n"))
     np.testing.assert_array_equal(data.inputs, [[5], [6]])
-    assert data.note == "column 1 has no name, and is left out, as what counts the rows is"
+    assert data.note == "column 1 has no name, and is left out, as row numbers are"
     data = read_data(write(tmp_path, "Unnamed: 0,a,,y\n0,5,,2\n1,6,,3\n"))
     np.testing.assert_array_equal(data.inputs, [[5], [6]])
-    assert data.note == "columns 1, 3 have no names, and are left out, as what counts the rows is"
+    assert data.note == "columns 1, 3 have no names, and are left out, as row numbers are"
 
 
 def test_a_column_without_a_name_is_no_target(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def _place_cache() -> None:
     if "CUPY_CACHE_IN_MEMORY" not in os.environ and not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
         warnings.warn(
-            f"compiled kernels are not kept, and are compiled again in the next run ({folder} cannot be written to); "
-            "set SPARSENN_CACHE to a folder that can be written to",
+            f"compiled kernels cannot be kept, and the next run compiles them again ({folder} cannot be written to); "
+            "set SPARSENN_CACHE to a writable folder",
             stacklevel=3,
         )
 

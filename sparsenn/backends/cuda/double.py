@@ -291,7 +291,7 @@ def _transposed(layer: SparseLinear) -> Any:
         There are more than CuPy's matrices hold.
     """
     if layer.weights.nnz > _MOST_INDEX:
-        raise UsageError(f"a layer of {layer.weights.nnz:,} weights is too large for float64 on a GPU; take device cpu")
+        raise UsageError(f"a layer of {layer.weights.nnz:,} weights is too large for float64 on a GPU; use device cpu")
     cp = cupy()
     found = layer.weights.to_scipy().T.tocsr()
     found.sort_indices()
@@ -361,7 +361,7 @@ def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
 
 
 def _without(layer: ImageLayer) -> str:
-    return f"GPUs do not compute {layer.name} in float64; take device cpu"
+    return f"GPUs do not compute {layer.name} in float64; use device cpu"
 
 
 SPARSE = register(

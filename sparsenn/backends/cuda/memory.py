@@ -140,5 +140,5 @@ def within_memory(what: str, rows: int, bytes_per_row: int) -> Iterator[None]:
         else:
             remedy = "not a single row fits: free memory on the device, or use --device cpu"
         raise OutOfMemoryError(
-            f"{what}: the device's memory does not suffice for {rows:,} rows; {remedy}", fitting
+            f"{what}: there is not enough memory on the device for {rows:,} rows; {remedy}", fitting
         ) from error

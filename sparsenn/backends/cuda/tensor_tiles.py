@@ -42,7 +42,7 @@ class Kind:
 
     Parameters
     ----------
-    name : of the factors' numbers: float32, tf32 or fp16.
+    name : of the factors' numbers: float32, tf32 or float16.
     define : as kernels know it.
     factor_bytes : of a number as it is multiplied.
     products : instructions for each tile of factors.
@@ -61,7 +61,7 @@ class Kind:
 
 FLOAT32 = Kind("float32", "TENSOR_FLOAT32", 4, SPLIT_PRODUCTS)
 TF32 = Kind("tf32", "TENSOR_TF32", 4, 1)
-HALF = Kind("fp16", "TENSOR_HALF", 2, 1)
+HALF = Kind("float16", "TENSOR_HALF", 2, 1)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[S
     for worker, found in versions.items():
         if found != name.version:
             told = f"sparsenn {found}" if isinstance(found, str) else f"no sparsenn ({_one_line(found)})"
-            faults[worker] = WorkerError(f"it has {told}; sparsenn {name.version} is here: install the same")
+            faults[worker] = WorkerError(f"it has {told}; sparsenn {name.version} is here: install the same version")
     same = [worker for worker in versions if worker not in faults]
     answers = client.run(_open_there, name, options, workers=same, on_error="return") if same else {}
     sizes = None
@@ -300,11 +300,13 @@ def _explained(error: BaseException, place: str) -> WorkerError:
         where = f", the last at {last.address}" if last is not None else ""
         times = getattr(error, "allowed_failures", 3) + 1
         return WorkerError(
-            f"the workers that computed some rows were lost, {times} in all{where}: memory may not suffice; take fewer "
-            "rows at a time (piece)"
+            f"the workers that computed some rows were lost, {times} in all{where}, perhaps for lack of "
+            f"memory; use fewer rows at a time (piece)"
         )
     if "Cancelled" in kind or isinstance(error, OSError | TimeoutError | asyncio.CancelledError):
-        return WorkerError(f"the scheduler at {place} is lost; what is written stays: --resume continues there")
+        return WorkerError(
+            f"the scheduler at {place} is lost; what has been written is kept: --resume continues from there"
+        )
     return WorkerError(f"a worker of the cluster at {place} failed: {kind}: {_one_line(error)}")
 
 

@@ -61,7 +61,7 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
     gpus = _gpus() if device in ("auto", "cuda") else []
     count = max(1, len(gpus)) if workers is None else size(workers, "the number of workers")
     if gpus and count > len(gpus):
-        raise UsageError(f"there are {len(gpus)} GPUs for {count} workers; take that many, or the device cpu")
+        raise UsageError(f"there are {len(gpus)} GPUs for {count} workers; use that many, or device cpu")
     threads = max(1, thread_count() // count)
     settings = _start_forks(threads)
     library = distributed_library()

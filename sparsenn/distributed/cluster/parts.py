@@ -108,7 +108,7 @@ class FilePart:
             It does not hold such rows, or cannot be read.
         """
         if not Path(self.path).exists():
-            raise WorkerError(f"{self.path}: no such file there; put it there, or on a disk that all share")
+            raise WorkerError(f"{self.path}: no such file there; copy it there, or put it on a shared disk")
         with opened_rows(self.path, self.width) as source:
             if source.rows is None or source.rows < self.last:
                 raise WorkerError(f"{self.path}: has {source.rows} rows there, not {self.last:,} or more; copy it")
@@ -188,5 +188,5 @@ def _rows(given: Any, width: int) -> Rows:
     path = Path(os.path.abspath(given))  # noqa: PTH100  not resolved: workers may have other links
     with opened_rows(path, width) as source:
         if source.rows is None:
-            raise UsageError(f"{path}: can be read from its beginning only; convert it (sparsenn convert) first")
+            raise UsageError(f"{path}: can only be read from its beginning; convert it (sparsenn convert) first")
         return FileRows(path, source.rows, width, source.sparse)

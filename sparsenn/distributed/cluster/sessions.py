@@ -135,18 +135,23 @@ def open_session(name: NetworkName, options: Options) -> Sizes | SparseNNError:
 
 def _network_of(name: NetworkName) -> Network:
     if name.version != __version__:
-        raise WorkerError(f"sparsenn is {__version__} there, and {name.version} where the tasks are made; install one")
+        raise WorkerError(
+            f"sparsenn is {__version__} there, and {name.version} where the tasks are "
+            f"made; install the same version on both"
+        )
     if name.path is None:
         if name.digest not in _networks:
-            raise WorkerError(f"{name} has not been sent there; make the tasks anew, with the cluster's client")
+            raise WorkerError(f"{name} has not been sent there; create the tasks again, with the cluster's client")
         return _networks[name.digest]
     path = Path(name.path)
     try:
         found = file_digest(path)
     except InputError as error:
-        raise WorkerError(f"{error}; put the file there, or on a disk that all share") from error
+        raise WorkerError(f"{error}; copy the file there, or put it on a shared disk") from error
     if found != name.digest:
-        raise WorkerError(f"{path}: is another file there (SHA-256 {found[:12]}…, not {name.digest[:12]}…); copy it")
+        raise WorkerError(
+            f"{path}: is a different file there (SHA-256 {found[:12]}…, not {name.digest[:12]}…); copy it"
+        )
     return read_network(path)
 
 

@@ -116,7 +116,7 @@ class _Writer:
     @singledispatchmethod
     def add(self, layer: Any) -> None:
         """Add a layer."""
-        raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
+        raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files cannot hold")
 
     @add.register
     def _(self, layer: Linear) -> None:
@@ -151,7 +151,7 @@ class _Writer:
         elif isinstance(layer, MaxPool2d):
             self._node("MaxPool", **form)
         else:
-            raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files have no name for")
+            raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files cannot hold")
 
     @add.register
     def _(self, layer: Keep | Recall) -> None:
@@ -192,7 +192,7 @@ class _Writer:
         elif isinstance(activation, ReLU | Sigmoid | Tanh):
             self._node({ReLU: "Relu", Sigmoid: "Sigmoid", Tanh: "Tanh"}[type(activation)])
         elif not isinstance(activation, Identity):
-            raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files have no name for")
+            raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files cannot hold")
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         name = f"{self._place}/{operator}"

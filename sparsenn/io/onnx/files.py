@@ -98,7 +98,7 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
         content = model.SerializeToString()
     except Exception as error:  # what does not fit is told in several ways
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UsageError(f"the network makes no sound ONNX file: {reason}") from error
+        raise UsageError(f"the network does not make a valid ONNX file: {reason}") from error
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
         file.write(content)
 
@@ -150,7 +150,7 @@ def _described(path: str | os.PathLike[str], network: Network, text: str, proven
         description = json.loads(text)
         return model_described(network, description if isinstance(description, dict) else {}, provenance)
     except (ValueError, RecursionError, SparseNNError) as error:
-        raise FileFormatError(path, f"its metadata {_METADATA!r} are not sound: {error}") from error
+        raise FileFormatError(path, f"its metadata {_METADATA!r} are invalid: {error}") from error
 
 
 def _imported(path: str | os.PathLike[str]) -> tuple[Imported, Any]:
@@ -163,7 +163,7 @@ def _imported(path: str | os.PathLike[str]) -> tuple[Imported, Any]:
     try:
         proto = onnx.ModelProto.FromString(content)
     except Exception as error:
-        raise FileFormatError(path, "is no ONNX model, or damaged; fetch or export it again") from error
+        raise FileFormatError(path, "is not an ONNX model, or damaged; fetch or export it again") from error
     try:
         return _built(proto, Path(path).parent), proto
     except FileFormatError:
@@ -174,7 +174,7 @@ def _imported(path: str | os.PathLike[str]) -> tuple[Imported, Any]:
 
 def _built(proto: Any, folder: Path | None) -> Imported:
     if not proto.HasField("graph") or not proto.graph.node:
-        raise InputError("is no ONNX model, or has no nodes")
+        raise InputError("is not an ONNX model, or has no nodes")
     try:
         with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
             imported = import_graph(proto, Tensors(folder))

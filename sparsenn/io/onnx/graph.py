@@ -204,7 +204,7 @@ def _inputs(graph: Any, constants: dict[str, Value]) -> Iterator[tuple[str, Sign
     floating = kind.elem_type in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16)
     whole = kind.elem_type in (types.INT8, types.UINT8, types.INT16, types.UINT16, types.INT32, types.INT64)
     if not inputs[0].type.HasField("tensor_type") or not (floating or whole):
-        raise InputError(f"its input {name!r} is no tensor of numbers")
+        raise InputError(f"its input {name!r} is not a tensor of numbers")
     if not kind.HasField("shape"):
         raise InputError(f"the shape of its input {name!r} is not known; fix it first")
     sizes = [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in kind.shape.dim]

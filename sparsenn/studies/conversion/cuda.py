@@ -78,15 +78,19 @@ def _rung(operation: str, name: str, launch_rung: Callable[..., Any], summary: s
 
 
 KERNELS = (
-    _rung("histogram", "atomic", histogram_atomic, "a thread an entry, an atomic addition each"),
+    _rung("histogram", "atomic", histogram_atomic, "one thread per entry, an atomic addition each"),
     _rung("histogram", "warp_match", conversion.histogram, "equal keys of a warp are counted together"),
     _rung("scan", "single_block", scan_single_block, "one block, tile after tile"),
     _rung("scan", "two_level", conversion.scan, "every block sums, then scans its tile"),
-    _rung("binning", "atomic", binning_atomic, "a thread an entry, which takes its place by an atomic addition"),
+    _rung("binning", "atomic", binning_atomic, "one thread per entry, which claims its place by an atomic addition"),
     _rung("binning", "warp_match", conversion.binning, "equal keys of a warp take their places together"),
-    _rung("sort", "exchange", sort_exchange, "a thread a row, exchanging neighbours"),
+    _rung("sort", "exchange", sort_exchange, "one thread per row, exchanging neighbours"),
     _rung(
-        "sort", "bitmap_rank", conversion.sort, "a block a row, ranks counted in a bitmap", "no index twice in a row"
+        "sort",
+        "bitmap_rank",
+        conversion.sort,
+        "one block per row, ranks counted in a bitmap",
+        "no index twice in a row",
     ),
 )
 """Each step's, plain to fast."""

@@ -131,7 +131,7 @@ KERNELS = (
     product_kernel(
         "vectorized",
         launch_vectorized,
-        "four numbers a read, 8 x 8 outputs a thread, tiles copied ahead",
+        "four numbers per read, 8 x 8 outputs per thread, tiles copied ahead",
         traffic=MODEL,
     ),
 )

@@ -221,7 +221,7 @@ KERNELS = (
         "tensor_half",
         _launch_tensor_half,
         "tensor cores in half precision, sums in float32",
-        precision="fp16",
+        precision="float16",
         half_rows=True,
     ),
 )

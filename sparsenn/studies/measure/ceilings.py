@@ -33,7 +33,7 @@ TENSOR_THREADS, TENSOR_BLOCKS = 256, 4
 READ_ROUNDS, SHARED_ROUNDS, ADD_ROUNDS, TENSOR_ROUNDS = 128, 1024, 2048, 8192
 """So that each kernel takes one to some milliseconds; sums of 32 bits do not overflow, and floats stay exact."""
 
-TENSOR = {"tf32": (0, 8, 0x3F800000, 0x3A800000), "fp16": (1, 16, 0x3C003C00, 0x14001400)}
+TENSOR = {"tf32": (0, 8, 0x3F800000, 0x3A800000), "float16": (1, 16, 0x3C003C00, 0x14001400)}
 """The define HALF, multiply-adds of each sum in a product, and the bits of 1 and of 2^-10."""
 
 PRODUCT = 2.0**-10
@@ -90,7 +90,7 @@ def multiply_adding(device: int) -> Work:
 
 
 def tensor_multiplying(device: int) -> dict[str, Work]:
-    """Return work for the tensor cores by precision, `tf32` and `fp16`."""
+    """Return work for the tensor cores by precision, `tf32` and `float16`."""
     blocks = TENSOR_BLOCKS * machine_of(device).multiprocessors
     warps = blocks * TENSOR_THREADS // 32
     return {

@@ -80,7 +80,7 @@ class Roofs:
     cache_bandwidth : bytes per second that all processors together read from the cache they share.
     cache : that cache's name, such as L2.
     cache_bytes : its size.
-    multiply_adds : multiply-adds per second by what is multiplied, `float32` and where there are any `tf32` and `fp16`.
+    multiply_adds : multiply-adds per second by precision: `float32`, and where there are any `tf32` and `float16`.
     shared_bandwidth : bytes per second that all processors together read from shared memory; None where there is none.
     processors : multiprocessors of a GPU, threads of a host.
     """

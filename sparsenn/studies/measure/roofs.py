@@ -17,7 +17,7 @@ from sparsenn.studies.measure.meter import Identity, Meter, Roofs
 
 __all__ = ["FILE", "MeasuredRoofs", "roofs_of"]
 
-FILE, VERSION = "ceilings.json", 1
+FILE, VERSION = "ceilings.json", 2
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ KERNELS = (
     dense_kernel(
         "whole_net_shared",
         _launch_whole_net_shared,
-        "the whole network in shared memory, many rows a thread",
+        "the whole network in shared memory, many rows per thread",
         fits,
         needs=NEEDS,
     ),
@@ -201,7 +201,7 @@ KERNELS = (
     dense_kernel(
         "whole_net_registers",
         _launch_whole_net_registers,
-        "all weights in registers, two threads a hidden output",
+        "all weights in registers, two threads per hidden output",
         fits,
         needs=NEEDS,
     ),

@@ -162,7 +162,7 @@ def _pack_all(stack: DenseStack, shares: Shares) -> Array:
 
 
 def _kernel(name: str, launch: Launch, summary: str) -> DenseKernel:
-    return dense_kernel(name, launch, summary, fits, needs=NEEDS, precision="fp16", half_sums=CHAIN)
+    return dense_kernel(name, launch, summary, fits, needs=NEEDS, precision="float16", half_sums=CHAIN)
 
 
 KERNELS = (
@@ -179,10 +179,12 @@ KERNELS = (
     ),
     _kernel("hidden_loads", _launch_hidden_loads, "half of a block brings in the next rows beside the last layer"),
     _kernel(
-        "higher_occupancy", _launch_higher_occupancy, "a quarter of a row of weights a thread, more threads at a time"
+        "higher_occupancy", _launch_higher_occupancy, "a quarter of a row of weights per thread, more threads at a time"
     ),
     _kernel(
-        "tuned_small", _launch_tuned_small, "for few rows: a tile a block, one layer's weights in registers at a time"
+        "tuned_small",
+        _launch_tuned_small,
+        "for few rows: one tile per block, one layer's weights in registers at a time",
     ),
     _kernel("tuned_large", _launch_tuned_large, "for many rows: wide reads, more registers for the last layer"),
 )

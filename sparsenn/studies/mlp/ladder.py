@@ -149,7 +149,7 @@ LADDER = Ladder(
             fused.TENSOR_HALF,
             *warpgroup.KERNELS,
             cublas.CUBLAS_TF32,
-            cublas.CUBLAS_FP16,
+            cublas.CUBLAS_FLOAT16,
             cublas.CUBLAS,  # no rungs, the last three, but what they are held against
         ),
         "reference": (REFERENCE,),

@@ -263,7 +263,7 @@ KERNELS = (
     _by_element("warp_vote_privatized", "warp_vote and privatized together", _VOTE_PRIVATIZED),
     _rung(
         "row_per_warp",
-        "a warp a row: only non-zeros, scattered into sums in shared memory",
+        "one warp per row: only non-zeros, scattered into sums in shared memory",
         partial(_by_chunks, "row_per_warp", _multiply_by_row),
     ),
     _rung("tile", "32 rows along the lanes, gathering from a dense tile in shared memory", _launch_tile),

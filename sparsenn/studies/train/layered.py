@@ -136,7 +136,7 @@ def _kernel(name: str, trainer: type[CUDATrainer], summary: str) -> TrainingKern
 
 
 KERNELS = (
-    _kernel("naive", NaiveTrainer, "a thread an element; transposed matrices read by exchanged indices"),
+    _kernel("naive", NaiveTrainer, "one thread per element; transposed matrices read by exchanged indices"),
     _kernel(
         "pipelined", PipelinedTrainer, "a layer is updated on a second stream while the one before is back-propagated"
     ),

@@ -26,7 +26,7 @@ from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPoo
 
 pytestmark = pytest.mark.gpu
 
-ALLOWED = {"float32": 1e-4, "tf32": 1e-2, "fp16": 2e-2}
+ALLOWED = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2}
 """In parts of the largest output."""
 
 
@@ -188,7 +188,7 @@ def test_convolutions(entry: Kernel, filters: int, rng: np.random.Generator) -> 
     assert np.abs(found - expected).max() <= ALLOWED[entry.precision] * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 def test_a_network_of_images(precision: str, rng: np.random.Generator) -> None:
     """Convolutions one after the other, pooling of both kinds by both kernels, dense layers, and softmax."""
     layers = (

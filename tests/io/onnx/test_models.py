@@ -131,7 +131,7 @@ def test_metadata_that_are_not_sound_are_refused_in_a_line(text: str, tmp_path: 
     proto = onnx.load(path)
     proto.metadata_props[0].value = text
     onnx.save(proto, path)
-    with pytest.raises(FileFormatError, match="its metadata 'sparsenn' are not sound") as caught:
+    with pytest.raises(FileFormatError, match="its metadata 'sparsenn' are invalid") as caught:
         read_model(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)

@@ -88,10 +88,10 @@ def test_the_right_answer_is_right():
 @pytest.mark.parametrize(
     ("change", "right_in"),
     [
-        (0.0, {"float32", "tf32", "fp16"}),
-        (3e-5, {"tf32", "fp16"}),
-        (4e-3, {"tf32", "fp16"}),
-        (7e-3, {"fp16"}),
+        (0.0, {"float32", "tf32", "float16"}),
+        (3e-5, {"tf32", "float16"}),
+        (4e-3, {"tf32", "float16"}),
+        (7e-3, {"float16"}),
         (2e-2, set()),
         (np.nan, set()),
         (np.inf, set()),
@@ -103,7 +103,7 @@ def test_one_output_off_is_found_and_measured(change, right_in, image):
     largest = np.abs(answer).max()
     answer[image, 2, 5, 9] += change * largest
     settled = stage.settle(answer)
-    assert {precision for precision in ("float32", "tf32", "fp16") if settled.correct_in(precision)} == right_in
+    assert {precision for precision in ("float32", "tf32", "float16") if settled.correct_in(precision)} == right_in
     assert settled.error == pytest.approx(change if np.isfinite(change) else np.inf, rel=1e-6, abs=1e-12)
 
 
@@ -113,7 +113,7 @@ def test_outputs_of_another_shape_are_wrong():
         settled = stage.settle(wrong)
         assert settled.error == np.inf
         assert not settled.correct
-        assert not settled.correct_in("fp16")
+        assert not settled.correct_in("float16")
 
 
 def test_of_many_images_some_are_compared(monkeypatch):

@@ -17,7 +17,7 @@ from sparsenn.studies.gemm import tensor
 from sparsenn.studies.gemm.tensor import KERNELS, SOURCES, TILES, Plan, defines, plan
 
 KINDS = (FLOAT32, TF32, HALF)
-UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "fp16": 2.0**-11}
+UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "float16": 2.0**-11}
 """What a number that is multiplied may be off by, relatively; to each precision's nearest it is half of that."""
 
 SMALL = Tile(64, 64, 2, 2)

@@ -8,14 +8,16 @@ import pytest
 from sparsenn.storage import package_version
 from sparsenn.studies.measure import Identity, Roofs
 from sparsenn.studies.measure.meter import HostMeter
-from sparsenn.studies.measure.roofs import FILE, roofs_of
+from sparsenn.studies.measure.roofs import FILE, VERSION, roofs_of
+
+EMPTY = json.dumps({"version": VERSION, "devices": []})
 
 ROOFS = Roofs(
     copy_bandwidth=100.0,
     cache_bandwidth=1000.0,
     cache="L2",
     cache_bytes=50,
-    multiply_adds={"float32": 10.0, "fp16": 1000.0},
+    multiply_adds={"float32": 10.0, "float16": 1000.0},
     shared_bandwidth=2000.0,
     processors=4,
 )
@@ -59,13 +61,13 @@ def test_roofs_are_measured_once_a_device_driver_and_version(folder, monkeypatch
     assert roofs_of(Meter()).measured
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 99}', '{"version": 1, "devices": []}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 1}', '{"version": 99}', EMPTY])
 def test_a_damaged_file_is_measured_anew_and_replaced(folder, text):
     folder.mkdir()
     (folder / FILE).write_text(text)
     found = roofs_of(Meter())
     assert found.measured
-    assert ("measured anew" in " ".join(found.notes)) == (text != '{"version": 1, "devices": []}')
+    assert ("measured anew" in " ".join(found.notes)) == (text != EMPTY)
     again = roofs_of(Meter())
     assert (again.measured, again.notes) == (False, ())
 
@@ -82,7 +84,7 @@ def test_a_damaged_file_is_measured_anew_and_replaced(folder, text):
         {"processors": True},
         {"cache": None},
         {"multiply_adds": {}},
-        {"multiply_adds": {"fp16": 1.0}},
+        {"multiply_adds": {"float16": 1.0}},
         {"multiply_adds": {"float32": None}},
         {"multiply_adds": 3.0},
         {"novel": 1},
@@ -91,7 +93,7 @@ def test_a_damaged_file_is_measured_anew_and_replaced(folder, text):
 )
 def test_a_damaged_record_is_measured_anew(folder, change):
     key = f"Test, 1, sparsenn {package_version()}"
-    document = {"version": 1, "devices": {key: asdict(ROOFS)}}
+    document = {"version": VERSION, "devices": {key: asdict(ROOFS)}}
     folder.mkdir()
     (folder / FILE).write_text(json.dumps(document))
     assert not roofs_of(Meter()).measured

@@ -76,10 +76,10 @@ def test_the_right_answer_is_right():
 @pytest.mark.parametrize(
     ("change", "right_in"),
     [
-        (0.0, {"float32", "tf32", "fp16"}),
-        (3e-5, {"tf32", "fp16"}),
-        (4e-3, {"tf32", "fp16"}),
-        (7e-3, {"fp16"}),
+        (0.0, {"float32", "tf32", "float16"}),
+        (3e-5, {"tf32", "float16"}),
+        (4e-3, {"tf32", "float16"}),
+        (7e-3, {"float16"}),
         (2e-2, set()),
         (np.nan, set()),
         (np.inf, set()),
@@ -92,7 +92,7 @@ def test_one_output_off_is_found_and_measured(change, right_in, monkeypatch):
     largest = np.abs(answer).max()
     answer[37, 2] += change * largest
     settled = stage.settle(answer)
-    assert {precision for precision in ("float32", "tf32", "fp16") if settled.correct_in(precision)} == right_in
+    assert {precision for precision in ("float32", "tf32", "float16") if settled.correct_in(precision)} == right_in
     assert settled.error == pytest.approx(abs(change) if np.isfinite(change) else np.inf, rel=1e-6, abs=1e-12)
 
 
@@ -102,7 +102,7 @@ def test_outputs_of_another_shape_are_wrong():
         settled = stage.settle(wrong)
         assert settled.error == np.inf
         assert not settled.correct
-        assert not settled.correct_in("fp16")
+        assert not settled.correct_in("float16")
 
 
 def test_what_float32_may_be_off_grows_with_the_sums():
@@ -143,11 +143,11 @@ def test_a_rung_is_held_to_its_own_precision(monkeypatch):
     def halved(layers, features):
         return good.launch(layers, features.astype(np.float16))
 
-    rungs = [replace(good, name=name, launch=halved, precision=name) for name in ("float32", "fp16")]
+    rungs = [replace(good, name=name, launch=halved, precision=name) for name in ("float32", "float16")]
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (good, *rungs))
     result = run_ladder("mlp", *random_problem(100, WIDTHS, 0), device="cpu", runs=1)
     assert [rung.correct for rung in result.rungs] == [True, False, True]
-    assert [rung.precision for rung in result.rungs] == ["float32", "float32", "fp16"]
+    assert [rung.precision for rung in result.rungs] == ["float32", "float32", "float16"]
     assert 1e-5 < result.rungs[2].error < 1e-2
 
 

@@ -167,6 +167,6 @@ TENSOR_HALF = _described(
     "tensor cores in half precision, sums in float32",
     fits_any_precision,
     seconds=partial(_seconds, HALF),
-    precision="fp16",
+    precision="float16",
     half_rows=True,
 )

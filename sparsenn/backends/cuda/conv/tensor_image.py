@@ -43,7 +43,7 @@ class Kind:
     @property
     def multiplied(self) -> str:
         """The precision that tensor cores multiply in."""
-        return "fp16" if self.quad == 8 else "tf32"
+        return "float16" if self.quad == 8 else "tf32"
 
 
 FLOAT32 = Kind("conv2d/tensor_float32.cu", quad=4, words=4, passes=SPLIT_PRODUCTS, number=4)

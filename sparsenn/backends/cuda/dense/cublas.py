@@ -4,7 +4,7 @@ cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, because the 
 cuBLASLt to be called, a kernel of our own does so in one pass over the sums. Without cuBLASLt no graph can capture a
 launch, because CuPy does not let one capture cuBLAS.
 
-`cublas` takes features of float32, as does `cublas_tf32`, which multiplies numbers rounded to 11 bits. `cublas_fp16`
+`cublas` takes features of float32, as does `cublas_tf32`, which multiplies numbers rounded to 11 bits. `cublas_float16`
 takes features of float16 too, and then returns float16; inputs and intermediates become infinite beyond 65,504.
 """
 
@@ -33,7 +33,7 @@ from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["CUBLAS", "CUBLAS_FP16", "CUBLAS_TF32", "KERNELS", "seconds"]
+__all__ = ["CUBLAS", "CUBLAS_FLOAT16", "CUBLAS_TF32", "KERNELS", "seconds"]
 
 THREADS, BLOCKS = 256, 16
 """Of a block that adds a bias and activates, and of such blocks, as many as a multiprocessor gets."""
@@ -48,7 +48,7 @@ def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: in
     """Estimate what all layers take for so many rows."""
     widths = estimates.widths_of(layers)
     device = estimates.library_seconds(estimates.CUBLAS[precision], precision, machine, widths, rows)
-    return estimates.awaited(device, len(layers) + (precision == "fp16"), estimates.QUEUE_PRODUCT)
+    return estimates.awaited(device, len(layers) + (precision == "float16"), estimates.QUEUE_PRODUCT)
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------
@@ -180,10 +180,10 @@ def _lt_product(device: int, precision: str, *given: Any) -> LtProduct | None:
 def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
     """Make all layers ready; UsageError where a weight is beyond half precision, if that is the precision."""
     half, rows = np.dtype(np.float16), given.rows
-    wanted = half if precision == "fp16" else np.dtype(np.float32)
+    wanted = half if precision == "float16" else np.dtype(np.float32)
     if not rows:
         return partial(_no_rows, stack.widths[-1])
-    if precision == "fp16":
+    if precision == "float16":
         check_half_range(stack)
         weights, biases = kept(stack, "half layers", lambda: _halves(stack))
     else:
@@ -230,13 +230,13 @@ CUBLAS_TF32 = dense_kernel(
     seconds=partial(seconds, "tf32"),
     precision="tf32",
 )
-CUBLAS_FP16 = dense_kernel(
-    "cublas_fp16",
-    prepared((np.float32, np.float16), partial(_prepare, "fp16")),
+CUBLAS_FLOAT16 = dense_kernel(
+    "cublas_float16",
+    prepared((np.float32, np.float16), partial(_prepare, "float16")),
     "cuBLAS's products in half precision, sums in float32",
     auto=True,
-    seconds=partial(seconds, "fp16"),
-    precision="fp16",
+    seconds=partial(seconds, "float16"),
+    precision="float16",
     half_rows=True,
 )
-KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FP16)
+KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FLOAT16)

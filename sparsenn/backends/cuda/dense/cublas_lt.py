@@ -23,7 +23,7 @@ __all__ = ["COMPUTE_TYPES", "TYPES", "LtProduct", "library"]
 TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}
 """CUDA_R_32F and CUDA_R_16F."""
 
-COMPUTE_TYPES = {"float32": 68, "tf32": 77, "fp16": 68}
+COMPUTE_TYPES = {"float32": 68, "tf32": 77, "float16": 68}
 """CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32: what sums are, and how numbers are multiplied."""
 
 SCALE_TYPE, NOT_SUPPORTED = 0, 15
@@ -95,7 +95,7 @@ class LtProduct:
     Parameters
     ----------
     device : the current one.
-    precision : what is multiplied: `float32`, `tf32` or `fp16`.
+    precision : what is multiplied: `float32`, `tf32` or `float16`.
     rows : of the features, which are of the weights' type and begin at a multiple of `aligned` bytes.
     weights : (inputs, outputs) on the device.
     number : type of the sums.

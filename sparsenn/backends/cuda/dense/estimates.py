@@ -80,9 +80,9 @@ FUSED = {
         FusedRates(5.83e-6, 4.25e-10, 1.95e13, 16, "tf32"),
     ),
     "tensor_half": (
-        FusedRates(1.34e-7, 1.23e-10, 1.37e14, 128, "fp16"),
-        FusedRates(4.20e-6, 5.00e-12, 8.52e13, 64, "fp16"),
-        FusedRates(7.82e-6, 1.19e-10, 4.74e13, 32, "fp16"),
+        FusedRates(1.34e-7, 1.23e-10, 1.37e14, 128, "float16"),
+        FusedRates(4.20e-6, 5.00e-12, 8.52e13, 64, "float16"),
+        FusedRates(7.82e-6, 1.19e-10, 4.74e13, 32, "float16"),
     ),
 }
 """By kernel: `FITTING`, `OVERFLOWING` and `WIDE`. Fitted to 1 to 19 layers, 32 to 256 wide, and 1 to 60,000 rows."""
@@ -109,7 +109,7 @@ class LibraryRates:
 CUBLAS = {
     "float32": LibraryRates(2.6e-6, 7.0e-8, 2.4e13, 4),
     "tf32": LibraryRates(3.6e-6, 1.5e-8, 1.9e14, 4),
-    "fp16": LibraryRates(2.25e-6, 6.0e-9, 3.4e14, 2),
+    "float16": LibraryRates(2.25e-6, 6.0e-9, 3.4e14, 2),
 }
 """By precision; fitted to 1 to 24 layers of 10 to 16384 outputs, and 1 to 60,000 rows. Half of the estimates are off by
 less than 15 %; single rows take up to a third of theirs."""

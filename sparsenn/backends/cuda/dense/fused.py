@@ -373,7 +373,7 @@ TENSOR_HALF = dense_kernel(
     needs=_NARROW,
     auto=True,
     seconds=partial(tensor_seconds, "tensor_half", HALF),
-    precision="fp16",
+    precision="float16",
     half_rows=True,
 )
 KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_TF32, TENSOR_HALF)

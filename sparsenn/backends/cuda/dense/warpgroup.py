@@ -134,7 +134,7 @@ WARPGROUP_HALF = dense_kernel(
     gpu=GPU,
     auto=True,
     seconds=partial(seconds, HALF),
-    precision="fp16",
+    precision="float16",
     half_rows=True,
 )
 KERNELS = (WARPGROUP_FLOAT32, WARPGROUP_TF32, WARPGROUP_HALF)

@@ -50,7 +50,7 @@ def checked_order(order: Array, rows: int) -> Array:
     if order.shape != (rows,):
         raise ShapeError(f"the order has shape {order.shape}; there are {rows:,} rows")
     if order.dtype.kind not in "iu" or order.min() < 0 or order.max() >= rows:
-        raise InputError(f"the order has an entry that is no row number from 0 to {rows - 1:,}")
+        raise InputError(f"the order has an entry that is not a row number from 0 to {rows - 1:,}")
     return np.ascontiguousarray(order, dtype=np.int64)
 
 

@@ -268,7 +268,7 @@ TILED_SHARED = convolution(
 PER_SHAPE = convolution(
     "per_shape",
     launch_per_shape,
-    "several filters a thread; another kernel for few channels than for more",
+    "several filters per thread; separate kernels for few and for many channels",
     everywhere(fits_one_group),
     needs=("one group",),
 )

@@ -93,9 +93,9 @@ def _doubled(layer: ConvLayer) -> Array:
 HALF = convolution(
     "half",
     launch_half,
-    "half precision, two neighbouring pixels an instruction; float32 images converted before",
+    "half precision, two neighbouring pixels per instruction; float32 images converted first",
     everywhere(why_not_plain),
-    precision="fp16",
+    precision="float16",
     half_rows=True,
     half_sums=CHAIN,
 )

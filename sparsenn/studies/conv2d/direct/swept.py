@@ -186,7 +186,7 @@ def _why_not_launched(parameters: Mapping[str, int], layer: ConvLayer, images: A
 SWEPT = convolution(
     "swept",
     launch_swept,
-    "several pixels and filters a thread, by an estimate; tune finds them by measurement",
+    "several pixels and filters per thread, by an estimate; tune finds them by measurement",
     everywhere(fits),
     needs=("stride 1, no dilation, one group",),
     tunable=Tunable(PARAMETERS, launch_with, sizes=conv2d_sizes, fits=_why_not_launched),

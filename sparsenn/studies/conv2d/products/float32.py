@@ -231,7 +231,7 @@ SHARED_TILED = _described(
 VECTORIZED = _described(
     "vectorized",
     launch_vectorized,
-    "four numbers a read, 8 x 8 outputs a thread, tiles copied ahead",
+    "four numbers per read, 8 x 8 outputs per thread, tiles copied ahead",
     traffic=MODEL,
 )
 

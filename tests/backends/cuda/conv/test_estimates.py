@@ -16,7 +16,7 @@ FEW = {"tensor_float32", "tensor_tf32", "tensor_half"}
 MANY = {"warpgroup_float32", "warpgroup_tf32", "warpgroup_half"}
 
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
-precisions = pytest.mark.parametrize("precision", ["float32", "tf32", "fp16"])
+precisions = pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 automatic_kernels = pytest.mark.parametrize("kernel", automatic("conv2d", "cuda"), ids=lambda kernel: kernel.name)
 
 
@@ -37,7 +37,7 @@ def test_the_kernels_of_auto_in_the_order_of_preference():
     assert found == {
         "float32": ["tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"],
         "tf32": ["tensor_tf32", "implicit_tf32", "warpgroup_tf32"],
-        "fp16": ["tensor_half", "implicit_half", "channels_last_half", "warpgroup_half", "warpgroup_rows_half"],
+        "float16": ["tensor_half", "implicit_half", "channels_last_half", "warpgroup_half", "warpgroup_rows_half"],
     }
 
 

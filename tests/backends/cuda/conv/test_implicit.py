@@ -388,7 +388,7 @@ def test_kernels_say_what_they_multiply():
         implicit.IMPLICIT_HALF,
         channels_last.CHANNELS_LAST_HALF,
     )
-    assert [kernel.precision for kernel in kernels] == ["float32", "tf32", "fp16", "fp16"]
+    assert [kernel.precision for kernel in kernels] == ["float32", "tf32", "float16", "float16"]
     assert [kernel.half_rows for kernel in kernels] == [False, False, True, True]
     assert [kernel.tf32_products for kernel in kernels] == [3, 0, 0, 0]
     assert all(kernel.auto and kernel.seconds and kernel.summary for kernel in kernels)

@@ -97,7 +97,7 @@ def test_half_rows(kernel, case, rng):
     skip_unless_it_runs(kernel, geometry)
     given = drawn_numbers(rng, count, geometry, np.float16, integers=False)
     outputs = launched(kernel.launch, geometry, given, Identity())
-    assert_near_conv2d(outputs, *given, precision="fp16", **steps_of(geometry))
+    assert_near_conv2d(outputs, *given, precision="float16", **steps_of(geometry))
 
 
 @pytest.mark.gpu

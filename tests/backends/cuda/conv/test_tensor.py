@@ -102,10 +102,10 @@ def test_the_same_convolutions_fit_every_machine():
 
 
 def test_kernels_say_what_they_multiply():
-    assert [kernel.precision for kernel in KERNELS] == ["float32", "tf32", "fp16"]
+    assert [kernel.precision for kernel in KERNELS] == ["float32", "tf32", "float16"]
     assert [kernel.half_rows for kernel in KERNELS] == [False, False, True]
     assert [kernel.tf32_products for kernel in KERNELS] == [3, 0, 0]
-    assert [kind.multiplied for kind in (FLOAT32, TF32, HALF, HALF_ROWS)] == ["tf32", "tf32", "fp16", "fp16"]
+    assert [kind.multiplied for kind in (FLOAT32, TF32, HALF, HALF_ROWS)] == ["tf32", "tf32", "float16", "float16"]
 
 
 # ---- On a GPU ----------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_any_activation(kernel, activation, rng):
 @pytest.mark.parametrize(("geometry", "count"), AWKWARD, ids=str)
 def test_half_rows(geometry, count, rng):
     layer, images = random_layer(rng, geometry), random_images(rng, geometry, count).astype(np.float16)
-    assert_right(launched(TENSOR_HALF, layer, images), layer, images, "fp16")
+    assert_right(launched(TENSOR_HALF, layer, images), layer, images, "float16")
 
 
 @pytest.mark.gpu

@@ -110,7 +110,7 @@ def test_bias_and_activation(rng):
     given = drawn_numbers(rng, 2, geometry, integers=False)
     for code, activation in ((RELU, ReLU()), (TANH, Tanh())):
         outputs = by_emulation(2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, precision="fp16", **steps_of(geometry))
+        assert_near_conv2d(outputs, *given, activation, precision="float16", **steps_of(geometry))
 
 
 @pytest.mark.parametrize(

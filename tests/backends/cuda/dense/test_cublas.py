@@ -8,14 +8,14 @@ from captures import assert_captured
 from emulation import emulated
 
 from sparsenn.backends.cuda.dense import cublas, cublas_lt, estimates
-from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FP16, CUBLAS_TF32, KERNELS, seconds
+from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FLOAT16, CUBLAS_TF32, KERNELS, seconds
 from sparsenn.backends.cuda.dense.stack import upload_dense
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
-ALLOWED = {"float32": 5e-6, "tf32": 5e-3, "fp16": 5e-3}
+ALLOWED = {"float32": 5e-6, "tf32": 5e-3, "float16": 5e-3}
 """In parts of the largest output."""
 
 ACTIVATIONS = (ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity())
@@ -49,9 +49,9 @@ def exact(layers, features):
         ("float32", (784, 300, 100, 10), 10_000, 161e-6),
         ("tf32", (784, 300, 100, 10), 10_000, 46e-6),
         ("tf32", (1024,) * 25, 60_000, 8.5e-3),
-        ("fp16", (1024,) * 25, 60_000, 4.5e-3),
+        ("float16", (1024,) * 25, 60_000, 4.5e-3),
         ("tf32", (4096,) * 13, 20_000, 23.7e-3),
-        ("fp16", (16384,) * 7, 10_000, 45.7e-3),
+        ("float16", (16384,) * 7, 10_000, 45.7e-3),
     ],
 )
 def test_estimates_are_near_what_an_h200_took(precision, widths, rows, taken):
@@ -66,7 +66,7 @@ def test_estimates_are_near_what_an_h200_took(precision, widths, rows, taken):
     [
         ("float32", (72, 64, 64, 4), 1, 43e-6),
         ("tf32", (784, *[128] * 19, 10), 10_000, 272e-6),
-        ("fp16", (784, *[128] * 19, 10), 10_000, 302e-6),
+        ("float16", (784, *[128] * 19, 10), 10_000, 302e-6),
         ("float32", (784, 300, 100, 10), 10_000, 178e-6),
         ("tf32", (784, *[256] * 8), 10_000, 153e-6),
         ("tf32", (1024,) * 25, 60_000, 9.7e-3),
@@ -85,7 +85,7 @@ def test_a_launch_more_is_queued_while_the_device_is_busy():
 
 def test_estimates_never_fall_when_there_are_more_rows():
     layers = [Linear(np.ones((1024, 1024), np.float32))]
-    for precision in ("float32", "tf32", "fp16"):
+    for precision in ("float32", "tf32", "float16"):
         taken = [seconds(precision, H200, layers, rows) for rows in (1, 16, 128, 1000, 10_000, 60_000)]
         assert all(later >= 0.8 * earlier for earlier, later in pairwise(taken))
         assert taken[0] > 4 * 2**20 / 2 / H200.copy_bandwidth
@@ -150,7 +150,7 @@ def test_any_widths_activations_and_rows(kernel, activation, through, rng):
 def test_half_rows(widths, through, rng):
     layers = layers_of(rng, widths)
     features = rng.normal(size=(100, widths[0])).astype(np.float16)
-    assert_near(launched(CUBLAS_FP16, layers, features), exact(layers, features), "fp16")
+    assert_near(launched(CUBLAS_FLOAT16, layers, features), exact(layers, features), "float16")
 
 
 @pytest.mark.gpu
@@ -199,7 +199,7 @@ def test_bad_features_are_refused(kernel, rng):
 @pytest.mark.gpu
 def test_weights_beyond_half_precision_are_refused():
     with pytest.raises(UsageError, match="layer 1 has a weight of 70000"):
-        launched(CUBLAS_FP16, (Linear(np.float32([[7e4]])),), np.ones((1, 1), np.float32))
+        launched(CUBLAS_FLOAT16, (Linear(np.float32([[7e4]])),), np.ones((1, 1), np.float32))
 
 
 @pytest.mark.gpu

@@ -42,7 +42,7 @@ from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
 WIDTHS = ((1, 1), (7, 8, 9), (72, 64, 64, 4), (9, 129, 3), (200, 7, 256, 64), (128, 128, 128, 10), (256, 256, 256, 10))
 ROWS = (0, 1, 15, 16, 17, 31, 33, 1000)
-UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "fp16": 2.0**-11}
+UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "float16": 2.0**-11}
 """What a number that is multiplied may be off by, relatively; to each precision's nearest it is half of that."""
 
 LANES = np.arange(32)
@@ -285,7 +285,7 @@ def test_auto_takes_them_first_those_on_tensor_cores_before_others():
     names = [entry.name for entry in automatic("mlp", "cuda")]
     assert names[: len(KERNELS)] == [entry.name for entry in KERNELS]
     assert names[:2] == ["tensor_float32", "fused_fma"]
-    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "fp16"]
+    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "float16"]
 
 
 def tensor_float32_seconds(machine, layers, rows):
@@ -418,7 +418,7 @@ def test_half_rows(widths, rng):
     layers = layers_of(rng, widths)
     for rows in ROWS:
         features = rng.normal(size=(rows, widths[0])).astype(np.float16)
-        assert_near(launched(TENSOR_HALF, layers, features), layers, features, "fp16")
+        assert_near(launched(TENSOR_HALF, layers, features), layers, features, "float16")
 
 
 @pytest.mark.gpu

@@ -35,7 +35,7 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
 KINDS = (FLOAT32, TF32, HALF)
-ALLOWED = {"float32": 2e-6, "tf32": 3e-3, "fp16": 3e-3}
+ALLOWED = {"float32": 2e-6, "tf32": 3e-3, "float16": 3e-3}
 """In parts of the largest output."""
 
 WIDTHS = ((1, 1), (7, 8, 9), (72, 64, 64, 4), (9, 129, 3), (784, 7, 256, 64), (130, 192, 10), (1000, 128, 128, 128, 10))
@@ -316,7 +316,7 @@ def test_every_weight_lies_where_the_kernel_looks(kind, rng):
         held = take(number, slabs, 2, tile.pieces, 8, 64, terms)
         whole = held.transpose(2, 0, 3, 5, 1, 4).reshape(tile.pieces, slabs * tile.depth, 128)
         high, low = split_tf32(np, layer.weights)
-        right = {"float32": (high, low), "tf32": (high,), "fp16": (layer.weights.astype(np.float16),)}[kind.name]
+        right = {"float32": (high, low), "tf32": (high,), "float16": (layer.weights.astype(np.float16),)}[kind.name]
         assert np.array_equal(whole[:, : layer.inputs, : layer.outputs], right)
         assert np.count_nonzero(whole) == sum(map(np.count_nonzero, right))
     assert at == made.size
@@ -363,7 +363,7 @@ def test_deep_chains(gpu_kernel, rng):
     widths = (784, *[128] * 60, 10)
     layers = layers_of(rng, widths)
     features = rng.random((10_000, 784)).astype(np.float32)
-    allowed = {"float32": 2e-5, "tf32": 3e-2, "fp16": 3e-2}[gpu_kernel.precision]
+    allowed = {"float32": 2e-5, "tf32": 3e-2, "float16": 3e-2}[gpu_kernel.precision]
     right = exact(layers, features)
     assert np.abs(launched(gpu_kernel, layers, features) - right).max() <= allowed * np.abs(right).max()
 
@@ -395,7 +395,7 @@ def test_half_rows_are_taken_as_they_are(rng):
         pytest.skip(reason)
     layers = layers_of(rng, (100, 129, 7))
     features = rng.normal(size=(333, 100)).astype(np.float16)
-    assert_near(launched(WARPGROUP_HALF, layers, features), exact(layers, features), "fp16")
+    assert_near(launched(WARPGROUP_HALF, layers, features), exact(layers, features), "float16")
 
 
 @pytest.mark.gpu

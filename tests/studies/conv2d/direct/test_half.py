@@ -17,7 +17,7 @@ LAYERS = Geometry(1, 86, 86, 4, (7, 7)), Geometry(4, 40, 40, 16, (7, 7))
 def test_what_does_not_fit_is_told():
     grouped = Conv2d(np.ones((10, 3, 3, 4)), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2)
     assert "stride (2, 1)" in half.HALF.why_not(H200, grouped, (6, 9, 11))
-    assert (half.HALF.precision, half.HALF.half_rows, half.HALF.half_sums) == ("fp16", True, half.CHAIN)
+    assert (half.HALF.precision, half.HALF.half_rows, half.HALF.half_sums) == ("float16", True, half.CHAIN)
 
 
 @pytest.mark.parametrize("geometry", LAYERS, ids=str)
@@ -48,7 +48,7 @@ def test_half_takes_and_gives_half_rows(image, filters, rng):
     found = half.launch_half(upload_conv(0, layer, image), cupy().asarray(images))
     assert found.dtype == np.float16
     assert found.flags.c_contiguous
-    given = images, layer.weights, layer.bias_vector(), layer.activation, "fp16"
+    given = images, layer.weights, layer.bias_vector(), layer.activation, "float16"
     assert_near_conv2d(cupy().asnumpy(found), *given, padding=(1, 2))
 
 
