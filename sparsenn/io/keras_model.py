@@ -300,12 +300,12 @@ def _walk(
         if kind == "InputLayer":
             sources = [given]
             if giving:
-                raise InputError(f"{place}: is an input behind other layers; models with one input are known here")
+                raise InputError(f"{place}: is another input; only models with one input are supported")
         elif "inbound_nodes" in layer:
             taken = _sources(layer["inbound_nodes"])
             once = len(layer["inbound_nodes"]) == 1 and (len(taken) == 1 or kind in JOINS)
             if not taken or not once or any(source not in giving for source in taken):
-                raise InputError(f"{place} ({kind}): takes {taken or 'nothing'}; one layer before it is known here")
+                raise InputError(f"{place} ({kind}): takes {taken or 'nothing'}; the result of one layer is needed")
             sources = [giving[source] for source in taken]
         inner = store.inner(path, kind, label, counted)
         if kind in ("Sequential", "Functional", "Model"):
@@ -318,7 +318,7 @@ def _walk(
     if outputs is None:
         return before
     if len(outputs) != 1 or outputs[0] not in giving:
-        raise InputError(f"{name or 'the model'}: gives {outputs}; what one layer gives is known here")
+        raise InputError(f"{name or 'the model'}: gives {outputs}; the result of one layer is needed")
     return giving[outputs[0]]
 
 

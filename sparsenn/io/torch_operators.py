@@ -135,10 +135,10 @@ def hard_sigmoid(signal: Signal) -> Signal:
 def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: float | None = None) -> Signal:
     """Return images or sequences with zeros around them; sides come in pairs, from the last dimension on."""
     if mode != "constant" or value or len(sides) % 2 or any(sides[4:]) or min(sides, default=0) < 0:
-        raise InputError(f"pads by {tuple(sides)} (mode {mode!r}, value {value}); zeros around images are known here")
+        raise InputError(f"pads by {tuple(sides)} (mode {mode!r}, value {value}); only zeros around images are known")
     left, right, above, below = (*map(int, sides[:4]), *[0] * (4 - len(sides)))
     if signal.rank < 4 and (above or below):
-        raise InputError("pads channels; zeros around images are known here")
+        raise InputError("pads channels; only zeros around images are supported")
     return signal.padded(((above, below), (left, right)))
 
 

@@ -311,7 +311,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     ),
     "log": (lambda: nn.LogSoftmax(1), EXAMPLE, r"\(aten.log_softmax.int\): has no counterpart"),
     "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: from_torch\(module, example\)"),
-    "rows put together": (lambda: Called(lambda rows: torch.cat([rows, rows.relu()])), EXAMPLE, "along dimension 0"),
+    "rows put together": (
+        lambda: Called(lambda rows: torch.cat([rows, rows.relu()])),
+        EXAMPLE,
+        "concatenates along dimension 0",
+    ),
     "channels padded": (
         lambda: Called(lambda image: functional.pad(image, (0, 0, 0, 0, 1, 1))),
         PICTURE,

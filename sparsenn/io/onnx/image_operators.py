@@ -41,10 +41,10 @@ def _pad(call: Call) -> Signal:
     value = call.number(2, float(call.attribute("value", 0.0)))
     if mode != "constant" or value or len(pads) != 2 * len(axes) or min(pads, default=0) < 0:
         raise InputError(
-            f"it pads {signal} by {pads} (mode {mode}, value {value:g}); zeros around images are known here"
+            f"it pads {signal} by {pads} (mode {mode}, value {value:g}); only zeros around images are supported"
         )
     if any(any(sides.get(axis, ())) for axis in (0, 1)):
-        raise InputError(f"it pads {signal} along rows or channels; zeros around images are known here")
+        raise InputError(f"it pads {signal} along rows or channels; only zeros around images are supported")
     across = sides.get(signal.rank - 1, (0, 0))
     return signal.padded((sides.get(2, (0, 0)) if signal.rank == 4 else (0, 0), across))
 
