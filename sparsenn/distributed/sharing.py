@@ -119,7 +119,8 @@ def shared(
 
     try:
         with held_signals():
-            begun += [thread.submit(state.work, make) for thread, make in zip(threads, workers, strict=True)]
+            for thread, make in zip(threads, workers, strict=True):
+                begun.append(thread.submit(state.work, make))
         left = len(begun)
         while left:
             found = state.done.get()

@@ -86,8 +86,8 @@ class _Writer:
     def write(self, node: Node) -> None:
         """Write a node's layer, after what brings it its sources."""
         *others, last = node.sources
-        if isinstance(node.layer, Add) and self._current is others[-1]:
-            others[-1], last = last, others[-1]  # the sum is the same
+        if isinstance(node.layer, Add) and others == [self._current]:
+            others, last = [last], self._current  # the sum is the same
         count = len(others)
         in_place = self._kept[len(self._kept) - count :] == others and self._current is last
         if in_place and all(self._uses[each] == 1 for each in (*others, last)):
