@@ -51,7 +51,7 @@ def test_right_answer_passes(run: Run, request: pytest.FixtureRequest, dataset: 
     assert re.search(r"time .*read .*plan .*transfer .*compute ", done.stdout)
     assert re.search(r"rate +[\d.,]+ (Mega|Giga|Tera)Edges/s", done.stdout)
     assert re.search(r"performed +[\d,]+ edges", done.stdout)
-    assert f"{dataset.truth.size} of 200 inputs" in done.stdout
+    assert f"{dataset.truth.size} of 200 samples" in done.stdout
     assert re.search(r"Kernel \w+: ", done.stdout)
 
 

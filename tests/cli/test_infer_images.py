@@ -101,7 +101,7 @@ def test_summary_and_table(infer: Run) -> None:
         "model net.h5",
         "network 1 × 12 × 10 → 4 × 12 × 10 → 4 × 6 × 5 → 6 × 4 × 4 → 6 × 2 × 2 → 24 → 9 → 4 → 4;",
         "some-images-idx3-ubyte.gz, 60 rows, enlarged to 1 × 12 × 10",
-        "plan 60 inputs",
+        "plan 60 samples",
         "accuracy 75.00 %, over 60 rows",
         "cross_entropy",
         "rows/s",
@@ -426,7 +426,7 @@ def test_a_pruned_model_runs_and_the_summary_says_what_that_means(infer: Run, fo
     found = record(infer("--prune", 0.25, "--json", "-"))
     pruned = network().pruned(0.25)
     told = f"{network().nonzeros - pruned.nonzeros:,} of {network().nonzeros:,} weights were set to zero"
-    assert any(told in note and "accuracy is not kept" in note for note in found["notes"])
+    assert any(told in note and "loses accuracy" in note for note in found["notes"])
     assert [layer["what"].split(",")[0] for layer in found["per_layer"][5:7]] == ["sparse", "sparse"]
     summary = infer("--prune", 0.25, "--output", folder / "found.h5")
     assert summary.exit_code == 0

@@ -202,4 +202,4 @@ def test_output_that_the_stream_cannot_encode(spawn: Spawn, problem: Path) -> No
     process = spawn("infer", problem, "--stats", env={"PYTHONIOENCODING": "ascii"})
     out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
-    assert "200 inputs ? 1,024 neurons" in out
+    assert "200 samples ? 1,024 neurons" in out

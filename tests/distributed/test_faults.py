@@ -82,7 +82,7 @@ OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.digests as d; s.file_d
     ("code", "undo", "why"),
     [
         (OTHER_VERSION, OWN_VERSION, "it has sparsenn 9.9; sparsenn .* is here: install the same version"),
-        (OTHER_FILE, OWN_FILE, "problem.h5: is another file there"),
+        (OTHER_FILE, OWN_FILE, "problem.h5: is a different file there"),
         (f"{OWN_FILE}; {NO_FILE}", OWN_FILE, "/none/problem.h5: No such file or directory"),
     ],
     ids=["version", "content", "missing"],
@@ -130,7 +130,7 @@ def test_a_lazy_array_tells_which_worker_could_not(
 ) -> None:
     lazy = infer(problem, rows, client, piece=300, device="cpu")
     alter(OTHER_FILE, OWN_FILE)
-    with pytest.raises(WorkerError, match=r"^worker tcp://.*: .*problem.h5: is another file there"):
+    with pytest.raises(WorkerError, match=r"^worker tcp://.*: .*problem.h5: is a different file there"):
         lazy.compute()
 
 
@@ -361,7 +361,7 @@ def test_pieces_of_another_run_are_not_gone_on_with(
     client: Any, problem: Path, rows: Any, begun: Path, change: dict[str, Any]
 ) -> None:
     given = {"network": problem, "rows": rows, "device": "cpu", "output": begun, "resume": True} | change
-    with pytest.raises(UsageError, match="is of another network, other options or other rows"):
+    with pytest.raises(UsageError, match="belongs to a run of another network, other options or other samples"):
         infer(client=client, **given)
 
 

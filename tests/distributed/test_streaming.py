@@ -103,7 +103,7 @@ def test_every_kind_of_rows_and_outputs(network, folder, right, tmp_path, monkey
     assert found.inputs == ROWS
     assert [layer.nonzeros for layer in found.statistics] == [layer.nonzeros for layer in right.statistics]
     if ".tsv" in name:
-        with pytest.raises(UsageError, match=r"known at its end only; write \.tsv"):
+        with pytest.raises(UsageError, match=r"known only at its end; write \.tsv"):
             stream(network, folder / name, tmp_path / "found.npy", device="cpu")
         assert names(tmp_path) == ["found.tsv"]
         return
@@ -313,7 +313,7 @@ def test_other_rows_options_and_networks_are_refused(network, folder, tmp_path):
         (network, "rows.npy", {"kernel": "scipy"}),
         (other, "rows.npy", {}),
     ):
-        with pytest.raises(UsageError, match="of another network, other options or other rows"):
+        with pytest.raises(UsageError, match="of another network, other options or other samples"):
             stream(given, folder / file, output, device="cpu", resume=True, **options)
 
 

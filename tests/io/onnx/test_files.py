@@ -237,7 +237,7 @@ HOSTILE = {
     "old": "of version 6",
     "inputs": "2 inputs",
     "sizes": "only that of rows may be open",
-    "texts": "no tensor of numbers",
+    "texts": "not a tensor of numbers",
     "sparse": "a position outside",
     "sparse size": "has the shape",
     "function": "inline them",
