@@ -68,7 +68,7 @@ def _join_inputs(indptr: Array, indices: Array, roots: Array) -> None:
     for column in range(indptr.size - 1):
         root: Any = -1
         for entry in range(indptr[column], indptr[column + 1]):
-            node = np.int64(indices[entry])
+            node: Any = np.int64(indices[entry])
             while roots[node] != node:
                 roots[node] = roots[roots[node]]
                 node = roots[node]

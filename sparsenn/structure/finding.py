@@ -200,8 +200,8 @@ def find_structure(
     --------
     >>> print(sparsenn.find_structure(sparsenn.radixnet(64, 2)))  # doctest: +NORMALIZE_WHITESPACE
     Layer 1: 60 of 64 outputs equal others; weights are a matrix of 4 × 4 ⊗ ones of 16 × 16, permuted.
-    Layer 2: 60 of 64 outputs equal others; 2 independent blocks of 32 × 32; weights are I of 2 ⊗ a matrix of 2 × 2 ⊗
-    ones of 16 × 16, permuted.
+    Layer 2: 62 of 64 outputs equal others; 2 independent blocks of 32 × 32; weights are I of 2 ⊗ a matrix of 1 × 1 ⊗
+    ones of 32 × 32, permuted.
     """
     start = time.perf_counter()
 
@@ -228,9 +228,9 @@ def find_structure(
 
 @example
 def _find_in_few() -> None:
-    values = np.float32([1, 1, 2, 3, 1])
+    values = np.array([1, 1, 2, 3, 1], np.float32)
     for weights in (values, values[:1]):
-        matrix = CSC((3, 3), np.array([0, 2, 4, 5]), np.uint16([0, 1, 0, 1, 2]), weights)
+        matrix = CSC((3, 3), np.array([0, 2, 4, 5]), np.array([0, 1, 0, 1, 2], np.uint16), weights)
         find_structure(Network((SparseLinear(matrix),)))
 
 
