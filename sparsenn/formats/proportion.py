@@ -1,4 +1,4 @@
-"""Finding groups (rows of a CSR, columns of a CSC) with entries at the same places, or that are multiples of others.
+"""Finding groups (rows of a CSR, columns of a CSC) that are multiples of each other.
 
 Whether two groups are multiples is decided exactly: each is divided by its first number that is not zero, in float64,
 and quotients of float32 numbers are equal in float64 only where they are equal. For a/b and c/d are, but for powers of
@@ -13,15 +13,10 @@ import numpy as np
 
 from sparsenn.formats.arrays import Array
 from sparsenn.formats.compressed import Compressed
-from sparsenn.formats.equality import equal_groups
+from sparsenn.formats.equality import equal_groups, equal_patterns
 from sparsenn.jit import compiled
 
-__all__ = ["equal_patterns", "proportional_groups"]
-
-
-def equal_patterns(matrix: Compressed) -> tuple[Array, Array]:
-    """Group rows of a CSR or columns of a CSC with entries at the same places; returns what `equal_groups` does."""
-    return equal_groups(type(matrix)(matrix.shape, matrix.indptr, matrix.indices, np.ones(1, np.float32)))
+__all__ = ["proportional_groups"]
 
 
 def proportional_groups(matrix: Compressed) -> tuple[Array, Array, Array]:
@@ -34,14 +29,12 @@ def proportional_groups(matrix: Compressed) -> tuple[Array, Array, Array]:
     representatives : the first member of each group, increasing; int64.
     group : (rows or columns,) int64, the group of each.
     leading : (rows or columns,) float64: members of a group are to each other as these are. Of groups of several it is
-        the first number that is not zero, 1 where there is none.
+        the first number that is not zero; where there is none, it is the same for all members.
     """
-    leading = np.ones(matrix.groups)
     representatives, group = equal_patterns(matrix)
     if matrix.iso:
-        value = float(np.float32(matrix.values[0]))
-        leading[np.diff(matrix.indptr) > 0] = value or 1.0
-        return representatives, group, leading
+        return representatives, group, np.full(matrix.groups, float(np.float32(matrix.values[0])) or 1.0)
+    leading = np.ones(matrix.groups)
     values = matrix.values.astype(np.float32, copy=False)
     if representatives.size < matrix.groups:
         if _ends_differ(matrix.indptr, values, group):

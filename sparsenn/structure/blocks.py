@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.formats import CSC, Array
-from sparsenn.formats.proportion import equal_patterns
+from sparsenn.formats.equality import equal_patterns
 from sparsenn.jit import compiled
 from sparsenn.printable import one_line
 

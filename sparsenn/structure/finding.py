@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from sparsenn.formats import CSC, Array
-from sparsenn.formats.proportion import equal_patterns, proportional_groups
+from sparsenn.formats.equality import equal_patterns
+from sparsenn.formats.proportion import proportional_groups
 from sparsenn.jit import example
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sparsenn.formats import CSC, Array, csc_to_csr, equal_groups
-from sparsenn.formats.proportion import equal_patterns
+from sparsenn.formats.equality import equal_patterns
 from sparsenn.structure.blocks import Blocks
 
 __all__ = ["Kronecker", "kronecker_factors"]

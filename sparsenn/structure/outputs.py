@@ -41,7 +41,8 @@ def largest(group: Array, sizes: Array) -> Array:
 def _proportional(layer: SparseLinear) -> tuple[Array, Array, Array, bool]:
     """Return the layer's `proportional_groups`, and whether they are equal outputs as they stand."""
     representatives, group, leading = proportional_groups(layer.weights)
-    alike = not isinstance(layer.bias, np.ndarray) and bool((leading == leading[representatives][group]).all())
+    alike = layer.weights.iso or bool((leading == leading[representatives][group]).all())
+    alike = alike and not isinstance(layer.bias, np.ndarray)
     return representatives, group, leading, alike or representatives.size == layer.outputs
 
 
@@ -60,7 +61,7 @@ def proportional_outputs(layer: SparseLinear) -> tuple[Array, Array]:
 def passes_scales(layer: SparseLinear) -> bool:
     """Whether f(s·z) = s·f(z) for the layer's activation f, any z and any s > 0."""
     activation = layer.activation
-    return isinstance(activation, Identity) or (isinstance(activation, ReLU) and activation.clip is None)
+    return type(activation) is Identity or (type(activation) is ReLU and activation.clip is None)
 
 
 def scaled_outputs(layer: SparseLinear) -> tuple[Array, Array, Array]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from strategies import csc_matrices, seeds
 
 from sparsenn.formats import COO, CSC, coo_to_csc
-from sparsenn.formats.proportion import equal_patterns, proportional_groups
+from sparsenn.formats.equality import equal_patterns
+from sparsenn.formats.proportion import proportional_groups
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
