@@ -113,7 +113,10 @@ class _Part:
 
 
 def merge_equal_outputs(network: Network) -> Merged:
-    """Return the network with equal outputs of its sparse layers merged; layers with nothing to merge are shared."""
+    """Return the network with its sparse layers' outputs merged that are equal, or multiples by powers of two.
+
+    Layers with nothing to merge are shared.
+    """
     parts: list[_Part | Layer] = []
     for number, (layer, found) in enumerate(zip(network, _search(network), strict=True)):
         if not isinstance(layer, SparseLinear):  # what it reads was not merged, and nor is what it gives
@@ -156,6 +159,8 @@ def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Pa
     merged, inexact = layer, np.zeros(inputs, np.bool_)
     if not whole or representatives.size < layer.outputs:
         merged, inexact = _reduce(layer, representatives, classes, inputs, factors)
+        if not whole and (scales < 1).any():  # the next layer may keep them apart, even the smallest
+            inexact |= _reduce(layer, largest(group, -scales), classes, inputs, factors)[1]
         if not whole and found is not None and not inexact.any():
             again, regroup, rescaled = _groups(merged, scaled)
             if again.size < merged.outputs:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
+from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.formats.proportion import proportional_groups
@@ -128,7 +129,7 @@ class Structure:
     """
 
     layers: tuple[LayerStructure, ...]
-    seconds: float = field(default=0.0)
+    seconds: float
 
     __repr__ = one_line
 
@@ -197,6 +198,11 @@ def find_structure(
     Structure
         What was found; `str` says it in words, or that there was nothing.
 
+    Raises
+    ------
+    UsageError
+        The network is something else.
+
     Examples
     --------
     >>> print(sparsenn.find_structure(sparsenn.radixnet(64, 2)))  # doctest: +NORMALIZE_WHITESPACE
@@ -204,6 +210,8 @@ def find_structure(
     Layer 2: 62 of 64 outputs equal others; 2 independent blocks of 32 × 32; weights are I of 2 ⊗ a matrix of 1 × 1 ⊗
     ones of 32 × 32, permuted.
     """
+    if not isinstance(network, Network):
+        raise UsageError(f"the network is a {type(network).__name__}; what has structure is a sparsenn.Network")
     start = time.perf_counter()
 
     def look(numbered: tuple[int, SparseLinear]) -> LayerStructure:
@@ -229,7 +237,7 @@ def find_structure(
 
 @example
 def _find_in_few() -> None:
-    values = np.array([1, 1, 2, 3, 1], np.float32)
+    values = np.array([1, 1, 2, 2, 1], np.float32)
     for weights in (values, values[:1]):
         matrix = CSC((3, 3), np.array([0, 2, 4, 5]), np.array([0, 1, 0, 1, 2], np.uint16), weights)
         find_structure(Network((SparseLinear(matrix),)))

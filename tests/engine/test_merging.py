@@ -1,8 +1,11 @@
 """Merging equal outputs keeps the answer and finds what there is to find, no more."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import networks_with_inputs, seeds
 
 from sparsenn import backends, infer
@@ -302,3 +305,28 @@ def test_iso_weights_are_scaled_each_by_its_input():
 def test_zeros_of_either_sign_are_equal():
     stored = layer_of_all(np.float32([[1.0, 2.0, 1.0], [0.0, -0.0, -0.0]]))
     assert merge_equal_outputs(Network((stored, layer(np.eye(3))))).network[0].outputs == 1
+
+
+def test_multiples_that_are_computed_after_all_have_exact_sums_too():
+    """The second layer's outputs would merge, but for the third; the sum of the smaller one is subnormal."""
+    second = layer(np.outer([1.5, -1.0], [1.0, 2.0**-126]))
+    merged = merge_equal_outputs(Network((layer([[1.0, 1.0]]), second, layer([[0.1], [0.7]]))))
+    assert [part.weights.shape for part in merged.network] == [(1, 2), (2, 2), (2, 1)]
+    assert np.array_equal(merged.network[1].weights.to_scipy().toarray(), second.weights.to_scipy().toarray())
+
+
+@given(seeds, st.sampled_from([1, 30, 70]))
+def test_networks_full_of_multiples_stay_the_same_function(seed, spread):
+    rng = np.random.default_rng(seed)
+    widths, made = rng.integers(1, 9, 5), []
+    for inputs, outputs in pairwise(widths):
+        weights = rng.choice([0.0, 1.0, 1.0, 3.0, -1.0, 0.1], (inputs, 3)) @ np.eye(3)[rng.integers(0, 3, outputs)].T
+        scales = 2.0 ** rng.integers(-spread, spread + 1, outputs)
+        bias = np.float32(rng.choice([0.0, 0.5]) * scales)
+        made.append(SparseLinear(from_csc(weights * scales), bias, ReLU() if rng.random() < 0.8 else Identity()))
+    network = Network(tuple(made))
+    merged = merge_equal_outputs(network)
+    inputs = from_dense(rng.integers(-3, 4, (9, network.inputs)))
+    found, expected = (backends.oracle.run(each, inputs).toarray() for each in (merged.network, network))
+    found = found if merged.expansion is None else found[:, merged.expansion]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12 * np.abs(expected).max(initial=0))

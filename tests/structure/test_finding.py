@@ -9,6 +9,7 @@ from strategies import networks
 
 from sparsenn import CSC, Linear, Network, ReLU, SparseLinear, find_structure, radixnet
 from sparsenn.engine import merge_equal_outputs
+from sparsenn.errors import UsageError
 from sparsenn.formats import COO, coo_to_csc, from_dense
 
 
@@ -111,6 +112,11 @@ def test_what_is_said(rng):
         "Layer 3: 1 of 2 outputs equal others; weights are a matrix of 1 × 1 ⊗ ones of 9 × 2, permuted."
     )
     assert str(find_structure(Network((Linear(np.ones((3, 3))),)))) == "No sparse layers."
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(UsageError, match="the network is a SparseLinear"):
+        find_structure(layer(np.eye(2)))
 
 
 def test_layers_alike_share_a_line():
