@@ -114,9 +114,10 @@ def _alike(weights: CSC, inputs: _Groups, outputs: _Groups, blocks: Blocks) -> b
     np.add.at(keys, matrix.indices, _mixed(place, matrix.data.view(np.uint32)))
     rows = rows[np.lexsort((keys[rows], blocks.inputs[rows]))]
     matrix = matrix.tocsr()[rows].tocsc()
+    first = np.repeat(np.arange(columns.size) // wide * high, np.diff(matrix.indptr))  # row of each entry's block
     return (
         _repeats(np.diff(matrix.indptr), count)
-        and _repeats(matrix.indices % high, count)
+        and _repeats(matrix.indices - first, count)
         and _repeats(matrix.data.view(np.uint32), count)
         and _repeats(row_times[rows], count)
         and _repeats(column_times[columns], count)

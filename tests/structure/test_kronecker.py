@@ -1,8 +1,10 @@
 """Kronecker factors: planted ones are found in any order of inputs, near misses are not."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import csc_matrices, seeds
 
@@ -57,6 +59,21 @@ def test_copies_of_a_matrix(left, seed, copies, core, ones):
     last = tuple(index[-1] for index in np.nonzero(dense))
     dense[last] = np.nextafter(np.float32(dense[last]), np.float32(0))
     assert factors(dense) is None or not factors(dense).of_values
+
+
+@given(seeds, st.integers(2, 4), st.integers(1, 3))
+def test_two_blocks_are_copies_where_a_permutation_of_inputs_makes_one_the_other(seed, rows, columns):
+    rng = np.random.default_rng(seed)
+    blocks = [rng.random((rows, columns)) < 0.8 for _ in range(2)]
+    blocks[1] = rng.permutation(blocks[rng.integers(0, 2)])
+    dense = np.zeros((2, rows, 2, columns))
+    dense[0, :, 0], dense[1, :, 1] = blocks
+    dense = dense.reshape(2 * rows, 2 * columns)
+    apart = independent_blocks(csc(dense))
+    assume(apart is not None and apart.count == 2 and dense.any(axis=0).all() and dense.any(axis=1).all())
+    alike = any(np.array_equal(blocks[0][list(order)], blocks[1]) for order in permutations(range(rows)))
+    found = factors(dense)
+    assert (found.copies if found is not None else 1) == 1 + alike
 
 
 def test_copies_share_what_no_weight_leads_to_evenly(rng):
