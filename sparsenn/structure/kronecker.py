@@ -6,8 +6,8 @@ steps:
 1. Inputs with equal weights, and outputs with equal weights, are as many of each kind as J has rows and columns, or a
    multiple of that. This finds every J, whatever P and Q are.
 2. What is left without repetitions falls into independent blocks. I ⊗ B is found where these are one matrix B once the
-   inputs of each are put in order by their weights; P may be any permutation, Q any one that leaves the outputs of a
-   block in B's order, as I ⊗ B, B ⊗ I and whatever lies between do.
+   inputs of each are put in order by their weights; P may be any permutation, Q any one that leaves unequal outputs of
+   a block in B's order, as I ⊗ B, B ⊗ I and whatever lies between do.
 
 So the layers of a butterfly (I ⊗ J ⊗ I), of a RadiX-Net (cyclic windows ⊗ I ⊗ J, its inputs permuted), permutations and
 block-diagonal repetitions are found. Not found are products of two matrices neither of which is an identity or of ones,
