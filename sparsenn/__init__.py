@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         Tanh,
     )
     from sparsenn.network import Network
+    from sparsenn.structure import Structure, find_structure
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
 __version__ = "0.1.0"
@@ -97,10 +98,12 @@ __all__ = [
     "SparseLinear",
     "SparseNNError",
     "SparseRegressor",
+    "Structure",
     "Tanh",
     "TrainingData",
     "evaluate",
     "execute",
+    "find_structure",
     "from_keras",
     "from_onnx",
     "from_sklearn",
@@ -149,6 +152,7 @@ _HOMES = {
         *("ReLU", "Recall", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),
     ),
     "sparsenn.network": ("Network",),
+    "sparsenn.structure": ("Structure", "find_structure"),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -22,7 +22,7 @@ ROWS = (
     ("formats",),
     ("layers",),
     ("network",),
-    ("backends",),
+    ("backends", "structure"),
     ("engine", "io"),
     ("studies",),
     ("distributed", "report", "datasets", "training", "torch", "estimators"),

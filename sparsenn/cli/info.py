@@ -73,7 +73,7 @@ def info(
     prune: options.Prune = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Describe a dataset, or a model of rows or of images: shapes, edges, weights, activations and provenance.
+    """Describe a dataset, or a model of rows or of images: shapes, edges, weights, structure, activations, provenance.
 
     \b
     Examples:
@@ -122,9 +122,10 @@ def _planned(model: Model, rows: int, device: str, precision: str) -> Plan:
 def _tell(path: str, model: Model, plan: Plan | None, json: Path | None) -> None:
     """Print what a model is, with its layers as they are or as planned, and write the plan as JSON if asked for."""
     from sparsenn.report import describe_layers, describe_model, plan_record, plan_table, to_json
+    from sparsenn.structure import find_structure
 
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    screen.print(describe_model(Path(path).name, model))
+    screen.print(describe_model(Path(path).name, model, find_structure(model.network)))
     screen.print(describe_layers(model.network) if plan is None else plan_table(plan))
     if plan is not None and json is not None:
         write_json(json, to_json(plan_record(path, plan)))

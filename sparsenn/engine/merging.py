@@ -13,6 +13,14 @@ Outputs merge only where each weight that the next layer sums is exact: the sum 
 number, zero or not subnormal. Where a sum is not, the outputs whose copies it reads all stay apart, in the layer that
 computes them and for the layers that read it, while others of the same layer merge.
 
+Outputs merge, too, where weights and bias are those of another times a power of two s, if the activation passes such
+factors on, f(s·z) = s·f(z), as ReLU without a clip and the identity do. The largest of them is kept, so that s is at
+most 1, and the next layer's weights are multiplied by s before they are summed; what is said of sums holds for these
+products. Multiplying by a power of two rounds nothing: s·f(z) has the bits of f(s·z), and w·s times f(z) those of w
+times s·f(z), but where a number of the output that is left out is smaller than 2^-126; the merged network keeps
+digits that this one loses. No number gets larger: what was finite stays so. The outputs of a network merge only where
+they are equal.
+
 The merged network hence computes the same function of real numbers. Its products are rounded at other places, though:
 (w1 + w2)·x once, w1·x + w2·x twice. For a neuron with n weights, either way of computing the same inputs is within
 γ·(|w1·x1| + … + |wn·xn| + |b|) of the exact sum, with γ = (n + 1)·u / (1 - (n + 1)·u) and u = 2^-24, so that the two
@@ -22,18 +30,22 @@ differ by at most twice that; they are equal bit for bit where all products and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from sparsenn.formats import CSC, Array, equal_groups
+from sparsenn.formats import CSC, Array
 from sparsenn.formats.arrays import collapse_iso, frozen, index_dtype, read_only
 from sparsenn.formats.conversion import scan
 from sparsenn.jit import compiled
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Layer, Network
+from sparsenn.structure.outputs import equal_outputs, largest, numbered, passes_scales, scaled_outputs
 from sparsenn.workers import map_threads
 
 __all__ = ["Merged", "merge_equal_outputs", "unmerged"]
+
+_Groups: TypeAlias = tuple[Array, Array, Array]
 
 _THREADED_EDGES = 200_000
 """Mean edges a layer from which on threads search faster than one does: a call must outweigh the hand-over."""
@@ -76,37 +88,46 @@ class _Part:
     original : the layer.
     classes : (original inputs,) int64: which input of the merged layer holds each original one.
     inputs : how many inputs the merged layer has.
-    representatives, group : of equal outputs, as `equal_groups` returns them.
+    factors : (original inputs,) float64: each is so many times the merged one that holds it; (1,) where all are equal.
+    representatives, group, scales : of outputs that merge, as `scaled_outputs` returns them.
     merged : the layer of the representatives alone, which reads merged inputs.
     """
 
     original: SparseLinear
     classes: Array
     inputs: int
+    factors: Array
     representatives: Array
     group: Array
+    scales: Array
     merged: SparseLinear
 
     def without(self, classes: Array) -> _Part:
         """Return the same with the outputs of some classes kept apart; `classes` is (outputs,) bool."""
-        names = np.where(classes[self.group], self.merged.outputs + np.arange(self.group.size), self.group)
-        representatives, group = _numbered(names)
-        merged, _ = _reduce(self.original, representatives, self.classes, self.inputs)
-        return replace(self, representatives=representatives, group=group, merged=merged)
+        apart = classes[self.group]
+        _, group = numbered(np.where(apart, self.merged.outputs + np.arange(self.group.size), self.group))
+        scales = np.where(apart, 1.0, self.scales)
+        representatives = largest(group, scales)
+        merged, _ = _reduce(self.original, representatives, self.classes, self.inputs, self.factors)
+        return replace(self, representatives=representatives, group=group, scales=scales, merged=merged)
 
 
 def merge_equal_outputs(network: Network) -> Merged:
-    """Return the network with equal outputs of its sparse layers merged; layers with nothing to merge are shared."""
+    """Return the network with its sparse layers' outputs merged that are equal, or multiples by powers of two.
+
+    Layers with nothing to merge are shared.
+    """
     parts: list[_Part | Layer] = []
-    for layer, found in zip(network, _search(network), strict=True):
+    for number, (layer, found) in enumerate(zip(network, _search(network), strict=True)):
         if not isinstance(layer, SparseLinear):  # what it reads was not merged, and nor is what it gives
             parts.append(layer)
             continue
         before = parts[-1] if parts and isinstance(parts[-1], _Part) else None
-        part, inexact = _merge(layer, found, before)
+        scaled = _scaled(network, number)
+        part, inexact = _merge(layer, found, scaled, before)
         if before is not None and inexact.any():
             before = parts[-1] = before.without(inexact)
-            part, _ = _merge(layer, found, before)
+            part, _ = _merge(layer, found, scaled, before)
         parts.append(part)
     layers = tuple(part.merged if isinstance(part, _Part) else part for part in parts)
     copies = tuple(
@@ -118,107 +139,119 @@ def merge_equal_outputs(network: Network) -> Merged:
     return Merged(Network(layers, network.image), copies, expansion)
 
 
-def _merge(layer: SparseLinear, found: tuple[Array, Array] | None, before: _Part | None) -> tuple[_Part, Array]:
+def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Part | None) -> tuple[_Part, Array]:
     """Merge the inputs of a layer as the one before it says, then its equal outputs.
 
     Parameters
     ----------
-    found : equal outputs of the layer as it is, None where its outputs are not to be merged.
+    found : what `_groups` returns of the layer as it is, None where its outputs are not to be merged.
+    scaled : whether outputs may merge that are multiples of each other.
 
     Returns
     -------
     The layer, and which of its inputs, (inputs,) bool, are classes whose weights have a sum that is not exact.
     """
-    representatives, group = found or (np.arange(layer.outputs),) * 2
+    representatives, group, scales = found or (*(np.arange(layer.outputs),) * 2, np.ones(layer.outputs))
     whole = before is None or before.merged.outputs == before.original.outputs
     inputs = layer.inputs if before is None else before.merged.outputs
     classes = np.arange(layer.inputs) if before is None else before.group
+    factors = np.ones(1) if before is None or (before.scales == 1).all() else before.scales
     merged, inexact = layer, np.zeros(inputs, np.bool_)
     if not whole or representatives.size < layer.outputs:
-        merged, inexact = _reduce(layer, representatives, classes, inputs)
+        merged, inexact = _reduce(layer, representatives, classes, inputs, factors)
+        if not whole and (scales < 1).any():  # the next layer may keep them apart, even the smallest
+            inexact |= _reduce(layer, largest(group, -scales), classes, inputs, factors)[1]
         if not whole and found is not None and not inexact.any():
-            again, regroup = _equal_outputs(merged)
+            again, regroup, rescaled = _groups(merged, scaled)
             if again.size < merged.outputs:
-                merged, _ = _reduce(merged, again, np.arange(inputs), inputs)
-                representatives, group = representatives[again], regroup[group]
-    return _Part(layer, classes, inputs, representatives, group, merged), inexact
+                merged, _ = _reduce(merged, again, np.arange(inputs), inputs, np.ones(1))
+                representatives, group, scales = representatives[again], regroup[group], scales * rescaled[group]
+    return _Part(layer, classes, inputs, factors, representatives, group, scales, merged), inexact
 
 
-def _search(network: Network) -> list[tuple[Array, Array] | None]:
-    """Group the equal outputs of each layer; layers do not depend on each other for that.
+def _search(network: Network) -> list[_Groups | None]:
+    """Group the outputs of each layer that merge; layers do not depend on each other for that.
 
     None stands for layers whose outputs are not to be merged.
     """
 
-    def groups(number: int) -> tuple[Array, Array] | None:
+    def groups(number: int) -> _Groups | None:
         layer = network[number]
         read_by_others = number + 1 < len(network) and not isinstance(network[number + 1], SparseLinear)
-        return _equal_outputs(layer) if isinstance(layer, SparseLinear) and not read_by_others else None
+        if not isinstance(layer, SparseLinear) or read_by_others:
+            return None
+        return _groups(layer, _scaled(network, number))
 
     if network.edges < _THREADED_EDGES * len(network):
         return list(map(groups, range(len(network))))
     return map_threads(groups, range(len(network)))
 
 
-def _equal_outputs(layer: SparseLinear) -> tuple[Array, Array]:
-    """Group the outputs whose weights and bias are equal; returns (representatives, group)."""
-    representatives, group = equal_groups(layer.weights)
-    if isinstance(layer.bias, np.ndarray):
-        names = group * layer.outputs + _numbered(layer.bias.view(np.int32))[1]
-        representatives, group = _numbered(names)
-    return representatives, group
+def _scaled(network: Network, number: int) -> bool:
+    """Whether outputs of a sparse layer may merge that are multiples of each other: the next one's weights take them.
+
+    That is only asked where no layer of another kind reads them.
+    """
+    layer = network[number]
+    return number + 1 < len(network) and isinstance(layer, SparseLinear) and passes_scales(layer)
 
 
-def _numbered(names: Array) -> tuple[Array, Array]:
-    """Number equal names by their first occurrence, as `equal_groups` does; returns (representatives, group)."""
-    _, first, group = np.unique(names, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    return first[order], place[group.reshape(-1)]
+def _groups(layer: SparseLinear, scaled: bool) -> _Groups:
+    """Group the outputs that merge; returns what `scaled_outputs` does."""
+    if scaled:
+        return scaled_outputs(layer)
+    return *equal_outputs(layer), np.ones(layer.outputs)
 
 
-def _reduce(layer: SparseLinear, outputs: Array, classes: Array, count: int) -> tuple[SparseLinear, Array]:
+def _reduce(
+    layer: SparseLinear, outputs: Array, classes: Array, count: int, factors: Array
+) -> tuple[SparseLinear, Array]:
     """Keep some outputs of a layer, and read merged inputs: `classes` maps each input to one of `count`.
 
+    Weights are multiplied by the `factors` of their inputs, which are one for each, or (1,) where all are 1.
     Returns the layer, and which of the inputs, (count,) bool, have summed weights that are not exact.
     """
-    indptr, indices, values, inexact = _collect(*layer.weights.arrays, outputs, classes, count)
+    indptr, indices, values, inexact = _collect(*layer.weights.arrays, outputs, classes, count, factors)
     bias = frozen(layer.bias[outputs]) if isinstance(layer.bias, np.ndarray) else layer.bias
     weights = CSC((count, outputs.size), frozen(indptr), frozen(indices), frozen(collapse_iso(values)))
     return replace(layer, weights=weights, bias=bias), inexact
 
 
 @compiled
-def _gather_columns(indptr: Array, indices: Array, values: Array, columns: Array, classes: Array,
+def _gather_columns(indptr: Array, indices: Array, values: Array, columns: Array, classes: Array, factors: Array,
                     inputs: Array, weights: Array, lengths: Array, inexact: Array) -> None:  # fmt: skip
     """Write each chosen column's entries by increasing class, equal classes' weights summed in float64, in their order.
 
-    A sum is exact where no addition rounds (the error of an addition is computed as Knuth's TwoSum does) and the
-    result is a float32 number that is not subnormal. Classes with another sum are marked in `inexact`; their weight
-    is 0.
+    Weights are float32 numbers times their inputs' factors. A sum is exact where no addition rounds (the error of an
+    addition is computed as Knuth's TwoSum does) and the result is a float32 number that is not subnormal. Classes with
+    another sum are marked in `inexact`; their weight is 0.
     """
     least = np.float64(1.1754943508222875e-38)  # the smallest normal number of float32
+    scaled = factors.size > 1
     iso, many = values.size == 1, 1 << 29  # fewer than so many equal float32 numbers add up exactly in float64
+    counted = iso and not scaled
     count = inexact.size
     owner = np.full(count, -1, np.int64)  # the column that a class was last read by
     times, totals, rounded = np.empty(count, np.int64), np.empty(count), np.empty(count, np.bool_)
+    made = np.empty(count, np.bool_)  # whether a weight is not one of the layer's own
     read = np.empty(count + 1, np.int64)
     at = 0
     for number in range(columns.size):
         found, ordered = 0, True
         for entry in range(indptr[columns[number]], indptr[columns[number] + 1]):
             mine = classes[indices[entry]]
+            factor = factors[indices[entry]] if scaled else 1.0
             if owner[mine] != number:
-                owner[mine], times[mine], rounded[mine] = number, 1, False
-                totals[mine] = np.float32(values[0] if iso else values[entry])
+                owner[mine], times[mine], rounded[mine], made[mine] = number, 1, False, factor != 1.0
+                totals[mine] = factor * np.float32(values[0] if iso else values[entry])
                 ordered &= found == 0 or read[found - 1] < mine
                 read[found] = mine
                 found += 1
                 continue
             times[mine] += 1
-            if not iso:
-                total, weight = totals[mine], np.float64(np.float32(values[entry]))
+            made[mine] = True
+            if not counted:
+                total, weight = totals[mine], factor * np.float32(values[0] if iso else values[entry])
                 together = total + weight
                 part = together - total
                 totals[mine] = together
@@ -232,11 +265,11 @@ def _gather_columns(indptr: Array, indices: Array, values: Array, columns: Array
             read[:found].sort()
         for place in range(found):
             mine = read[place]
-            total = totals[mine] * times[mine] if iso else totals[mine]
+            total = totals[mine] * times[mine] if counted else totals[mine]
             narrow = np.float32(total)
             exact = np.float64(narrow) == total and (total == 0.0 or least <= abs(total))
             exact = exact and times[mine] < many and not rounded[mine]
-            if times[mine] > 1 and not exact:
+            if made[mine] and not exact:
                 inexact[mine] = True
                 narrow = np.float32(0.0)
             inputs[at] = mine
@@ -246,12 +279,13 @@ def _gather_columns(indptr: Array, indices: Array, values: Array, columns: Array
 
 
 def _collect(
-    indptr: Array, indices: Array, values: Array, columns: Array, classes: Array, count: int
+    indptr: Array, indices: Array, values: Array, columns: Array, classes: Array, count: int, factors: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Return offsets, indices and float32 values of the columns, and which classes have a sum that is not exact."""
     entries = int((indptr[columns + 1] - indptr[columns]).sum())
     inputs, weights = np.empty(entries, index_dtype(count)), np.empty(entries, np.float32)
     lengths, inexact = np.empty(columns.size, np.int64), np.zeros(count, np.bool_)
-    _gather_columns(indptr, indices, values, read_only(columns), read_only(classes), inputs, weights, lengths, inexact)
+    how = read_only(columns), read_only(classes), read_only(factors)
+    _gather_columns(indptr, indices, values, *how, inputs, weights, lengths, inexact)
     offsets = scan(lengths)
     return offsets, inputs[: offsets[-1]].copy(), weights[: offsets[-1]].copy(), inexact

@@ -54,7 +54,8 @@ class Options:
     deduplication : bool, default True
         Compute rows that are equal bit for bit once.
     merging : bool, optional
-        Compute outputs of a layer whose weights and bias are equal once; by default so, but on the reference.
+        Compute outputs of a layer whose weights and bias are equal once, and hidden ones that are a power of two times
+        others; by default so, but on the reference.
     reproducible : bool, default False
         Take only kernels with which the bits of a row's outputs depend on the row, the network and the device: not on
         the number or order of rows, memory limits, or threads. Sparse layers are then never multiplied as dense ones.

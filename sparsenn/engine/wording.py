@@ -156,8 +156,8 @@ def _merging(plan: _Plan) -> str:
         return f"No two outputs of a {kind} are equal, and none is dead: nothing to merge."
     edges = plan.merged.network.edges
     return (
-        f"Equal outputs are merged and dead ones left out: {computed:,} of {neurons:,} neurons and {edges:,} of "
-        f"{plan.network.edges:,} edges remain."
+        f"Outputs that are equal, or equal up to a power of two, are merged and dead ones left out: {computed:,} of "
+        f"{neurons:,} neurons and {edges:,} of {plan.network.edges:,} edges remain."
     )
 
 

@@ -22,6 +22,7 @@ from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
+from sparsenn.structure import Structure
 
 __all__ = ["describe_dataset", "describe_layers", "describe_model"]
 
@@ -59,8 +60,15 @@ def describe_dataset(dataset: Dataset) -> Table:
     return fact_table(facts)
 
 
-def describe_model(name: str, model: Model) -> Table:
-    """Return a table of a trained model as a whole: network, what it was trained for, and provenance."""
+def describe_model(name: str, model: Model, structure: Structure | None = None) -> Table:
+    """Return a table of a trained model as a whole: network, what it was trained for, and provenance.
+
+    Parameters
+    ----------
+    name : what the model is called.
+    model : the model.
+    structure : what was found in its sparse layers; left out where there are none.
+    """
     shares = isinstance(model.network[-1], Softmax)
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
     network = model.network
@@ -70,6 +78,7 @@ def describe_model(name: str, model: Model) -> Table:
         *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
         ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
         ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
+        *([("structure", Text(str(structure)))] if structure is not None and structure.layers else ()),
         ("outputs", f"{purpose}, trained for the loss {model.loss}"),
         *model_facts(model),
         ("provenance", _origins(model.provenance)),

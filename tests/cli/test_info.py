@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from sparsenn import find_structure, radixnet
 from sparsenn.backends import operations
-from sparsenn.io import Dataset
+from sparsenn.io import Dataset, Model, write_model
 from sparsenn.studies.ladder import listing
 
 Run = Callable[..., Result]
@@ -44,6 +45,16 @@ def test_info_about_a_part(run: Run, problem: Path) -> None:
 def test_info_refuses_a_bias_that_is_no_number(run: Run, problem: Path) -> None:
     done = run("info", problem, "--bias", "nan")
     assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_info_about_the_structure_of_a_model(run: Run, tmp_path: Path) -> None:
+    network = radixnet(64, 2)
+    write_model(tmp_path / "model.h5", Model(network, "mse", False, {}))
+    done = run("info", tmp_path / "model.h5")
+    assert (done.exit_code, done.stderr) == (0, "")
+    told = " ".join(done.stdout.split())
+    assert " ".join(f"structure {find_structure(network)}".split()) in told
+    assert "No structure found in 2 sparse layers with 14,829 weights." in run("info", MODEL).stdout
 
 
 MODEL = Path(__file__).parents[2] / "datasets" / "lenet86-pruned.h5"

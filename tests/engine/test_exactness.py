@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,23 @@ def test_merging_changes_no_bit_where_sums_are_exact(device: str, seed: int) -> 
     rows = rng.integers(0, 2, (40, 30)).astype(np.float32)
     assert merge_equal_outputs(network).network.edges < network.edges
     assert np.array_equal(outputs(network, rows, device, merging=True), outputs(network, rows, device))
+
+
+@DEVICES
+@given(seed=seeds)
+def test_merging_multiples_changes_no_bit(device: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    factors = np.tile(2.0 ** np.arange(-4, 5), 3)
+    hidden = np.repeat(rng.normal(size=(20, 3)), 9, axis=1).astype(np.float32) * factors
+    bias = np.repeat(rng.normal(size=3), 9).astype(np.float32) * factors
+    read = np.tile(np.arange(9), 3)[:, None] == np.arange(9)  # one of each nine, so that no weights are summed
+    layers = [sp.csc_array(np.float32(hidden)), sp.csc_array(np.float32(rng.normal(size=read.shape) * read))]
+    for activation in (ReLU(), Identity()):
+        first, second = (SparseLinear.from_scipy(layer, activation=activation) for layer in layers)
+        network = Network((replace(first, bias=bias.astype(np.float32)), second))
+        assert merge_equal_outputs(network).network.edges == network.edges - 20 * 24
+        rows = rng.normal(size=(30, 20)).astype(np.float32)
+        assert np.array_equal(outputs(network, rows, device, merging=True), outputs(network, rows, device))
 
 
 @DEVICES

@@ -1,15 +1,18 @@
 """Merging equal outputs keeps the answer and finds what there is to find, no more."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import networks_with_inputs, seeds
 
 from sparsenn import backends, infer
 from sparsenn.engine import merge_equal_outputs
 from sparsenn.engine.merging import unmerged
 from sparsenn.formats import COO, CSC, coo_to_csc, from_dense
-from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
 
@@ -43,7 +46,7 @@ def test_blocks_of_equal_columns_become_one_and_their_weights_add_up(rng):
 
 
 def test_columns_that_read_different_copies_become_equal():
-    copies = np.array([[1.0, 1.0, 0.5]])
+    copies = np.array([[1.0, 1.0, 0.75]])
     crossed = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
     merged = merge_equal_outputs(Network((layer(copies), layer(crossed))))
     assert merged.network[1].weights.shape == (2, 1)
@@ -190,3 +193,140 @@ def test_wide_layers_are_searched_on_threads_within_threads(monkeypatch):
     monkeypatch.setattr("sparsenn.formats.equality._HASHED", 4)
     merged = merge_equal_outputs(Network(tuple(layer(np.kron(np.eye(4), np.ones((8, 8)))) for _ in range(40))))
     assert {part.outputs for part in merged.network} == {4}
+
+
+# ---- Multiples by powers of two -------------------------------------------------------------------------------------
+
+
+def planted(rng, classes=12, copies=3, inputs=20, outputs=15, activation=None, bias=True):
+    """A hidden layer of neighbours that are multiples of each other, and one that reads one neighbour of each class.
+
+    So no two weights are summed, and sums are in the same order with and without merging.
+    """
+    base = rng.normal(size=(inputs, classes)) * (rng.random((inputs, classes)) < 0.5)
+    factors = 2.0 ** rng.integers(-8, 9, (classes, copies))
+    hidden = (base.astype(np.float32)[:, :, None] * factors).reshape(inputs, -1)
+    offsets = (rng.normal(size=classes).astype(np.float32)[:, None] * factors).reshape(-1) if bias else None
+    reading = np.zeros((classes, copies, outputs), np.float32)
+    read = rng.integers(0, copies, (classes, outputs))
+    np.put_along_axis(reading, read[:, None], rng.normal(size=(classes, 1, outputs)).astype(np.float32), axis=1)
+    first = SparseLinear(
+        from_csc(hidden), None if offsets is None else offsets.astype(np.float32), activation or ReLU()
+    )
+    return Network((first, layer(reading.reshape(classes * copies, outputs), -0.1)))
+
+
+def from_csc(dense):
+    return CSC.from_scipy(from_dense(np.float32(dense)).to_scipy())
+
+
+@given(seeds)
+@pytest.mark.parametrize("activation", [ReLU(), Identity()], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_multiples_by_powers_of_two_merge_and_no_bit_changes(activation, bias, seed):
+    rng = np.random.default_rng(seed)
+    network = planted(rng, activation=activation, bias=bias)
+    merged = merge_equal_outputs(network)
+    assert merged.network[0].outputs <= 12
+    assert merged.network[0].edges == network[0].edges // 3
+    rows = rng.normal(size=(30, network.inputs)).astype(np.float32)
+    on, off = (infer(network, rows, device="cpu", merging=flag).dense for flag in (True, False))
+    assert np.array_equal(on, off)
+
+
+@pytest.mark.parametrize("activation", [ReLU(32.0), Sigmoid(), Tanh()], ids=str)
+def test_multiples_stay_apart_behind_activations_that_do_not_pass_factors_on(rng, activation):
+    network = planted(rng, activation=activation)
+    assert merge_equal_outputs(network).network[0].edges > network[0].edges // 3
+
+
+@pytest.mark.parametrize(
+    ("factor", "merges"), [(2.0, True), (2.0**-100, True), (3.0, False), (-2.0, False), (1 + 2.0**-23, False)]
+)
+def test_only_positive_powers_of_two_are_factors(factor, merges):
+    network = Network((layer([[1.0, factor], [0.5, 0.5 * factor]]), layer(np.eye(2))))
+    assert merge_equal_outputs(network).network[0].outputs == (1 if merges else 2)
+
+
+def test_a_bias_must_be_a_multiple_too():
+    weights, last = [[1.0, 2.0]], layer(np.eye(2))
+    for bias, outputs in (([0.5, 1.0], 1), ([0.5, 0.5], 2), ([0.0, 0.0], 1), ([0.0, 1.0], 2)):
+        network = Network((layer(weights, np.float32(bias)), last))
+        assert merge_equal_outputs(network).network[0].outputs == outputs
+    assert merge_equal_outputs(Network((layer(weights, 0.5), last))).network[0].outputs == 2
+
+
+def test_the_largest_is_kept_so_that_nothing_gets_too_small():
+    """Inputs of 2^-100 times weights of 2^-40 would be lost in float32."""
+    network = Network((layer([[2.0**-40, 1.0]]), layer([[0.0], [1.0]])))
+    merged = merge_equal_outputs(Network((network[0], layer(np.eye(2)))))
+    assert merged.network[0].weights.values.tolist() == [1.0]
+    assert merged.network[1].weights.values.tolist() == [2.0**-40, 1.0]
+    rows = np.full((1, 1), 2.0**-100, np.float32)
+    assert infer(network, rows, device="cpu", merging=True).dense.tolist() == [[2.0**-100]]
+
+
+def test_weights_that_a_factor_makes_subnormal_keep_outputs_apart():
+    first = layer([[1.0, 2.0**-30]])
+    for weight, outputs in ((2.0**-90, 1), (2.0**-96, 1), (2.0**-97, 2)):
+        merged = merge_equal_outputs(Network((first, layer([[1.0, 0.0], [0.0, weight]]))))
+        assert merged.network[0].outputs == outputs
+        assert merged.network[1].weights.values.tolist() == [1.0, weight * (2.0**-30 if outputs == 1 else 1)]
+
+
+def test_subnormal_weights_of_the_next_layer_stay_as_they_are():
+    """A weight that no factor changes is none that merging made, however small."""
+    merged = merge_equal_outputs(Network((layer([[1.0, 0.5, 0.0], [0, 0, 1.0]]), layer([[1.0], [1.0], [2.0**-140]]))))
+    assert merged.network[1].weights.values.tolist() == [1.5, 2.0**-140]
+
+
+def test_outputs_of_the_network_merge_only_where_they_are_equal():
+    merged = merge_equal_outputs(Network((layer([[1.0, 2.0, 1.0]]),)))
+    assert merged.expansion.tolist() == [0, 1, 0]
+
+
+def test_outputs_that_become_multiples_of_each_other_merge():
+    """The second layer reads copies that are multiples of each other, and is read with weights summed at scale."""
+    first, last = layer([[1.0, 4.0]]), layer([[3.0], [5.0]])
+    crossed = layer([[1.0, 0.0], [0.0, 0.5]])
+    merged = merge_equal_outputs(Network((first, crossed, last)))
+    assert [part.weights.to_scipy().toarray().tolist() for part in merged.network] == [[[4.0]], [[0.5]], [[5.0 + 1.5]]]
+    rows = np.float32([[0.75], [-1.0]])
+    assert infer(Network((first, crossed, last)), rows, merging=True).dense.tolist() == [[9.75], [0.0]]
+
+
+def test_iso_weights_are_scaled_each_by_its_input():
+    network = Network((layer([[1.0, 2.0, 4.0]]), layer(np.ones((3, 2)))))
+    merged = merge_equal_outputs(network)
+    assert merged.network[0].weights.values.tolist() == [4.0]
+    assert merged.network[1].weights.values.tolist() == [1.75]
+
+
+def test_zeros_of_either_sign_are_equal():
+    stored = layer_of_all(np.float32([[1.0, 2.0, 1.0], [0.0, -0.0, -0.0]]))
+    assert merge_equal_outputs(Network((stored, layer(np.eye(3))))).network[0].outputs == 1
+
+
+def test_multiples_that_are_computed_after_all_have_exact_sums_too():
+    """The second layer's outputs would merge, but for the third; the sum of the smaller one is subnormal."""
+    second = layer(np.outer([1.5, -1.0], [1.0, 2.0**-126]))
+    merged = merge_equal_outputs(Network((layer([[1.0, 1.0]]), second, layer([[0.1], [0.7]]))))
+    assert [part.weights.shape for part in merged.network] == [(1, 2), (2, 2), (2, 1)]
+    assert np.array_equal(merged.network[1].weights.to_scipy().toarray(), second.weights.to_scipy().toarray())
+
+
+@given(seeds, st.sampled_from([1, 30, 70]))
+def test_networks_full_of_multiples_stay_the_same_function(seed, spread):
+    rng = np.random.default_rng(seed)
+    widths, made = rng.integers(1, 9, 5), []
+    for inputs, outputs in pairwise(widths):
+        weights = rng.choice([0.0, 1.0, 1.0, 3.0, -1.0, 0.1], (inputs, 3)) @ np.eye(3)[rng.integers(0, 3, outputs)].T
+        scales = 2.0 ** rng.integers(-spread, spread + 1, outputs)
+        bias = np.float32(rng.choice([0.0, 0.5]) * scales)
+        made.append(SparseLinear(from_csc(weights * scales), bias, ReLU() if rng.random() < 0.8 else Identity()))
+    network = Network(tuple(made))
+    merged = merge_equal_outputs(network)
+    inputs = from_dense(rng.integers(-3, 4, (9, network.inputs)))
+    found, expected = (backends.oracle.run(each, inputs).toarray() for each in (merged.network, network))
+    found = found if merged.expansion is None else found[:, merged.expansion]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12 * np.abs(expected).max(initial=0))
