@@ -148,12 +148,12 @@ def _merging(plan: _Plan) -> str:
     neurons = sum(plan.network.sizes[1:])
     computed = sum(plan.merged.network.sizes[1:])
     if computed == neurons:
-        kind = "layer"
+        which = "no layer"
         if not all(isinstance(layer, SparseLinear) for layer in plan.network):
             images = any(layer.family is ImageLayer for layer in plan.network)
-            reader = "layer of another kind" if images else "dense one"
-            kind = f"sparse layer, of those that no {reader} reads,"
-        return f"No two outputs of a {kind} are equal, and none is dead: nothing to merge."
+            reader = "layer of another kind" if images else "dense layer"
+            which = f"of the sparse layers that no {reader} reads, none"
+        return f"Nothing to merge: {which} has equal or dead outputs."
     edges = plan.merged.network.edges
     return (
         f"Outputs that are equal, or equal up to a power of two, are merged and dead ones left out: {computed:,} of "

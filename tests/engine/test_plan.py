@@ -27,7 +27,7 @@ def test_a_plan_prints_as_sentences(network, inputs):
     assert "100 samples (100.0 % dense) through 12 layers with 4,800 edges on cpu" in text
     assert "in one batch." in text
     assert "Kernel panel: " in text
-    assert "No two outputs of a layer are equal, and none is dead: nothing to merge." in text
+    assert "Nothing to merge: no layer has equal or dead outputs." in text
     assert text.endswith("Rows of zeros are dropped from the first layer on; equal rows are computed once.")
     dense = str(plan(network, inputs.to_scipy().toarray(), device="cpu", kernel="panel"))
     assert dense.startswith("100 samples (as dense rows) through 12 layers")
