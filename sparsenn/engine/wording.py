@@ -156,8 +156,8 @@ def _merging(plan: _Plan) -> str:
         return f"Nothing to merge: {which} has equal or dead outputs."
     edges = plan.merged.network.edges
     return (
-        f"Outputs that are equal, or equal up to a power of two, are merged and dead ones left out: {computed:,} of "
-        f"{neurons:,} neurons and {edges:,} of {plan.network.edges:,} edges remain."
+        f"Outputs equal up to a power of two are merged and dead ones left out: {computed:,} of {neurons:,} neurons "
+        f"and {edges:,} of {plan.network.edges:,} edges remain."
     )
 
 
