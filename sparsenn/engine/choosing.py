@@ -117,21 +117,17 @@ def choose_steps(
     return tuple(steps)
 
 
+@dataclass(frozen=True, eq=False)
 class _Chooser:
     """Weighs the ways to run layers; parameters as `choose_steps`."""
 
-    def __init__(
-        self,
-        network: Network,
-        backend: Backend,
-        kernels: Kernels,
-        rows: Rows,
-        dense_bytes: int,
-        alive: Array | None,
-        saves: bool,
-    ) -> None:
-        self.network, self.backend, self.kernels, self.rows = network, backend, kernels, rows
-        self.dense_bytes, self.alive, self.saves = dense_bytes, alive, saves
+    network: Network
+    backend: Backend
+    kernels: Kernels
+    rows: Rows
+    dense_bytes: int
+    alive: Array | None
+    saves: bool
 
     def images(self, numbers: Sequence[int]) -> list[Step]:
         """Return the steps of layers of images: one each, but where a kernel fuses neighbours."""
@@ -177,7 +173,7 @@ class _Chooser:
             found: list[tuple[float, int, list[tuple[int, int, _Way]]]] = []
             for start in range(end):
                 cost, steps, before = best[start]
-                if cost == math.inf and steps < 0:
+                if steps < 0:
                     continue
                 try:
                     ways = self._ways(bounds[start], bounds[end])

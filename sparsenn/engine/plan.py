@@ -238,7 +238,7 @@ class Problem:
         check_network(network)
         start = time.perf_counter()
         backend, kernels = _chosen(network, options)
-        merging = options.merging if options.merging is not None else not backend.doubles
+        merging = _merges(options, backend)
         compiled = backend.compile_seconds()
         with span("look for equal outputs", "plan"):
             merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
@@ -274,7 +274,7 @@ class Problem:
     @property
     def merging(self) -> bool:
         """Whether equal outputs are merged."""
-        return self.options.merging if self.options.merging is not None else not self.backend.doubles
+        return _merges(self.options, self.backend)
 
     @property
     def droppable_from(self) -> int:
@@ -360,6 +360,11 @@ def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
     """Return what computes, and the kernels that may run a network on it."""
     elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
     return choose_kernels(network, options.device, options.kernel, options.precision, elsewhere, options.reproducible)
+
+
+def _merges(options: Options, backend: Backend) -> bool:
+    """Return whether equal outputs are merged: as asked for, otherwise unless the backend computes in float64."""
+    return not backend.doubles if options.merging is None else options.merging
 
 
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
