@@ -36,8 +36,8 @@ Image: TypeAlias = tuple[int, int, int]
 class Network(Rebuilt):
     """Layers applied one after the other, each one's outputs the next one's inputs.
 
-    A network takes a matrix with one row per input, and gives another. A row is a vector of features, or the pixels of
-    an image, channel by channel, each row by row.
+    What goes through a network is always a matrix with one row an input. A row is a vector of features, or an image:
+    its numbers channel by channel, row by row of pixels.
 
     Parameters
     ----------

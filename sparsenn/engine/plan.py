@@ -283,7 +283,7 @@ class Problem:
 
     @cached_property
     def _row_bytes(self) -> int:
-        """Bytes of a row in flight: its floats before and after a step, once more while parts are joined."""
+        """What a row takes in flight: its floats before and after a step, once more while parts are joined."""
         network = self.merged.network
         wide = self.backend.doubles and not self.backend.in_host_memory
         sparse = network[0].family is SparseLinear and not wide  # its rows stay sparse

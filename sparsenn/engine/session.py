@@ -204,8 +204,8 @@ class Session(OneOfSeveral):
             are images on the host with an infinite number or a NaN.
         NumericError
             They are on the host, and inputs, outputs or hidden values of layers in precision `fp16` went beyond what it
-            holds. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 become infinite
-            there, and an activation may make them finite again.
+            holds. For rows on a GPU that would mean to wait: nothing is looked at there, and numbers beyond 65,504
+            count as infinite, of which an activation may make finite ones again.
         UsageError
             They are on a GPU that the network is not on; the form does not exist; or the session is closed.
         OutOfMemoryError, MemoryError
