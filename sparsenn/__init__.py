@@ -9,8 +9,8 @@
     result = session.run(dataset.inputs)
     print(result.plan, result.categories + 1, result.edges_per_second)
 
-The names below are the public ones; each is imported when it is first used, so that importing the package is quick.
-`sparsenn.torch.wrap` makes modules of PyTorch of networks; `sparsenn.distributed.infer` runs them on a Dask cluster.
+The public names are listed below; each is imported on first use, which keeps importing the package quick.
+`sparsenn.torch.wrap` turns a network into a PyTorch module; `sparsenn.distributed.infer` runs one on a Dask cluster.
 All errors are in `sparsenn.errors`.
 """
 

@@ -37,7 +37,7 @@ Layer: TypeAlias = SparseLinear | Linear | ImageLayer
 Family = TypeVar("Family", SparseLinear, Linear, ImageLayer)
 
 FAMILIES: dict[type[Layer], str] = {SparseLinear: "sparse", Linear: "dense", ImageLayer: "image"}
-"""What layers are run together with others as, in words."""
+"""Families of layers that run together, and what messages call them."""
 
 Image: TypeAlias = tuple[int, int, int]
 """Channels, height and width."""
@@ -57,7 +57,7 @@ class Network(Rebuilt):
     layers : sequence of layers
         At least one.
     image : (int, int, int), optional
-        Channels, height and width of the inputs, where the first layer is none of `Linear` and `SparseLinear`.
+        Channels, height and width of the inputs, where the first layer is neither `Linear` nor `SparseLinear`.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Network(Rebuilt):
         There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
         the image is needed and not given, or not three sizes of at least 1; or rows become longer than 2^31 - 1.
     InputError
-        A layer is none, such as a matrix.
+        One of the layers is something else, such as a matrix.
     """
 
     layers: tuple[Layer, ...]
@@ -127,17 +127,17 @@ class Network(Rebuilt):
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of one input before each layer, and after the last."""
+        """How many numbers one input has before each layer, and after the last."""
         return tuple(map(prod, self.shapes))
 
     @property
     def inputs(self) -> int:
-        """Numbers of one input of the network."""
+        """How many numbers one input of the network has."""
         return self.sizes[0]
 
     @property
     def outputs(self) -> int:
-        """Numbers of one output of the network."""
+        """How many numbers one output of the network has."""
         return self.sizes[-1]
 
     @cached_property
@@ -157,7 +157,7 @@ class Network(Rebuilt):
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Multiply-adds of one input through all layers, none left out."""
+        """Multiply-adds for one input through all layers, none left out."""
         return sum(layer.multiply_adds((1, *shape)) for layer, shape in zip(self.layers, self.shapes, strict=False))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -291,10 +291,10 @@ class Network(Rebuilt):
         return Network(tuple(layers), self.image)
 
     def pruned(self, share: float) -> Network:
-        """Keep a share of each layer's weights, those largest by magnitude; the others become zero.
+        """Return the network with only a share of each layer's weights, the largest by magnitude; the rest become zero.
 
-        The network then computes something else, and what it was trained for may be lost. Biases stay, and layers in
-        which few weights are left become sparse (`sparsenn.layers.pruning`).
+        The result computes something else, and may no longer do what the network was trained for. Biases stay, and
+        layers left with few weights become sparse (`sparsenn.layers.pruning`).
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ class Network(Rebuilt):
 
     @property
     def nonzeros(self) -> int:
-        """Weights of all layers that are not zero."""
+        """Non-zero weights of all layers."""
         from sparsenn.layers.pruning import nonzeros
 
         return sum(map(nonzeros, self.layers))
@@ -353,9 +353,9 @@ class Network(Rebuilt):
         ShapeError
             Neighbouring widths differ, or a bias vector does not fit its layer.
         MatrixError
-            The weights are no list; or a sparse matrix holds a value that is not a finite real number.
+            The weights are not a list; or a sparse matrix holds a value that is not a finite real number.
         InputError
-            A dense matrix or a bias holds such a value, an activation is none, or a list has not one per layer.
+            A dense matrix or a bias holds such a value, an activation is none, or a list does not have one per layer.
         """
         if hasattr(weights, "tocsc") or not isinstance(weights, Iterable):
             found = "one matrix" if hasattr(weights, "tocsc") else f"a {type(weights).__name__}"
@@ -379,7 +379,7 @@ class Network(Rebuilt):
 
 
 def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
-    """Return what a list or a tuple holds for each layer, or one thing for each of them."""
+    """Return one value per layer: those of a list or a tuple, or the single one given for all."""
     if not isinstance(given, list | tuple):
         return [given] * layers
     if len(given) != layers:
@@ -390,7 +390,7 @@ def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
 
 
 def _checked_layers(layers: Any) -> tuple[Layer, ...]:
-    """Return layers as a tuple, or say what is given in their place."""
+    """Return layers as a tuple, or say what was given instead."""
     if isinstance(layers, FullyConnected | ImageLayer) or hasattr(layers, "tocsc") or not isinstance(layers, Iterable):
         raise InputError(f"the layers are a {type(layers).__name__}; a network takes a tuple of layers")
     checked = tuple(layers)
@@ -433,5 +433,5 @@ def _shapes_after(
 
 
 def _called(layer: Layer) -> str:
-    """Return what a layer is called in messages."""
+    """Return what messages call a layer."""
     return f"a {type(layer).__name__}" if layer.family is ImageLayer else FAMILIES[layer.family]

@@ -1,4 +1,4 @@
-"""What every backend offers: the protocol. What it runs, the records of kernels, is in `kernel_records`."""
+"""The protocol that every backend implements; `kernel_records` describes the kernels that it runs."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ HOST_WEIGHT_MEMORY = 256 << 20
 
 
 class Backend(Protocol):
-    """The operations the engine is written in.
+    """The operations that the engine is built on.
 
     Attributes
     ----------
     device : `reference`, `cpu`, `cuda`, or `cuda_float64`: what its kernels are registered for.
     doubles : whether rows, hidden values and sums are float64, whatever kernel runs; merging is then off by default.
-    in_host_memory : whether it computes where rows from the host are.
+    in_host_memory : whether it computes in the host's memory.
     prepares_ahead : whether it pays to prepare weights in another thread while a launch computes. `prepare` may then
         be called there, by one thread at a time.
     """
@@ -85,7 +85,7 @@ class Backend(Protocol):
         ...
 
     def free_memory(self) -> int:
-        """Return the bytes that rows may take, 0 where that cannot be told."""
+        """Return the bytes that rows may take, 0 where that is unknown."""
         ...
 
     def weight_memory(self) -> int:
@@ -97,10 +97,10 @@ class Backend(Protocol):
         ...
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Bring layers into the form the kernels read; `copies[k]` (int64) says how many neurons each output is.
+        """Bring layers into the form kernels read; `copies[k]` (int64) says how many neurons each output stands for.
 
-        What is returned can be read by any launch from then on: copies to the device have ended. Its memory may serve
-        other weights as soon as it is dropped, while launches that read it are still queued: `before_drop` comes first.
+        Any launch may read the result: copies to the device have ended. Once it is dropped, its memory may be reused
+        even while launches that read it are still queued: call `before_drop` first.
         """
         ...
 
@@ -143,7 +143,7 @@ class Backend(Protocol):
         ...
 
     def before_drop(self) -> None:
-        """Have memory that is dropped from now on written again only after what this backend has queued."""
+        """Make sure that memory dropped from now on is reused only after the work that is queued now."""
         ...
 
     def join(self, layer: Join, parts: Sequence[Array]) -> Array:
@@ -185,7 +185,7 @@ class Backend(Protocol):
         ...
 
     def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices of a width one below the other, on the device."""
+        """Return matrices of one width stacked, on the device."""
         ...
 
     def reads_as_is(self, inputs: Any) -> bool:
@@ -193,7 +193,7 @@ class Backend(Protocol):
         ...
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
-        """Return rows that are on a GPU as they lie there: sparse rows, or an array; None for what is not on a GPU.
+        """Return rows that are on a GPU as they are: sparse rows, or an array; None for anything not on a GPU.
 
         Raises
         ------
@@ -209,20 +209,20 @@ class Backend(Protocol):
 
         Parameters
         ----------
-        rows : on the host or on the device. Those that are not checked yet are.
-        keep_half : whether a matrix of float16 may stay that.
+        rows : on the host or on the device; they are checked unless they have been.
+        keep_half : whether a float16 matrix may stay float16.
 
         Raises
         ------
         UnsortedError
-            Columns of a row do not rise, or one is given twice.
+            Columns of a row are not in increasing order, or one is given twice.
         MatrixError
             Offsets or columns are out of range, or a value is not finite.
         """
         ...
 
     def queue_check(self, rows: CSR | SparseRows | Array) -> RowsCheck | None:
-        """Begin to check sparse rows that are on the device; None where they are none, or it would be waited for.
+        """Begin to check sparse rows that are on the device; None where there is none, or the check would wait.
 
         Raises
         ------
@@ -236,12 +236,12 @@ class Backend(Protocol):
         ...
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
-        """Begin to move a matrix to the host, and return what waits for the end of it.
+        """Begin to move a matrix to the host, and return a function that waits until it is there.
 
         Parameters
         ----------
         matrix : on the device.
-        target : of the same shape, on the host; it is filled once what is returned has returned.
+        target : of the same shape, on the host; it is filled once that function has returned.
         """
         ...
 
@@ -260,12 +260,12 @@ class Backend(Protocol):
         ...
 
     def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
-        """Look which inputs are alive at the end of the network, and keep what the layers left.
+        """Find the inputs that are alive at the end of the network, and keep what the layers left.
 
         Parameters
         ----------
         left : what the layers left, of so many inputs.
-        dropped : whether inputs whose rows were all zero have none any more; else all rows are looked at.
+        dropped : whether inputs whose rows were all zero have lost them; otherwise all rows are looked at.
 
         Returns
         -------

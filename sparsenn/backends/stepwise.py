@@ -6,7 +6,6 @@ bit one goes on. Looking for them costs time, so it is done ever less often, the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -106,7 +105,6 @@ class Stepwise:
         self._backend, self._kernel, self._stack = backend, kernel, stack
         self._layers, self._problem, self._adaptive = tuple(layers), problem, adaptive
         self._counts: tuple[LayerCounts, ...] = ()
-        self._seconds: tuple[float, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -135,7 +133,7 @@ class Stepwise:
         """
         each = np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity
         rows = _Rows(features, each, None)
-        self._counts, self._seconds = (), ()
+        self._counts = ()
         layer, last, depth = 0, len(self._layers), self._unit
         before, look = rows.count, depth
         while layer < last:
@@ -158,10 +156,6 @@ class Stepwise:
         """Return what the last run counted, layer by layer; `distinct` where equal rows were looked for."""
         return self._counts
 
-    def layer_seconds(self) -> tuple[float, ...]:
-        """Return the seconds of the last run's layers: those of each launch, shared by its multiply-adds."""
-        return self._seconds
-
     @property
     def _unit(self) -> int:
         """Layers before the first look, and between two while many rows go."""
@@ -178,7 +172,6 @@ class Stepwise:
 
     def _launch(self, rows: _Rows, first: int, last: int, looks: bool) -> None:
         """Run some layers; then dead rows go, and, if it `looks` for them, equal rows become one."""
-        start = time.perf_counter()
         step = StepInput(
             stack=self._stack,
             first=first,
@@ -195,12 +188,7 @@ class Stepwise:
         if looks and self._problem.deduplicate and not self._kernel.groups_rows:
             self._deduplicate(rows)
             counts[-1] = replace(counts[-1], distinct=rows.count)
-        seconds = time.perf_counter() - start
-        edges = sum(counted.performed_edges for counted in counts)
         self._counts += tuple(counts)
-        self._seconds += tuple(
-            seconds * (counted.performed_edges / edges if edges else 1 / len(counts)) for counted in counts
-        )
 
     def _deduplicate(self, rows: _Rows) -> None:
         """Keep one of each set of equal rows, and let the inputs of the others share it."""
@@ -213,7 +201,6 @@ class Stepwise:
         left = len(self._layers) - layer
         distinct = 0 if self._problem.deduplicate else None
         self._counts += (LayerCounts(self._kernel.name, 0, 0, 0, 0, distinct),) * left
-        self._seconds += (0.0,) * left
         rows.features = self._backend.place(np.zeros((0, self._layers[-1].outputs), np.float32))
 
 

@@ -1,8 +1,8 @@
-"""Choosing: from a network and what may run its layers to the steps of a plan, by estimates for the plan's machine.
+"""Choosing: which kernel runs which layers of a network, by estimates for the plan's machine.
 
-Fully connected layers that follow each other are cut into *blocks* of like ones. Of all ways to put blocks together
-into steps, each with a kernel that can run it, that one is taken whose estimates add up to the least. Sparse layers may
-go to kernels for dense ones: where they hold enough weights, multiplying zeros costs less than finding what is none.
+Consecutive fully connected layers are cut into *blocks* of like ones. Of all ways to join blocks into steps, each with
+a kernel that can run it, the one with the lowest total estimate is taken. Sparse layers may go to kernels for dense
+ones: where they hold enough weights, multiplying zeros costs less than skipping them.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from sparsenn.network import Network
 __all__ = ["Rows", "choose_steps"]
 
 MOST_BLOCKS = 12
-"""Blocks of a chain up to which all ways to put them together are weighed; where there are more, layers of one family
-make up a block."""
+"""The most blocks of a chain for which all ways to join them are weighed; where there are more, neighbours of one
+family make up a block."""
 
 NARROW = 256
 """The widest layer that fused kernels take: narrower and wider ones are different blocks."""
 
 DENSE_ENOUGH = 1 / 64
-"""Weights of a layer, as a share of all places, from which on multiplying its zeros, too, is weighed."""
+"""Sparse layers with at least this share of stored weights are in blocks apart: multiplying their zeros may pay."""
 
 STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
-"""What going on to a step takes besides what its kernel is estimated to, by the device; nothing elsewhere."""
+"""Overhead of a step beyond its kernel's estimate, by device; none elsewhere."""
 
 HALF_ROWS_SECONDS = 25e-6
-"""What it takes, where half precision is asked for and rows may come in it, to make float32 of them for a first kernel
-that takes no halves."""
+"""Time to convert float16 rows to float32 for a first kernel without float16, where half precision is asked for."""
 
 LEAST_GAIN = 0.9
-"""Sparse layers become dense ones where that is estimated to take less than this part of the time."""
+"""Sparse layers become dense ones where that is estimated to take less than this fraction of the time."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Rows:
         return {}
 
     def of_width(self, width: int) -> CSR:
-        """Return rows like these that are so wide."""
+        """Return rows like these, of a width."""
         if width not in self.sample:
             values = [[1]] if self.form == "iso" else [[1], [2]]
             self.sample[width] = from_dense(np.repeat(values, width, axis=1))
@@ -100,14 +99,14 @@ def choose_steps(
     rows : what the network is given.
     dense_bytes : that sparse layers may take once their zeros are stored, too; more is not considered.
     alive : (layers,) the share of the rows that each layer still has to compute where dead rows leave and equal ones
-        are computed once; None where that is not known: then all.
-    saves : whether rows may leave, or become one. Whether layers go to sparse kernels or to dense ones, which may round
-        otherwise, does not depend on it.
+        are computed once; None where unknown: then all.
+    saves : whether dead rows may leave and equal ones become one. The choice between sparse kernels and dense ones,
+        which may round differently, does not depend on it.
 
     Raises
     ------
     UsageError
-        Nothing can run some layers; the message says what speaks against each kernel.
+        No kernel can run some layers; the message says why, kernel by kernel.
     """
     chooser = _Chooser(network, backend, kernels, rows, dense_bytes, alive, saves)
     steps: list[Step] = []
@@ -117,21 +116,17 @@ def choose_steps(
     return tuple(steps)
 
 
+@dataclass(frozen=True, eq=False)
 class _Chooser:
     """Weighs the ways to run layers; parameters as `choose_steps`."""
 
-    def __init__(
-        self,
-        network: Network,
-        backend: Backend,
-        kernels: Kernels,
-        rows: Rows,
-        dense_bytes: int,
-        alive: Array | None,
-        saves: bool,
-    ) -> None:
-        self.network, self.backend, self.kernels, self.rows = network, backend, kernels, rows
-        self.dense_bytes, self.alive, self.saves = dense_bytes, alive, saves
+    network: Network
+    backend: Backend
+    kernels: Kernels
+    rows: Rows
+    dense_bytes: int
+    alive: Array | None
+    saves: bool
 
     def images(self, numbers: Sequence[int]) -> list[Step]:
         """Return the steps of layers of images: one each, but where a kernel fuses neighbours."""
@@ -177,7 +172,7 @@ class _Chooser:
             found: list[tuple[float, int, list[tuple[int, int, _Way]]]] = []
             for start in range(end):
                 cost, steps, before = best[start]
-                if cost == math.inf and steps < 0:
+                if steps < 0:
                     continue
                 try:
                     ways = self._ways(bounds[start], bounds[end])
@@ -195,7 +190,7 @@ class _Chooser:
         return [self._step(*taken) for taken in best[-1][2]]
 
     def _entering(self, first: int, kernel: Kernel) -> float:
-        """Return the seconds that it takes to make of a network's rows what a kernel takes."""
+        """Return the seconds to convert a network's rows to the type that a kernel takes."""
         halves = first == 0 and any(other.half_rows for other in self.kernels.dense)
         return HALF_ROWS_SECONDS if halves and not kernel.half_rows else 0.0
 
@@ -294,7 +289,7 @@ class _Chooser:
 
 @dataclass(frozen=True)
 class _DenseShape:
-    """What estimates ask of a dense layer, without its weights."""
+    """What estimates need to know of a dense layer: all but its weights."""
 
     inputs: int
     outputs: int

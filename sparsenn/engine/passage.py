@@ -1,4 +1,4 @@
-"""Passage: rows that a session was given, from one number to another, on their way through its layers."""
+"""Passage: a range of the rows that a session was given, on its way through the layers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparsenn.spans import span
 __all__ = ["Part", "Passage", "Report", "joined"]
 
 PIECE_BYTES = 64 << 20
-"""Rows from the host that are copied to a GPU at a time, while those before are computed: enough for eight threads to
+"""Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to
 fill pinned memory side by side, and a few milliseconds' work."""
 
 OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
@@ -35,22 +35,22 @@ OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
 
 
 class Report(Protocol):
-    """Told how far rows have come."""
+    """A function that is told how far rows have come."""
 
     def __call__(self, first: int, last: int, layers: int) -> None:
-        """Take note that rows before `first` are done, and those from there to `last` up to so many layers."""
+        """Take note that rows before `first` are done, and rows `first` to `last` have passed so many layers."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What came of some of the rows of a run.
+    """The result of some of a run's rows.
 
     Parameters
     ----------
     plan : what ran them.
-    rows : how many they are.
-    categories : sorted int64, those whose final row has a non-zero, counted from the first row of the run.
+    rows : how many.
+    categories : sorted int64, the inputs whose final row has a non-zero, counted from the run's first row.
     batches, notes : as `Result` has them.
     tally : what was counted; None where nothing was.
     """
@@ -110,7 +110,7 @@ class Passage:
     # ---- With counts and times -----------------------------------------------------------------------------------
 
     def part(self, given: Given, first: int, last: int, size: int, counted: bool, clock: Clock, report: Report) -> Part:
-        """Run rows, at most so many at a time, and say what came of them; how they run depends on all that are given.
+        """Run some of the given rows, at most `size` at a time; how they run depends on all that are given.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class Passage:
         room: Callable[[Any], Array] | None = None,
         report: Report = _untold,
     ) -> Any:
-        """Return dense outputs of rows, where these are; how they run depends on all that are given.
+        """Return dense outputs of some of the given rows, where those are; how they run depends on all that are given.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class Passage:
         return backend.joined(parts, network.outputs)
 
     def _settle(self, given: Given) -> None:
-        """Remember what runs such rows, where nothing but the steps is to be done with them."""
+        """Remember the plan for such rows, if running its steps is all they need."""
         plan = self.used
         as_it_is = given.source is given.rows and self._backend.reads_as_is(given.source)
         if plan is None or not as_it_is:
@@ -208,7 +208,7 @@ class Passage:
         self._shelf.settle((given.source.shape, given.source.dtype), plan)
 
     def spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
-        """Return each input's outputs, in memory that is the caller's."""
+        """Return each input's outputs, in memory that the caller owns."""
         expansion = self._problem.merged.expansion
         own = left.owner is None and expansion is None and plan.steps[-1].kernel.operation in OWN_OUTPUTS
         return left.features if own else self._backend.spread(left, expansion, count)
@@ -227,7 +227,7 @@ class Passage:
         with going.clock.part("transfer", "check"):
             check = self._shelf.queue_check(given, first, last, size)
         living, kept = self._taken_out(given, first, last, size, going, check)
-        if check is not None and not check.passed():  # the rows are of another form than those before
+        if check is not None and not check.passed():  # these rows differ in form from those before
             going.tally = None if going.tally is None else Tally.of(self._problem.network)
             living, kept = self._taken_out(given, first, last, size, going)
         return BatchOutput(kept, last - first, None if self._backend.in_host_memory else self._backend.fetch), living
@@ -243,7 +243,7 @@ class Passage:
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
     ) -> RowsLeft:
-        """Bring some rows to the device, and take them through the layers, as steps that are ready for `size` do."""
+        """Bring some rows to the device, and take them through the layers, by steps ready for `size` rows."""
         with going.clock.part("transfer", "copy in"):
             features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
         form = form_of_features(features)
@@ -253,7 +253,7 @@ class Passage:
         self.used = ready.plan
         if going.check is not None:
             going.check.look(features)
-            if self._backend.in_host_memory:  # where it is known at once
+            if self._backend.in_host_memory:  # there the answer is known at once
                 self._refuse_infinite(given, going.check)
         if given.on_host and self._watches(ready.plan):
             going.watch = self._shelf.half_range.watch()

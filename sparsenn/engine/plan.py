@@ -31,11 +31,10 @@ __all__ = ["Plan", "Problem", "bucket", "cut_for_memory", "with_inputs"]
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
 DENSE_FORMS = 3
-"""Times that weights may be stored once zeros are, too: as they are, rounded, and what rounding took away."""
+"""Copies of the weights, at most, once their zeros are stored: as they are, rounded, and what rounding removed."""
 
 MOST_DENSE_BYTES = 1 << 30
-"""That sparse layers may take once their zeros are stored. It is the same whatever memory there is: what is computed
-must not depend on that."""
+"""Bytes that sparse layers may take with their zeros stored: constant, so that results do not depend on free memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +54,9 @@ class Plan:
     steps : tuple of Step
         Consecutive layers with their kernels, in the order in which they run.
     batch_size : int
-        Samples taken through the network together.
+        Samples that go through the network together.
     streams : bool, default False
-        Whether weights take more memory than they may: each step's are then prepared when they are needed.
+        Whether weights exceed their memory limit: each step's are then prepared when they are needed.
     seconds : float, default 0
         Seconds that planning took.
     """
@@ -210,8 +209,8 @@ class Problem:
     merged : the network that is computed.
     memory_limit : bytes that rows in flight may take.
     weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
-    seconds : that it took to find equal outputs and kernels.
-    compile_seconds : those of them in which functions were compiled.
+    seconds : spent on finding equal outputs and kernels.
+    compile_seconds : the part of them spent on compiling.
     """
 
     network: Network
@@ -231,7 +230,7 @@ class Problem:
         Raises
         ------
         UsageError
-            The network is no `Network`; the device, the kernel or the precision does not exist, or they do not go
+            The network is not a `Network`; the device, the kernel or the precision does not exist, or they do not go
             together or with the network.
         DeviceError
             The device is not there.
@@ -239,7 +238,7 @@ class Problem:
         check_network(network)
         start = time.perf_counter()
         backend, kernels = _chosen(network, options)
-        merging = options.merging if options.merging is not None else not backend.doubles
+        merging = _merges(options, backend)
         compiled = backend.compile_seconds()
         with span("look for equal outputs", "plan"):
             merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
@@ -275,7 +274,7 @@ class Problem:
     @property
     def merging(self) -> bool:
         """Whether equal outputs are merged."""
-        return self.options.merging if self.options.merging is not None else not self.backend.doubles
+        return _merges(self.options, self.backend)
 
     @property
     def droppable_from(self) -> int:
@@ -293,7 +292,7 @@ class Problem:
         return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + kept) + 64
 
     def batch_size(self, inputs: int) -> int:
-        """Return how many of so many inputs are taken through the network together.
+        """Return how many of the inputs go through the network together.
 
         Raises
         ------
@@ -310,15 +309,15 @@ class Problem:
     def plan(
         self, inputs: int, density: float | None, form: str, alive: Array | None = None, size: int | None = None
     ) -> Plan:
-        """Decide how so many inputs are run.
+        """Decide how a number of inputs is run.
 
         Parameters
         ----------
         density : fraction of their elements that is stored; None for dense rows.
         form : of the rows, as `Rows` has it.
         alive : as `choose_steps` takes it.
-        size : inputs that are taken through the network together; `batch_size` says how many unless given. Which
-            kernels run depends on all inputs, not on these.
+        size : inputs that go through the network together; by default what `batch_size` says. Which kernels run
+            depends on all inputs, not on these.
 
         Raises
         ------
@@ -364,6 +363,11 @@ def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
     return choose_kernels(network, options.device, options.kernel, options.precision, elsewhere, options.reproducible)
 
 
+def _merges(options: Options, backend: Backend) -> bool:
+    """Return whether equal outputs are merged: as asked for, otherwise unless the backend computes in float64."""
+    return not backend.doubles if options.merging is None else options.merging
+
+
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     """Return the bytes that rows in flight may take, and those that prepared weights may."""
     limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
@@ -371,10 +375,10 @@ def _limits(backend: Backend, options: Options) -> tuple[int, int]:
 
 
 def bucket(rows: int) -> int:
-    """Return the number of rows that steps are made ready for: the next of four to a power of two.
+    """Return the number of rows that steps are made ready for: rounded up, in four steps to each power of two.
 
-    Steps that are ready for one number of rows serve any number below; where there is no more than a quarter too much
-    room, a call with a few rows more or fewer need not be planned, or made ready, anew.
+    Steps that are ready for some number of rows serve any smaller one. For a quarter of spare room at most, a call with
+    a few rows more or fewer need not be planned, or made ready, anew.
     """
     if rows <= 8:
         return max(1, rows)
@@ -383,7 +387,7 @@ def bucket(rows: int) -> int:
 
 
 def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], room: int) -> Iterator[Step]:
-    """Cut steps so that the weights of each take no more room than there is, or are those of a single layer.
+    """Cut steps so that each one's weights fit into the room, or are those of a single layer.
 
     Parameters
     ----------

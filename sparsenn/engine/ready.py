@@ -42,11 +42,11 @@ class Pass:
 
     Parameters
     ----------
-    clock : of the run, or one that nobody looks at.
+    clock : the run's, or one that is never read.
     tally : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
     watch : of numbers that half precision cannot hold; None where nothing is looked at.
     check : of the rows themselves; None where they are not looked at.
-    keep_half : whether rows of float16 stay that.
+    keep_half : whether float16 rows stay float16.
     report : told how many layers are done.
     following : whether more rows follow, so that the weights of the first step are wanted again.
     """
@@ -101,7 +101,7 @@ class Ready:
     def run(self, features: Features, going: Pass) -> RowsLeft:
         """Take rows through all layers: Y' = act(Y·W + b), step by step.
 
-        What is returned may lie in memory that the next run writes over.
+        The result may lie in memory that the next run overwrites.
         """
         rows = RowsLeft(features)
         last, told = len(self.plan.steps) - 1, bool(watchers["step"])
@@ -149,7 +149,7 @@ class Ready:
             return ready.run(rows, going)
 
     def _step(self, number: int, going: Pass) -> _ReadyStep:
-        """Return a step, made ready when it is first asked for; where weights stream, that is so in every run."""
+        """Return a step, made ready on first use; where weights stream, in every run."""
         found = self._steps.get(number)
         if found is not None:
             return found
@@ -163,11 +163,11 @@ class Ready:
         return made
 
     def _is_over(self, rows: RowsLeft, step: Step) -> bool:
-        """Whether no row is left to compute, nor will be revived; known only where rows were tightened."""
+        """Whether no row is left to compute, and none will be revived; known only where rows were tightened."""
         return rows.owner is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
 
     def _without_rows(self, rows: RowsLeft, number: int, going: Pass) -> RowsLeft:
-        """Count the steps from `number` on as run, on no rows."""
+        """Count the steps from `number` on as run on no rows."""
         plan = self.plan
         for step in plan.steps[number:]:
             if going.tally is not None:
@@ -180,7 +180,7 @@ class Ready:
 
 
 def _tightened(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that no input has; waits for the device."""
+    """Return rows without those that belong to no input; waits for the device."""
     assert rows.owner is not None
     used = int(rows.owner.max()) + 1 if rows.owner.size else 0
     features: Any = rows.features
@@ -188,7 +188,7 @@ def _tightened(rows: RowsLeft) -> RowsLeft:
 
 
 def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
-    """Return for each row how many inputs have it, on the host; None for one each."""
+    """Return how many inputs share each row, on the host; None for one each."""
     if rows.owner is None:
         return None
     owner = np.asarray(backend.fetch(rows.owner))
@@ -196,14 +196,14 @@ def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
 
 
 def _joined(before: Array | None, after: Array | None) -> Array | None:
-    """Return which row each input has, of what became of its row before."""
+    """Return each input's row after a step, given its row before and what each row became."""
     if before is None or after is None:
         return after if before is None else before
     return (after[before] + 1) * (before >= 0) - 1
 
 
 def _prepared(plan: Plan, step: Step, stack: Any, weights: Weights) -> _ReadyStep:
-    """Return a step of a plan as it runs, given what its layers were prepared as."""
+    """Return a runnable step of a plan, given its prepared layers."""
     if step.kernel.operation == OPERATION:
         return _SparseStep(plan, step, stack)
     if step.kernel.operation == DENSE_OPERATION:
@@ -296,7 +296,7 @@ class _DenseStep:
         return replace(rows, features=outputs)
 
     def _watched(self, values: Array, watch: RangeWatch) -> Array:
-        """Run the layers, and look whether numbers stay within half precision."""
+        """Run the layers, and check that numbers stay within half precision."""
         first = self._step.first
         while first < self._step.last:
             stop = watch.before(self._kernel, values, first, self._step.last)
@@ -309,7 +309,7 @@ class _DenseStep:
 
 
 class _ImageStep:
-    """A layer of images, or some that one kernel takes."""
+    """A layer of images, or several that one kernel fuses."""
 
     def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
         self._plan, self._step, self._stack = plan, step, stack
@@ -381,7 +381,7 @@ def _count(
     start: float,
     copies: Array | None = None,
 ) -> None:
-    """Count what a launch that gives dense rows has computed; of all layers but the last, outputs are not known.
+    """Count what a launch with dense outputs computed; only the last layer's outputs are known.
 
     Parameters
     ----------
@@ -404,6 +404,6 @@ def _count(
 
 
 def _shares(counts: Any, seconds: float) -> list[float]:
-    """Return what each layer of a step takes of its time: in proportion to the multiply-adds done."""
+    """Share a step's time among its layers, in proportion to the multiply-adds done."""
     edges = sum(found.performed_edges for found in counts)
     return [seconds * (found.performed_edges / edges if edges else 1 / len(counts)) for found in counts]

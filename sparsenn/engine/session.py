@@ -1,4 +1,4 @@
-"""Session: a network made ready on a device once, and called with rows as often as wanted."""
+"""Session: a network made ready on a device once, then called with rows as often as wanted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Session", "check_form"]
 FORMS = ("dense", "csr")
 
 _QUIET = Pass(Unwatched())
-"""What goes along with rows of which nothing is noted."""
+"""What goes along with rows when nothing is counted, timed or checked."""
 
 
 @names_options
@@ -49,7 +49,7 @@ class Session(OneOfSeveral):
         outputs = session(rows)                       # where the rows are, and in their form
         result = session.run(rows)                    # categories, statistics by layer, timings
 
-    What depends on how many rows come, and in which form, is made ready when such rows come first, and kept. A session
+    Whatever depends on the number and form of the rows is made ready when such rows first come, and kept. A session
     may be used by several threads: they take turns. Rows on a GPU are not copied, and where the network allows it
     nothing waits for the device: outputs are queued on CuPy's current stream, as CuPy's own functions are.
 
@@ -65,8 +65,8 @@ class Session(OneOfSeveral):
     Raises
     ------
     UsageError
-        The network is no `Network`; the device, the kernel or the precision does not exist, or they do not go together
-        or with the network; or a size is not positive.
+        The network is not a `Network`; the device, kernel or precision does not exist, or they do not go together or
+        with the network; or a size is not positive.
     DeviceError
         The device is not there.
     """
@@ -77,7 +77,7 @@ class Session(OneOfSeveral):
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
-        """Return a session that runs rows of the plan's form and number as the plan says, and others as fits them.
+        """Return a session that runs rows of the plan's form and number as planned, and plans anew for others.
 
         Parameters
         ----------
@@ -106,14 +106,14 @@ class Session(OneOfSeveral):
     def on(self, device: str, **options: Any) -> Session:
         """Return a session of the same network on another device.
 
-        What was found out about the network, such as its equal outputs, is shared.
+        What is known about the network, such as its equal outputs, is shared.
 
         Parameters
         ----------
         device : str
             As `Options` has it.
         **options : Options
-            Limits of memory, and batch size, if they are to be others; all else stays.
+            Memory limits and batch size, where they should differ; all else stays.
 
         Returns
         -------
@@ -155,7 +155,7 @@ class Session(OneOfSeveral):
             return self._shelf.nbytes
 
     def plan(self, inputs: Inputs) -> Plan:
-        """Decide how inputs are run, and run nothing.
+        """Decide how inputs would be run, without running them.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class Session(OneOfSeveral):
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
             Rows, of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
-            `CSR`, nested lists, or whatever speaks DLPack or CUDA's array interface, such as PyTorch's and JAX's
+            `CSR`, nested lists, or anything with DLPack or CUDA's array interface, such as PyTorch's and JAX's
             arrays. Images may come as an array of shape (images, channels, height, width), too.
         form : str, optional
             Form of the outputs: `dense` or `csr`; by default that of the inputs.
@@ -200,8 +200,8 @@ class Session(OneOfSeveral):
         Raises
         ------
         ShapeError, MatrixError, InputError
-            The inputs are no matrix of real numbers of the network's width; sparse ones break their format; or they are
-            images, on the host, with a number that is infinite or NaN.
+            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they
+            are images on the host with an infinite number or a NaN.
         NumericError
             They are on the host, and inputs, outputs or hidden values of layers in precision `float16` are beyond its
             range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
@@ -221,7 +221,7 @@ class Session(OneOfSeveral):
                     if ready is not None:
                         if self._images and self.backend.in_host_memory and not self.backend.largest_number(rows)[1]:
                             check_inputs(rows)
-                        with suppress(OutOfMemoryError, MemoryError):  # what follows takes fewer rows at a time
+                        with suppress(OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
                             if rows.dtype == np.float16:
                                 rows = self._shelf.place(rows, ready.plan.keeps_half)
                             return self._passage.spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
@@ -238,10 +238,10 @@ class Session(OneOfSeveral):
                 self._end_turn()
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
-        """Run the network, and say what came of it: outputs, categories, counts by layer, and where the time went.
+        """Run the network; return outputs, categories, counts by layer, and where the time went.
 
-        A batch for which memory does not suffice is done again with fewer rows, as are those after it with no more; the
-        result's notes say so.
+        A batch that does not fit in memory is run again with fewer rows, and no later batch has more; the result's
+        notes say so.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class Session(OneOfSeveral):
         Raises
         ------
         SparseNNError
-            As `__call__` does; or the progress is none that can be told.
+            As `__call__` does; or the progress is not callable.
         """
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
@@ -268,7 +268,7 @@ class Session(OneOfSeveral):
             return self._run(inputs, statistics, progress)
 
     def close(self) -> None:
-        """Give back the memory of weights and buffers; the session can be used no more."""
+        """Free the memory of weights and buffers; the session cannot be used afterwards."""
         with self._lock:
             self._closed = True
             self._shelf.close()
@@ -344,7 +344,7 @@ class Session(OneOfSeveral):
         return joined((part,), self._told(part.plan, given), clock.seconds(*spent))
 
     def _told(self, plan: Plan, given: Given) -> Plan:
-        """Return a plan with the number of the rows and their density, as callers are told it."""
+        """Return a plan as callers see it: with the number and density of these rows."""
         key = plan, given.count, given.density
         if self._plan_told is None or self._plan_told[0] != key:
             self._plan_told = key, with_inputs(*key)

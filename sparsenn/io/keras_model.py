@@ -34,7 +34,7 @@ from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
 
-__all__ = ["from_keras", "is_keras", "read_keras"]
+__all__ = ["from_keras", "read_keras"]
 
 _LONGEST_CONFIG = 1 << 26
 """Bytes of a model's description."""
@@ -87,15 +87,6 @@ def read_keras(path: str | os.PathLike[str]) -> Model:
     loss = trained.get("loss") if isinstance(trained, dict) else None
     classes = "crossentropy" in loss if isinstance(loss, str) else None
     return imported_model(network, {"source": "Keras"}, None if classes else classes)
-
-
-def is_keras(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is that of an HDF5 file in which Keras describes a model; that may be damaged."""
-    try:
-        with opened(path) as source:
-            return source.has_attribute(KERAS_DESCRIPTION)
-    except InputError:
-        return False
 
 
 def _read(path: str | os.PathLike[str], sparse_below: float) -> tuple[Network, dict[str, Any]]:

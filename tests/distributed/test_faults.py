@@ -71,8 +71,6 @@ def alter(client: Any) -> Iterator[Callable[..., None]]:
 
 OTHER_VERSION = f"import sparsenn, {SESSIONS} as s; sparsenn.__version__ = s.__version__ = '9.9'"
 OWN_VERSION = f"import sparsenn, {SESSIONS} as s; sparsenn.__version__ = s.__version__ = {sparsenn.__version__!r}"
-NO_PACKAGE = "import sys, sparsenn; sys.kept = sparsenn; sys.modules['sparsenn'] = None"
-PACKAGE = "import sys; sys.modules['sparsenn'] = sys.__dict__.pop('kept', sys.modules['sparsenn'])"
 OTHER_FILE = f"import {SESSIONS} as s; s.file_digest = lambda path: 64 * '0'"
 NO_FILE = f"import {SESSIONS} as s, pathlib; s.file_digest = lambda path: s.kept(pathlib.Path('/none') / path.name)"
 OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.digests as d; s.file_digest = s.kept = d.file_digest"

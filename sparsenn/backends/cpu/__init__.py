@@ -53,7 +53,7 @@ class CPUBackend(HostMemory):
         return free_memory() or 0
 
     def weight_memory(self) -> int:
-        """Return what backends on the host take."""
+        """Return the default of backends on the host."""
         return HOST_WEIGHT_MEMORY
 
     def prepared_bytes(self, layer: Layer) -> int:
@@ -84,11 +84,11 @@ class CPUBackend(HostMemory):
         self._workspace.release()
 
     def compile_seconds(self) -> float:
-        """Return the seconds that numba has compiled; what loading takes is part of the work that calls a function."""
+        """Return the seconds that numba spent on compiling; loading a function is part of its first call."""
         return compile_seconds()
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
-        """Return rows in float32, dense ones in row-major order, sparse ones checked; `keep_half` is not looked at."""
+        """Return rows in float32, dense ones in row-major order, sparse ones checked; `keep_half` is ignored."""
         if isinstance(rows, CSR):
             if rows.values.dtype == np.float32:
                 return rows.validate()

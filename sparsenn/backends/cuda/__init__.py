@@ -141,7 +141,7 @@ class CUDABackend:
             release_unused()
 
     def compile_seconds(self) -> float:
-        """Return what this thread spent on modules of kernels, in seconds; CuPy's own are part of what calls them."""
+        """Return the seconds this thread spent on building kernels; CuPy's own count towards their callers."""
         return compile_seconds()
 
     def wait(self) -> None:
@@ -150,7 +150,7 @@ class CUDABackend:
             cupy().cuda.runtime.deviceSynchronize()
 
     def begin_turn(self) -> None:
-        """Have the current stream wait for that of the call before, if it was another; the device becomes current."""
+        """Make the current stream wait for that of the call before, if it was another; make the device current."""
         _check_process()
         cuda = cupy().cuda
         before = cuda.runtime.getDevice()
@@ -164,26 +164,26 @@ class CUDABackend:
         self._in_turn = True
 
     def end_turn(self) -> None:
-        """Remember up to where the current stream has been given work; the device before is current again."""
+        """Mark the end of the work on the current stream; make the previous device current again."""
         self._in_turn = False
         self._mark()
         if self._device_before != self.index:
             cupy().cuda.runtime.setDevice(self._device_before)
 
     def _mark(self) -> None:
-        """Remember up to where the stream of the turn has been given work, and whether that is being captured."""
+        """Mark the end of the work on the turn's stream, and note whether that is being captured."""
         if self._ended is None:
             self._ended = cupy().cuda.Event(disable_timing=True)
         self._ended.record(self._stream)
         self._captured = self._stream.is_capturing()
 
     def before_drop(self) -> None:
-        """Have the stream that weights are copied on wait for what is queued.
+        """Make the stream that copies weights wait for what is queued.
 
-        CuPy's memory pool gives a block that is freed to whoever asks next on the stream that it was taken on, without
-        waiting for any other stream that may be reading it still: weights are taken on a stream of their own, buffers
-        on that of the turn that they were made in. Where turns were on several streams, the host waits. What a graph
-        that the caller captured reads has to be kept by the caller.
+        CuPy's memory pool gives a freed block to the next request on the stream that it was allocated on, without
+        waiting for other streams that may still be reading it. Weights are allocated on a stream of their own, buffers
+        on that of the turn that made them. Where turns were on several streams, the host waits. The caller has to keep
+        what a graph of the caller's own reads.
         """
         if self._stream is None or self._captured or _is_forked():
             return
@@ -288,7 +288,7 @@ class CUDABackend:
             return incoming.to_cupy_csr(matrix)
 
     def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices one below the other."""
+        """Return matrices stacked."""
         cp = cupy()
         with cp.cuda.Device(self.index):
             whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float32)
@@ -342,7 +342,7 @@ def _check_process() -> None:
     Raises
     ------
     DeviceError
-        It was: CUDA cannot be used there.
+        This process was: CUDA cannot be used in it.
     """
     global _process
     if _process is None:

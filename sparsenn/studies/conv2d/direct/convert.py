@@ -1,4 +1,4 @@
-"""Numbers on the device from float32 to float16 and back."""
+"""Numbers on the device from float32 to float16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparsenn.backends.cuda.recorder import launch
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
-__all__ = ["to_float", "to_half"]
+__all__ = ["to_half"]
 
 THREADS = 256
 """Of a block."""
@@ -41,24 +41,14 @@ def to_half(array: Array) -> Array:
     UsageError
         The array is not float32, or not contiguous.
     """
-    return _converted(array, "to_float16", np.float32, np.float16)
-
-
-def to_float(array: Array) -> Array:
-    """Return a float16 device array's numbers as float32, which holds them all; otherwise as `to_half`."""
-    return _converted(array, "to_float32", np.float16, np.float32)
-
-
-def _converted(array: Array, name: str, given: Any, wanted: Any) -> Array:
-    if array.dtype != given or not array.flags.c_contiguous:
+    if array.dtype != np.float32 or not array.flags.c_contiguous:
         raise UsageError(
-            f"an array of {array.dtype}, strides {array.strides}, cannot be converted; give "
-            f"{np.dtype(given).name} in row-major order"
+            f"an array of {array.dtype}, strides {array.strides}, cannot be converted; give float32 in row-major order"
         )
     pointer: Any = array.data
     if pointer.ptr % ALIGNMENT:
         array = array.copy()
-    converted: Array = cupy().empty(array.shape, wanted)
+    converted: Array = cupy().empty(array.shape, np.float16)
     blocks = min(-(-array.size // (NUMBERS * THREADS)), MOST_BLOCKS)
-    launch("conv2d", _CONVERT.kernel(name), (blocks,), (THREADS,), np.int64(array.size), array, converted)
+    launch("conv2d", _CONVERT.kernel("to_float16"), (blocks,), (THREADS,), np.int64(array.size), array, converted)
     return converted

@@ -1,11 +1,11 @@
-// convert: numbers from float32 to float16 and back.
+// convert: numbers from float32 to float16.
 //
 // Idea      A thread takes 8 numbers at a time, 32 bytes on one side and 16 on the other, and the last few one by one:
 //           the memory's rate bounds it.
 // Layout    two arrays of `size` numbers, both beginning at a multiple of 16 bytes.
 // Needs     blocks of THREADS threads; they loop, so that any number of blocks will do.
 //
-// To float16 rounds to the nearest number, ties to the even one. Numbers of 65,520 and above become infinite, those
+// Each is rounded to the nearest number, ties to the even one. Numbers of 65,520 and above become infinite, those
 // below 2^-25 zero; NaN stays NaN.
 #include "common.cuh"
 #include "half.cuh"
@@ -31,18 +31,4 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                                  to_halves(high.z, high.w));
         },
         [=](int64 i) { to[i] = to_half(from[i]); });
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    to_float32(int64 size, const half_bits* __restrict__ from, float* __restrict__ to) {
-    const uint4* given = reinterpret_cast<const uint4*>(from);
-    float4* made = reinterpret_cast<float4*>(to);
-    for_all(
-        size,
-        [=](int64 i) {
-            const uint4 read = given[i];
-            made[2 * i] = make_float4(first_of(read.x), second_of(read.x), first_of(read.y), second_of(read.y));
-            made[2 * i + 1] = make_float4(first_of(read.z), second_of(read.z), first_of(read.w), second_of(read.w));
-        },
-        [=](int64 i) { to[i] = to_float(from[i]); });
 }
