@@ -262,6 +262,8 @@ class _SparseStep:
             seconds = going.clock.now() - start
             counts = self._chain.counts()
             going.tally.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
+        if going.watch is not None:
+            going.watch.after(self._step.kernel, left.features, self._step.first, self._step.last)
         if self._in_order and left.owner is not None:
             left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
         return replace(rows, features=left.features, owner=_joined(rows.owner, left.owner))

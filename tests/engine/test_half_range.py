@@ -20,10 +20,12 @@ from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
+    Add,
     AvgPool2d,
     Conv2d,
     Flatten,
     Identity,
+    Keep,
     Linear,
     MaxPool2d,
     ReLU,
@@ -153,6 +155,12 @@ def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
     network, rows = Network((wide, hiding)), np.array([[0.5, 0.5]])
     with pytest.raises(NumericError, match="layer 2: an input of 70,000 is beyond"):
         infer(network, from_dense(rows), device="cpu", kernel="panel", precision="float16")
+    same = Linear(np.eye(2), None, Identity())
+    ones = SparseLinear.from_scipy(from_dense(np.eye(2)).to_scipy())
+    with pytest.raises(NumericError, match="layer 4: an input of 70,000 is beyond"):
+        infer(Network((ones, same, wide, hiding)), from_dense(rows), device="cpu", kernel="panel", precision="float16")
+    joined = Network((same, Keep(), same, Add(), hiding))
+    assert_refused(joined, np.array([[33_024.0, 30_000.0]]), "layer 5: an input of 66,048 is beyond")
     pooled = Network((MaxPool2d(1), Flatten(), hiding), image=(1, 1, 2))
     assert_refused(pooled, PIXELS, "layer 3: an input of 66,000 is beyond")
     shares = Network((Flatten(), Softmax(), hiding), image=(1, 1, 2))
