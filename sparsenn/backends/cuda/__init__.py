@@ -127,10 +127,8 @@ class CUDABackend:
 
     def join(self, layer: Join, parts: Sequence[Array]) -> Array:
         """Join rows by CuPy's functions."""
-        with (
-            cupy().cuda.Device(self.index),
-            within_memory(f"the outputs of {layer.name}", sum(part.shape[1] for part in parts), parts[0].shape[0]),
-        ):
+        rows, row_bytes = parts[0].shape[0], parts[0].itemsize * sum(part.shape[1] for part in parts)
+        with cupy().cuda.Device(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
             return join_rows(layer, parts)
 
     def release(self) -> None:
