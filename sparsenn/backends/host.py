@@ -12,7 +12,7 @@ from sparsenn.backends.host_arrays import is_on_host, largest_number
 from sparsenn.backends.steps import join_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import Concatenate, Join
+from sparsenn.layers import Join
 from sparsenn.workers import chunks, map_threads
 
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
@@ -141,8 +141,7 @@ class HostMemory:
         pieces = chunks(rows, together)
         if len(pieces) < 2:
             return join_rows(layer, parts)
-        wide = sum(part.shape[1] for part in parts) if isinstance(layer, Concatenate) else width
-        joined = np.empty((rows, wide), parts[0].dtype)
+        joined = np.empty((rows, *layer.joined_shape([part.shape[1:] for part in parts])), parts[0].dtype)
 
         def run(piece: tuple[int, int]) -> None:
             joined[slice(*piece)] = join_rows(layer, [part[slice(*piece)] for part in parts])

@@ -26,7 +26,6 @@ Flow = TypeVar("Flow")
 class StackLayer(ImageLayer):
     """A layer that changes what is kept; it takes images as well as rows of features."""
 
-    @abstractmethod
     def move(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
         """Return what the layer gives, and what is kept after it.
 
@@ -49,6 +48,11 @@ class StackLayer(ImageLayer):
         ShapeError
             Too little is kept.
         """
+        return self._moved(current, kept)
+
+    @abstractmethod
+    def _moved(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
+        """Return what `move` does."""
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Refuse: what a layer gives depends on what is kept."""
@@ -70,23 +74,8 @@ class Keep(StackLayer):
         """Numbers stay what they are."""
         return True
 
-    def move(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
-        """Put on the stack what the layer is given.
-
-        Parameters
-        ----------
-        current : object
-            What the layer is given.
-        kept : tuple
-            What is kept before it, the latest last.
-
-        Returns
-        -------
-        given : tuple
-            What the layer gives.
-        kept : tuple
-            What is kept after it, the latest last.
-        """
+    def _moved(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
+        """Put on the stack what the layer is given."""
         return (current,), (*kept, current)
 
 
@@ -120,28 +109,8 @@ class Recall(Rebuilt, StackLayer):
         """What was kept need not be zero."""
         return False
 
-    def move(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
-        """Take what is kept in the place of what the layer is given.
-
-        Parameters
-        ----------
-        current : object
-            What the layer is given.
-        kept : tuple
-            What is kept before it, the latest last.
-
-        Returns
-        -------
-        given : tuple
-            What the layer gives.
-        kept : tuple
-            What is kept after it, the latest last.
-
-        Raises
-        ------
-        ShapeError
-            Less is kept than the depth.
-        """
+    def _moved(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
+        """Take what is kept in the place of what the layer is given."""
         place = len(_needed(self, kept, self.depth)) - self.depth
         return (kept[place],), kept if self.again else (*kept[:place], *kept[place + 1 :])
 
@@ -173,13 +142,12 @@ class Join(Rebuilt, StackLayer):
         """What was kept need not be zero."""
         return False
 
-    def move(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
+    def _moved(self, current: Flow, kept: tuple[Flow, ...]) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
         """Take the top of the stack, to be joined with what the layer is given."""
         others = self.count - 1
         kept = _needed(self, kept, others)
         return (*kept[-others:], current), kept[:-others]
 
-    @abstractmethod
     def joined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the shape of what is joined.
 
@@ -198,6 +166,11 @@ class Join(Rebuilt, StackLayer):
         ShapeError
             They do not go together.
         """
+        return self._joined_shape(shapes)
+
+    @abstractmethod
+    def _joined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return what `joined_shape` does."""
 
 
 @dataclass(frozen=True)
@@ -226,24 +199,8 @@ class Add(Join):
         super().__post_init__()
         check_activation(self.activation)
 
-    def joined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape that all have.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            Of one input of each.
-
-        Returns
-        -------
-        tuple of int
-            That of what is joined.
-
-        Raises
-        ------
-        ShapeError
-            They differ.
-        """
+    def _joined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape that all have."""
         if len(set(shapes)) > 1:
             raise ShapeError(f"it adds {_listed(shapes)}, which are not of one shape")
         return shapes[0]
@@ -266,24 +223,8 @@ class Concatenate(Join):
 
     name: ClassVar[str] = "concatenate"
 
-    def joined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape of all features, or of all channels.
-
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            Of one input of each.
-
-        Returns
-        -------
-        tuple of int
-            That of what is joined.
-
-        Raises
-        ------
-        ShapeError
-            They differ in more than features or channels.
-        """
+    def _joined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape of all features, or of all channels."""
         if len({shape[1:] for shape in shapes}) > 1:
             raise ShapeError(f"it concatenates {_listed(shapes)}, which differ in more than features or channels")
         return sum(shape[0] for shape in shapes), *shapes[0][1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from math import inf, prod
 
 import numpy as np
@@ -241,11 +242,8 @@ def _concat(call: Call) -> Signal:
     return _joined(first, Product(weights, bias))
 
 
-def _sum(call: Call) -> Signal:
-    first, *others = call.inputs
-    for other in others:
-        first = _add(replace(call, inputs=[first, other]))
-    return call.signal if first is None else first
+def _sum(call: Call) -> Value:
+    return reduce(lambda one, other: _add(replace(call, inputs=[one, other])), call.inputs)
 
 
 def _summed(one: Signal, other: Signal) -> Signal:
