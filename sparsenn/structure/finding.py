@@ -11,14 +11,13 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
-from sparsenn.formats.proportion import proportional_groups
 from sparsenn.jit import example
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.structure.blocks import Blocks, Tiles, dense_tiles, independent_blocks
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
-from sparsenn.structure.outputs import equal_outputs, proportional_outputs
+from sparsenn.structure.outputs import equal_outputs, proportional, proportional_outputs
 from sparsenn.workers import map_threads
 
 __all__ = ["LayerStructure", "Patterns", "Structure", "find_structure"]
@@ -217,15 +216,16 @@ def find_structure(
     def look(numbered: tuple[int, SparseLinear]) -> LayerStructure:
         number, layer = numbered
         weights = replace(layer.weights, values=layer.weights.values.astype(np.float32, copy=False))
-        distinct, same = equal_outputs(layer)
-        directions, alike = proportional_outputs(layer)
+        found = proportional(layer)
+        distinct, same = equal_outputs(layer, found)
+        directions, alike = proportional_outputs(layer, found)
         apart = independent_blocks(weights) if blocks or kronecker else None
         return LayerStructure(
             number,
             weights.nnz,
             same if equal and distinct.size < layer.outputs else None,
             alike if multiples and directions.size < distinct.size else None,
-            _patterns(layer, distinct) if patterns else None,
+            _patterns(layer, distinct, found[0]) if patterns else None,
             apart if blocks else None,
             dense_tiles(weights) if tiles else None,
             kronecker_factors(weights, apart) if kronecker else None,
@@ -243,12 +243,17 @@ def _find_in_few() -> None:
         find_structure(Network((SparseLinear(matrix),)))
 
 
-def _patterns(layer: SparseLinear, distinct: Array) -> Patterns | None:
-    """Return the outputs that read the same inputs; None where only equal ones do."""
+def _patterns(layer: SparseLinear, distinct: Array, directions: Array) -> Patterns | None:
+    """Return the outputs that read the same inputs; None where only equal ones do.
+
+    Parameters
+    ----------
+    distinct : the first of each group of equal outputs.
+    directions : the first of each group whose weights are multiples of each other.
+    """
     weights = layer.weights
     first, group = equal_patterns(weights)
     inputs = np.diff(weights.indptr)[first]
     if not (inputs[np.bincount(group[distinct]) > 1] > 0).any():
         return None
-    directions = np.bincount(group[proportional_groups(weights)[0]])
-    return Patterns(group, np.bincount(group), inputs, directions)
+    return Patterns(group, np.bincount(group), inputs, np.bincount(group[directions]))

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from sparsenn.formats import Array
 from sparsenn.formats.proportion import proportional_groups
 from sparsenn.layers import Identity, ReLU, SparseLinear
 
-__all__ = ["equal_outputs", "largest", "numbered", "passes_scales", "proportional_outputs", "scaled_outputs"]
+__all__ = [
+    "equal_outputs",
+    "largest",
+    "numbered",
+    "passes_scales",
+    "proportional",
+    "proportional_outputs",
+    "scaled_outputs",
+]
+
+Proportional: TypeAlias = tuple[Array, Array, Array, bool]
+"""What `proportional` returns of a layer."""
 
 
 def numbered(*names: Array) -> tuple[Array, Array]:
@@ -38,7 +51,7 @@ def largest(group: Array, sizes: Array) -> Array:
     return representatives
 
 
-def _proportional(layer: SparseLinear) -> tuple[Array, Array, Array, bool]:
+def proportional(layer: SparseLinear) -> Proportional:
     """Return the layer's `proportional_groups`, and whether they are equal outputs as they stand."""
     representatives, group, leading = proportional_groups(layer.weights)
     alike = layer.weights.iso or bool((leading == leading[representatives][group]).all())
@@ -46,15 +59,25 @@ def _proportional(layer: SparseLinear) -> tuple[Array, Array, Array, bool]:
     return representatives, group, leading, alike or representatives.size == layer.outputs
 
 
-def equal_outputs(layer: SparseLinear) -> tuple[Array, Array]:
-    """Group the outputs whose weights and bias are equal; returns (representatives, group), as `equal_groups` does."""
-    representatives, group, leading, equal = _proportional(layer)
+def equal_outputs(layer: SparseLinear, found: Proportional | None = None) -> tuple[Array, Array]:
+    """Group the outputs whose weights and bias are equal; returns (representatives, group), as `equal_groups` does.
+
+    Parameters
+    ----------
+    found : what `proportional` returns of the layer, where that is known.
+    """
+    representatives, group, leading, equal = found or proportional(layer)
     return (representatives, group) if equal else numbered(group, leading, layer.bias_vector())
 
 
-def proportional_outputs(layer: SparseLinear) -> tuple[Array, Array]:
-    """Group the outputs whose weights and bias are multiples of each other, by any number but zero."""
-    representatives, group, leading, equal = _proportional(layer)
+def proportional_outputs(layer: SparseLinear, found: Proportional) -> tuple[Array, Array]:
+    """Group the outputs whose weights and bias are multiples of each other, by any number but zero.
+
+    Parameters
+    ----------
+    found : what `proportional` returns of the layer.
+    """
+    representatives, group, leading, equal = found
     return (representatives, group) if equal else numbered(group, layer.bias_vector() / leading)
 
 
@@ -73,7 +96,7 @@ def scaled_outputs(layer: SparseLinear) -> tuple[Array, Array, Array]:
     group : (outputs,) int64, the group of each.
     scales : (outputs,) float64, powers of two of at most 1: each output is its representative times this.
     """
-    representatives, group, leading, equal = _proportional(layer)
+    representatives, group, leading, equal = proportional(layer)
     if equal:
         return representatives, group, np.ones(layer.outputs)
     _, group = numbered(group, np.frexp(leading)[0], layer.bias_vector() / leading)
