@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -374,6 +374,7 @@ def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     return limit, options.weight_memory or backend.weight_memory()
 
 
+@lru_cache(maxsize=256)
 def bucket(rows: int) -> int:
     """Return the number of rows that steps are made ready for: rounded up, in four steps to each power of two.
 

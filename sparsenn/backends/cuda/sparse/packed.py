@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -19,6 +19,9 @@ _LAYER = np.dtype(
     [(name, "i4") for name in ("inputs", "outputs", "output", "activation")]
     + [("clip", "f4"), ("edges", "i4"), ("rest", "i4", 2)]
 )
+
+TOGETHER = 1 << 22
+"""Edges of layers that are laid out together, which takes some 60 bytes each for a while."""
 
 ALIGNMENT = 512
 """Bytes, as of arrays of their own."""
@@ -57,19 +60,20 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
     cp = cupy()
     records = np.zeros(len(layers), _LAYER)
     runs, pairs, biases, copies = [], [], [], []
-    start = outputs = 0
-    for record, layer in zip(records, layers, strict=True):
-        of_outputs, packed = _paired(layer)
-        record["inputs"], record["outputs"], record["output"] = layer.inputs, layer.outputs, outputs
-        record["activation"], record["clip"] = layer.activation, layer.clip
-        record["edges"] = 2 * int(of_outputs[:, 1].sum())
-        of_outputs[:, 0] += start
-        runs.append(of_outputs)
-        pairs.append(packed)
-        rest = (0, len(of_outputs) - layer.outputs)
-        biases.append(cp.pad(layer.bias, rest))
-        copies.append(cp.pad(layer.copies, rest))
-        start, outputs = start + len(packed), outputs + len(of_outputs)
+    start = outputs = first = 0
+    for batch in _batches(layers):
+        laid_out = _laid_out(batch)
+        record = records[first : first + len(batch)]
+        for name in ("inputs", "outputs", "activation", "clip"):
+            record[name] = [getattr(layer, name) for layer in batch]
+        record["output"], record["edges"] = outputs + laid_out.first_outputs, laid_out.edges
+        laid_out.runs[:, 0] += start
+        runs.append(laid_out.runs)
+        pairs.append(laid_out.pairs)
+        biases.append(laid_out.spread([layer.bias for layer in batch]))
+        copies.append(laid_out.spread([layer.copies for layer in batch]))
+        start, outputs = start + len(laid_out.pairs), outputs + len(laid_out.runs)
+        first += len(batch)
     arrays = (
         cp.asarray(np.frombuffer(records.tobytes(), np.uint8)),
         cp.concatenate(runs).astype(np.int32),
@@ -82,6 +86,17 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
     return PackedNetwork(tuple(layers), (layers[0].inputs, *(layer.outputs for layer in layers)), block, pointers)
 
 
+def _batches(layers: Sequence[DeviceLayer]) -> Iterator[Sequence[DeviceLayer]]:
+    """Yield consecutive layers, as many at a time as have no more than `TOGETHER` edges, one at least."""
+    first = edges = 0
+    for number, layer in enumerate(layers):
+        if edges and edges + layer.weights.nnz > TOGETHER:
+            yield layers[first:number]
+            first, edges = number, 0
+        edges += layer.weights.nnz
+    yield layers[first:]
+
+
 def _together(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
     """Return a device array of bytes that holds the arrays, each from a multiple of `ALIGNMENT` on, and these."""
     sizes = [-(-int(array.nbytes) // ALIGNMENT) * ALIGNMENT for array in arrays]
@@ -92,28 +107,68 @@ def _together(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
     return block, places
 
 
-def _paired(layer: DeviceLayer) -> tuple[Array, Array]:
-    """Lay a layer's edges out in slices, as `sparse/resident.cuh` says.
+@dataclass(frozen=True, eq=False)
+class _LaidOut:
+    """Layers whose edges lie in slices, as `sparse/resident.cuh` says; outputs are as many as whole slices have.
 
-    Returns
-    -------
-    Where each output's first pair is, and how many it has, (outputs, 2) int64, as many as whole slices have; and all
-    pairs, (pairs, 4) int32: input and weight, as bits, of one edge and of the other.
+    Parameters
+    ----------
+    first_outputs : (layers,) where the outputs of each begin.
+    places : on the device, the place of each real output among all.
+    runs : (outputs, 2) int64 on the device: where each output's first pair is, and how many it has.
+    pairs : (pairs, 4) int32 on the device: input and weight, as bits, of one edge and of the other.
+    edges : (layers,) of each, an even number for each output.
     """
-    cp, weights = cupy(), layer.weights
-    slices = -(-layer.outputs // SLICE)
-    runs = cp.zeros((slices * SLICE, 2), np.int64)
-    runs[: layer.outputs, 1] = (cp.diff(weights.indptr) + 1) // 2
+
+    first_outputs: Array
+    places: Any
+    runs: Any
+    pairs: Any
+    edges: Array
+
+    def spread(self, numbers: Sequence[Any]) -> Any:
+        """Return numbers of the outputs of each layer at the places of these, 0 elsewhere."""
+        given = cupy().concatenate(numbers)
+        found = cupy().zeros(len(self.runs), given.dtype)
+        found[self.places] = given
+        return found
+
+
+def _laid_out(layers: Sequence[DeviceLayer]) -> _LaidOut:
+    """Lay the edges of layers out together: what each takes is not worth a launch of its own."""
+    cp, weights = cupy(), [layer.weights for layer in layers]
+    outputs = np.array([layer.outputs for layer in layers])
+    firsts = np.concatenate([[0], np.cumsum(-(-outputs // SLICE) * SLICE)])
+    number = np.repeat(np.arange(len(layers)), outputs)  # of each output's layer
+    within = np.arange(number.size) - np.repeat(np.cumsum(outputs) - outputs, outputs)
+    places = cp.asarray(firsts[number] + within)
+    ends = cp.concatenate([each.indptr for each in weights])
+    own = cp.asarray(np.arange(number.size) + number)  # of an output's offset among those of all layers
+    degrees = ends[own + 1] - ends[own]
+    runs = cp.zeros((int(firsts[-1]), 2), np.int64)
+    runs[places, 1] = (degrees + 1) // 2
+    slices = len(runs) // SLICE
     depths = -(-runs[:, 1].reshape(slices, SLICE).max(axis=1) // DEPTH) * DEPTH
     starts = cp.zeros(slices + 1, np.int64)
     cp.cumsum(SLICE * depths, out=starts[1:])
-    runs[:, 0] = starts[:-1].repeat(SLICE) + cp.arange(slices * SLICE) % SLICE
-    pairs = cp.zeros((int(starts[-1]), 4), np.int32)
-    pairs[:, ::2] = layer.inputs  # padding reads the zero behind the last input
-    entries = cp.arange(weights.nnz)
-    output = cp.searchsorted(weights.indptr, entries, side="right") - 1
-    rank = entries - weights.indptr[output]
-    pair, second = runs[output, 0] + rank // 2 * SLICE, rank % 2 * 2
-    pairs[pair, second] = weights.indices.astype(np.int32)
-    pairs[pair, second + 1] = cp.broadcast_to(weights.values, (weights.nnz,)).copy().view(np.int32)
-    return runs, pairs
+    runs[:, 0] = starts[:-1].repeat(SLICE) + cp.arange(len(runs)) % SLICE
+    counted = cp.concatenate([starts[-1:], cp.cumsum(runs[:, 1])[cp.asarray(firsts[1:] - 1)]])
+    size, *upto = cp.asnumpy(counted).tolist()
+    slice_inputs = cp.asarray(np.repeat([layer.inputs for layer in layers], np.diff(firsts) // SLICE).astype(np.int32))
+    pairs = cp.zeros((size, 4), np.int32)
+    of_slice = cp.searchsorted(starts, cp.arange(size), side="right") - 1
+    pairs[:, ::2] = slice_inputs[of_slice][:, None]  # padding reads the zero behind the last input
+    edges_before = cp.zeros(number.size + 1, np.int64)
+    cp.cumsum(degrees, out=edges_before[1:])
+    entries = cp.arange(sum(each.nnz for each in weights))
+    output = cp.searchsorted(edges_before, entries, side="right") - 1
+    rank = entries - edges_before[output]
+    pair, second = runs[places[output], 0] + rank // 2 * SLICE, rank % 2 * 2
+    pairs[pair, second] = cp.concatenate([each.indices for each in weights]).astype(np.int32)
+    stored = np.array([each.values.size for each in weights])
+    kept = np.array([each.nnz for each in weights])
+    begins = np.stack([np.cumsum(stored) - stored, np.cumsum(kept) - kept, stored > 1])  # of values and edges; several
+    first_value, first_edge, several = cp.asarray(begins)[:, cp.asarray(number)[output]]
+    values = cp.concatenate([each.values for each in weights])[first_value + several * (entries - first_edge)]
+    pairs[pair, second + 1] = values.view(np.int32)
+    return _LaidOut(firsts[:-1], places, runs, pairs, 2 * np.diff([0, *upto]))
