@@ -229,11 +229,12 @@ class _Run:
     def result(self, files: ExitStack) -> Result:
         """Run all that is not done."""
         start = time.perf_counter()
-        plan, planned = self._planned(files)
+        looked_at = next(self._source.pieces(min(self._size, LOOKED_AT_MOST)), None)
+        work = files.enter_context(ahead(self._work(), 1))  # reads while it is planned how rows run
+        plan, planned = self._planned(looked_at, files)
         parts: dict[int, Part] = {}
         spent = Seconds()
         done, task = sum(piece.rows for piece in self._earlier.values()), f"run {self._path.name}"
-        work = files.enter_context(ahead(self._work(), 1))
         with closing(self._sessions.shared(self._worker, work, 1)) as finished:
             for piece, (part, seconds, outputs) in finished:
                 if self._pieces is not None:
@@ -245,10 +246,9 @@ class _Run:
         wall = time.perf_counter() - start - planned.total
         return self._joined(parts, plan, planned + self._in_all(spent, wall), done)
 
-    def _planned(self, files: ExitStack) -> tuple[Plan, Seconds]:
+    def _planned(self, looked_at: CSR | Array | None, files: ExitStack) -> tuple[Plan, Seconds]:
         """Have all devices know how rows run, by the first of them; make room for the outputs."""
         first, *others = self._sessions.sessions
-        looked_at = next(self._source.pieces(min(self._size, LOOKED_AT_MOST)), None)
         rows = np.zeros((0, first.network.inputs), np.float32) if looked_at is None else self._prepared(looked_at)
         _, plan, seconds = first.begin_shared(rows, self._source.rows)
         for session in others:
