@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -12,8 +14,11 @@ from compiled import folder, prune
 from gpu import processes, why_no_gpu
 from hypothesis import HealthCheck, settings
 
-# Tests have the cache folder elsewhere; what numba compiles stays where it is, lest it be compiled in each of them.
-os.environ.setdefault("NUMBA_CACHE_DIR", str((folder() or Path(gettempdir(), "tests")).with_name("numba-of-tests")))
+# Tests have the cache folder elsewhere; what numba compiles stays where it is, lest it be compiled in each of them, and so
+# does matplotlib's list of fonts.
+BESIDE = folder() or Path(gettempdir(), "tests")
+os.environ.setdefault("NUMBA_CACHE_DIR", str(BESIDE.with_name("numba-of-tests")))
+os.environ.setdefault("MPLCONFIGDIR", str(BESIDE.with_name("matplotlib-of-tests")))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SLOW_LEFT_OUT = "tests marked slow are left out (--all runs them)"
@@ -36,9 +41,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Remove what has long been of no use from the cache of what tests compile; once, not in each process."""
-    if not hasattr(session.config, "workerinput"):
-        prune()
+    """Remove what has long been of no use from the cache of what tests compile; once, not in each process.
+
+    Matplotlib lists fonts here, lest it does so for the first time where a test allows it little.
+    """
+    if hasattr(session.config, "workerinput"):
+        return
+    prune()
+    if not any(Path(os.environ["MPLCONFIGDIR"]).glob("fontlist-*.json")):
+        subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True, timeout=240)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
