@@ -1,7 +1,7 @@
 """Record what callers of a `Session` wait for, warm, through the public API, beside PyTorch and NumPy in the same run.
 
-Usage: python bench/record_session.py [--device cuda|cpu] [--data FOLDER] [--images FOLDER] [--models FOLDER]
-[--only KEY ...] [--runs R] [--seconds S] [--machine NAME]
+Usage: python bench/record_session.py [--table session|sparse-layers] [--device cuda|cpu] [--data FOLDER]
+[--images FOLDER] [--models FOLDER] [--only KEY ...] [--runs R] [--seconds S] [--machine NAME]
 
 DATA holds the folders `mnist` (the four IDX files) and `networks` (pruned networks as .npz); by default it is where the
 environment variable SPARSENN_TEST_DATA points, or shared/data beside the repository. IMAGES holds what
@@ -9,7 +9,8 @@ environment variable SPARSENN_TEST_DATA points, or shared/data beside the reposi
 lenet86-pruned.h5. A case whose data is not there is left out, and the result says so.
 
 Each answer is held against the float64 reference on rows from all over the inputs, or against the true categories,
-before it is timed, and must have the same bits after. Writes bench/results/<machine>/session.json, or session-cpu.json.
+before it is timed, and must have the same bits after. Writes bench/results/<machine>/<table>.json; of a CPU,
+<table>-cpu.json.
 The exit code is 1 if an answer is wrong (that case is not recorded), a case fails, or a time is above its limit.
 """
 
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from results_file import ROOT, Column, results_path, write_results
-from session_cases import CASES, Case, Problem, Sources
+from session_cases import CASES, TABLES, Case, Problem, Sources
 from session_peers import PRECISIONS, Way, left_out, numpy_way, torch, torch_categories, torch_ways
 from wall_timing import RUNS, gpu_wait, timed, wait_for_nothing
 
@@ -157,7 +158,7 @@ class Recorder:
         placed = place(problem.rows, case)
         wait()
         start = time.perf_counter()
-        session = Session(problem.network, device=case.device, precision=case.precision)
+        session = Session(problem.network, device=case.device, precision=case.precision, merging=case.merging)
         with session:
             first = session.run(placed, statistics=False)
             wait()
@@ -422,6 +423,7 @@ def default_data() -> Path | None:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Record what callers of a Session wait for.")
+    parser.add_argument("--table", choices=tuple(TABLES), default="session")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--data", type=Path, default=default_data(), help="folder that holds mnist and networks")
     parser.add_argument("--images", type=Path, help="folder that packed_images.py wrote")
@@ -431,10 +433,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=540, help="start no further case after this time")
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
     options = parser.parse_args(arguments)
-    known = [case.key for case in CASES if case.device == options.device]
+    known = [case.key for case in CASES if (case.table, case.device) == (options.table, options.device)]
     unknown = set(options.only or ()) - set(known)
     if unknown:
-        parser.error(f"no case of {options.device} has the key {min(unknown)}; known: {', '.join(known)}")
+        parser.error(
+            f"no case of {options.table} on {options.device} has the key {min(unknown)}; known: {', '.join(known)}"
+        )
     if options.runs < 1:
         parser.error("--runs must be at least 1")
     return options
@@ -461,11 +465,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(recorder: Recorder, options: argparse.Namespace) -> Path:
     """Write what has been recorded so far; return where."""
-    path = results_path("session" if options.device == "cuda" else "session-cpu", folder=options.machine)
+    name = options.table if options.device == "cuda" else f"{options.table}-cpu"
+    path = results_path(name, folder=options.machine)
     write_results(
         path,
-        table="session",
-        title=f"Warm calls of a session on {'a GPU' if options.device == 'cuda' else 'a CPU'}, the answer awaited",
+        table=options.table,
+        title=f"{TABLES[options.table]} on {'a GPU' if options.device == 'cuda' else 'a CPU'}, the answer awaited",
         columns=COLUMNS,
         rows=list(recorder.rows.values()),
         configuration={
@@ -501,7 +506,8 @@ def _record_all(recorder: Recorder, options: argparse.Namespace) -> bool:
     """Record all cases that were asked for; return whether one failed."""
     start, failed = time.perf_counter(), False
     for case in CASES:
-        if case.device != options.device or (options.only and case.key not in options.only):
+        named = not options.only or case.key in options.only
+        if not named or (case.table, case.device) != (options.table, options.device):
             continue
         if time.perf_counter() - start > options.seconds:
             recorder.notes.append(f"{case.call}, {case.precision}: left out, time was up.")

@@ -31,12 +31,14 @@ class Recorder:
     measures : paths of the code that decides the figures; a result is old once one of them has changed.
     arguments : what has to be given to the script, in capitals, and what may be, in brackets.
     needs : what it needs besides the machine, in words.
+    always : words that the script is given for this table, before others.
     """
 
     script: str
     measures: tuple[str, ...]
     arguments: str = ""
     needs: str = ""
+    always: tuple[str, ...] = ()
 
 
 _GPU, _EITHER = "a GPU", "a GPU, or --device cpu"
@@ -71,12 +73,19 @@ TABLES = {
     "session": Recorder(
         "bench/record_session.py", (*_ENGINE, _CUDA, *_CPU), "[--device cpu] [--data FOLDER] [--images FOLDER]", _EITHER
     ),
+    "sparse-layers": Recorder(
+        "bench/record_session.py",
+        (*_ENGINE, f"{_CUDA}/sparse"),
+        "[--images FOLDER]",
+        _GPU,
+        ("--table", "sparse-layers"),
+    ),
     "spmspm": Recorder("bench/bench_spmspm.py", _CPU, needs="MNIST, and the official 1024 × 120 network"),
     "spmspm-ladder": Recorder(
         "bench/record_ladder.py", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), "FOLDER [--plot FILE]", _GPU
     ),
     "spmspm-sweep": Recorder(
-        "bench/record_ladder.py", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), "FOLDER --sweep", _GPU
+        "bench/record_ladder.py", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), "FOLDER", _GPU, ("--sweep",)
     ),
     "streaming": Recorder("bench/record_streaming.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
     "training": Recorder(
@@ -94,8 +103,7 @@ def command_for(table: str, arguments: Sequence[str] = ()) -> list[str]:
     script = TABLES[table].script
     if Path(script).name.startswith("bench_"):
         return ["-m", "pytest", script, "--record", *arguments]
-    more = ["--sweep"] if table.endswith("-sweep") and "--sweep" not in arguments else []
-    return [script, *arguments, *more]
+    return [script, *TABLES[table].always, *arguments]
 
 
 def main(words: Sequence[str]) -> int:
@@ -103,7 +111,7 @@ def main(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("usage: tools/bench TABLE [ARGUMENT ...]\n\nTABLE, and what is run for it:")
         for name, recorder in TABLES.items():
-            told = " ".join(["python", *command_for(name), recorder.arguments.replace("FOLDER --sweep", "FOLDER")])
+            told = " ".join(["python", *command_for(name), recorder.arguments])
             print(f"  {name:15} {told.strip()}" + (f"  ({recorder.needs})" if recorder.needs else ""))
         return 0
     if words[0] not in TABLES:

@@ -14,6 +14,7 @@ from session_networks import (
     digits,
     pruned_lenet300,
     random_rows,
+    sparse_layer,
     stratified,
     with_sparse_middle,
 )
@@ -22,9 +23,15 @@ from session_peers import PRECISIONS
 from sparsenn import CSR, Network, read_model
 from sparsenn.training import resize_bilinear
 
-__all__ = ["CASES", "Case", "Problem", "Sources"]
+__all__ = ["CASES", "TABLES", "Case", "Problem", "Sources"]
 
-OFFICIAL_COUNTS = {(1024, 120): 1812, (65536, 120): 1994}
+TABLES = {
+    "session": "Warm calls of a session",
+    "sparse-layers": "Warm calls of a session for single sparse layers, and the challenge with no outputs merged,",
+}
+"""What cases are of, and its title."""
+
+OFFICIAL_COUNTS = {(1024, 120): 1812, (4096, 120): 1801, (16384, 120): 1918, (65536, 120): 1994}
 """Categories of the challenge's 60,000 inputs."""
 
 IMAGE_SIDE = 86
@@ -84,6 +91,8 @@ class Case:
     limit, aim : milliseconds; times what `beside` names where that is given.
     beside : what limit and aim are relative to: `peer`, the fastest peer that is as accurate; `numpy`, its products;
         `copy`, what CuPy takes to copy the rows to the device; or the key of a case before.
+    merging : whether equal outputs are computed once.
+    table : the table that the line is of, one of `TABLES`.
     """
 
     key: str
@@ -96,6 +105,8 @@ class Case:
     limit: float | None = None
     aim: float | None = None
     beside: str | None = None
+    merging: bool = True
+    table: str = "session"
 
 
 def challenge_problem(neurons: int, layers: int, sources: Sources) -> Problem:
@@ -118,6 +129,11 @@ def random_problem(width: int, degree: int, layers: int, rows: int, sources: Sou
     return Problem(stratified(width, degree, layers), random_rows(rows, width))
 
 
+def layer_problem(width: int, density: float, rows: int, sources: Sources) -> Problem:
+    layer = sparse_layer(np.random.default_rng(width), width, width, density)
+    return Problem(Network((layer,)), random_rows(rows, width))
+
+
 def narrow_problem(rows: int, sources: Sources) -> Problem:
     return Problem(chain([72, 64, 64, 4]), random_rows(rows, 72))
 
@@ -133,12 +149,20 @@ def lenet86_problem(name: str, sources: Sources) -> Problem:
     return Problem(network, *_enlarged(sources.needed("mnist")))
 
 
-def _precisions(key: str, call: str, make: Callable[[Sources], Problem], **limits: tuple[float, float]) -> list[Case]:
+def _precisions(
+    key: str, call: str, make: Callable[[Sources], Problem], table: str = "session", **limits: tuple[float, float]
+) -> list[Case]:
     """Return a case for each precision that has a limit and an aim."""
     return [
-        Case(f"{key}-{precision}", call, make, precision=precision, limit=limit, aim=aim)
+        Case(f"{key}-{precision}", call, make, precision=precision, limit=limit, aim=aim, table=table)
         for precision, (limit, aim) in limits.items()
     ]
+
+
+def _layers(key: str, width: int, density: float, rows: int, **limits: tuple[float, float]) -> list[Case]:
+    """Return the cases of one layer of weights at random places."""
+    call = f"one layer {width} wide, {density:.0%} of the weights, {rows:,} rows"
+    return _precisions(key, call, partial(layer_problem, width, density, rows), "sparse-layers", **limits)
 
 
 SMALL, LARGE = partial(challenge_problem, 1024, 120), partial(challenge_problem, 65536, 120)
@@ -166,6 +190,16 @@ CASES: tuple[Case, ...] = (
                  partial(random_problem, 4096, 32, 12, 20_000), float32=(9, 6)),
     *_precisions("16384-32", "6 × 16384, 32 weights an output, 10,000 rows",
                  partial(random_problem, 16384, 32, 6, 10_000), float32=(10, 7)),
+    *_layers("layer-1024", 1024, 0.10, 60_000, float32=(0.70, 0.50), tf32=(0.35, 0.22), float16=(0.25, 0.15)),
+    *_layers("layer-4096", 4096, 0.05, 60_000, float32=(5.5, 4), tf32=(2.8, 1.8), float16=(2.0, 1.2)),
+    *_layers("layer-16384", 16384, 0.01, 10_000, float32=(4.5, 3), tf32=(3.0, 2), float16=(2.5, 1.5)),
+    *_layers("layer-4096-denser", 4096, 0.20, 60_000, float32=(20, 14), tf32=(10, 7), float16=(7, 4.5)),
+    *(
+        Case(f"unmerged-{neurons}", f"{neurons} × 120, no outputs merged, official inputs on the device → categories",
+             partial(challenge_problem, neurons, 120), categories=True, limit=limit, aim=aim, merging=False,
+             table="sparse-layers")
+        for neurons, limit, aim in ((1024, 2.0, 1.2), (4096, 8, 5), (16384, 30, 18), (65536, 130, 80))
+    ),
     Case("lenet86-host", "LeNet86, 10,000 images in NumPy → probabilities in NumPy", WHOLE, where="host", limit=1.3,
          aim=1.05, beside="copy"),
     Case("lenet86", "LeNet86, 10,000 images on the device", WHOLE),
