@@ -159,6 +159,10 @@ class RowsCheck(Protocol):
         """In the types that kernels take, with one value for all entries, for chains that await the check."""
         ...
 
+    def fetch(self) -> None:
+        """Queue the copy of what is found to the host, behind what has been queued by now; wait for nothing."""
+        ...
+
     def passed(self) -> bool:
         """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
 

@@ -208,6 +208,7 @@ class SparseKernel(Kernel):
         layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
     awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
         computes nothing where that finds a fault.
+    own_outputs : whether the outputs of such a chain lie in memory that nothing else uses.
     """
 
     operation: str = "spmspm"
@@ -218,6 +219,7 @@ class SparseKernel(Kernel):
     groups_rows: bool = False
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
     awaits_check: bool = False
+    own_outputs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

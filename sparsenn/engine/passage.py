@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft
+from sparsenn.backends import Kernel, NumberCheck, RowsCheck, RowsLeft, SparseKernel
 from sparsenn.engine.attempts import Attempts
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
@@ -77,12 +77,17 @@ def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
         neurons=network.inputs,
         layers=len(network),
         edges=network.multiply_adds,
-        categories=np.concatenate([part.categories for part in parts]),
+        categories=_concatenated([part.categories for part in parts]),
         statistics=tally.statistics(network) if tally is not None else (),
         seconds=seconds,
         batches=tuple(batch for part in parts for batch in part.batches),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
+
+
+def _concatenated(categories: Sequence[Array]) -> Array:
+    """Return the categories of parts of the rows as one array of int64."""
+    return categories[0] if len(categories) == 1 else np.concatenate([np.zeros(0, np.int64), *categories])
 
 
 def _untold(first: int, last: int, layers: int) -> None:
@@ -124,7 +129,7 @@ class Passage:
         network = self._problem.network
         plan = self._shelf.plan_of(given)
         tally = Tally.of(network) if counted else None
-        batches, categories = [], [np.zeros(0, np.int64)]
+        batches, categories = list[BatchOutput](), list[Array]()
         attempts = Attempts(last, size, self._shelf.make_room, first)
         going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
         for start, stop in attempts:
@@ -138,8 +143,8 @@ class Passage:
                 batches.append(batch)
                 attempts.done()
         self._refuse_infinite(given, going.check)
-        used, found = plan if self.used is None else self.used, np.concatenate(categories)
-        return Part(used, last - first, found, tuple(batches), tally, attempts.notes())
+        used = plan if self.used is None else self.used
+        return Part(used, last - first, _concatenated(categories), tuple(batches), tally, attempts.notes())
 
     # ---- Outputs alone -------------------------------------------------------------------------------------------
 
@@ -210,7 +215,7 @@ class Passage:
     def spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
         """Return each input's outputs, in memory that the caller owns."""
         expansion = self._problem.merged.expansion
-        own = left.owner is None and expansion is None and plan.steps[-1].kernel.operation in OWN_OUTPUTS
+        own = left.owner is None and expansion is None and _owns_outputs(plan.steps[-1].kernel)
         return left.features if own else self._backend.spread(left, expansion, count)
 
     def _piece(self, plan: Plan, given: Given) -> int:
@@ -238,6 +243,8 @@ class Passage:
         """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
         left = self._through(given, first, last, size, going, check)
         with going.clock.part("transfer", "copy out"):
+            if check is not None:
+                check.fetch()
             return self._backend.take_out(left, last - first, self._problem.options.compaction)
 
     def _through(
@@ -269,6 +276,11 @@ class Passage:
     def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
         if check is not None and not check.result()[1]:
             check_inputs(given.rows)
+
+
+def _owns_outputs(kernel: Kernel) -> bool:
+    """Return whether a kernel's outputs lie in memory that nothing else uses."""
+    return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
 
 
 def _finish(copy: Callable[[], None]) -> None:

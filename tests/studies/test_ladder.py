@@ -198,6 +198,7 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
         traffic=lambda *_: None,
         awaits_check=True,
         reproducible=True,
+        own_outputs=True,
     )
     plain = {field.name for field in fields(entry) if getattr(entry, field.name) == field.default}
     assert plain == {"operation"}

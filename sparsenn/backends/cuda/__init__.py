@@ -272,9 +272,8 @@ class CUDABackend:
             left = rows_module.on_device(left)
             owner, living, used = None, None, inputs
             if left.owner is not None:
-                owned = rows_module.owned_rows(left.owner, inputs)
-                owner = _copied(left.owner, inputs)
-                living, used = rows_module.rows_owned(owned, inputs)
+                owner, listed = rows_module.owned_rows(left.owner, inputs)
+                living, used = rows_module.rows_owned(listed)
             if living is None or not dropped:
                 living = np.flatnonzero(cupy().asnumpy(rows_module.active_rows(left, inputs)))
             features = left.features if isinstance(left.features, CSR) else _copied(left.features, used)

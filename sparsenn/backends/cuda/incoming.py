@@ -12,6 +12,7 @@ import numpy as np
 from sparsenn.backends.contract import SparseRows
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.memory import to_pinned
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
@@ -64,6 +65,7 @@ _KERNEL_TYPES: dict[np.dtype[Any], str] = {
 """Types that the kernel reads, and what `common.cuh` calls them."""
 
 _OFFSET_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
+_FLOAT32 = np.dtype(np.float32)
 _SPARSE = "cupyx.scipy.sparse"
 
 
@@ -218,9 +220,12 @@ def to_cupy_csr(rows: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class UncheckedCSR(CSR):
-    """CSR whose check is queued; `found` is as of `QueuedCheck`."""
+    """CSR whose check is queued; `found` is as of `QueuedCheck`, which has looked at shapes and types."""
 
     found: Any = None
+
+    def __post_init__(self) -> None:
+        return
 
 
 class QueuedCheck:
@@ -250,11 +255,12 @@ class QueuedCheck:
         indptr, indices = _as_integers(given.indptr, _OFFSET_TYPES), _as_integers(given.indices, tuple(_KERNEL_TYPES))
         narrow = index_dtype(width)
         self._given, self._source = given, source
-        self._values = cp.ascontiguousarray(given.values, dtype=np.float32)
+        self._values = _contiguous(given.values, _FLOAT32)
         self._offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
         self._indices = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
         self._moved = self._offsets is indptr
         self.found = cp.zeros(FOUND, np.uint64)
+        self._fetched: tuple[Array, Any] | None = None
         kernel = _CHECK.kernel(
             "check_rows",
             OFFSET=_KERNEL_TYPES[indptr.dtype],
@@ -272,6 +278,13 @@ class QueuedCheck:
     def rows(self) -> CSR:
         """The rows, with the first value for all entries."""
         return UncheckedCSR(self._given.shape, self._offsets, self._indices, self._values[:1], self.found)
+
+    def fetch(self) -> None:
+        """Queue the copy of what is found to the host."""
+        cuda = cupy().cuda
+        target, copied = to_pinned(self.found), cuda.Event(disable_timing=True)
+        copied.record(cuda.get_current_stream())
+        self._fetched = target, copied
 
     def passed(self) -> bool:
         """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
@@ -293,7 +306,12 @@ class QueuedCheck:
 
     def _answer(self) -> tuple[int, int]:
         """Wait for the kernel; return how many values differ from the first, and the first offset."""
-        *faults, differ, base = (int(number) for number in cupy().asnumpy(self.found))
+        if self._fetched is None:
+            found = cupy().asnumpy(self.found)
+        else:
+            found, copied = self._fetched
+            copied.synchronize()
+        *faults, differ, base = found.tolist()
         if any(faults):
             told = fetch_rows(self._given) if self._source is None else self._source
             raise fault_of(told) or MatrixError("the rows were written to while they were checked")
@@ -339,4 +357,11 @@ def _check_shapes(rows: SparseRows) -> None:
 
 def _as_integers(array: Array, kinds: Sequence[np.dtype[Any]]) -> Any:
     """Return a contiguous array of one of some types; another type becomes int64."""
-    return cupy().ascontiguousarray(array, dtype=array.dtype if array.dtype in kinds else np.int64)
+    return _contiguous(array, array.dtype if array.dtype in kinds else np.dtype(np.int64))
+
+
+def _contiguous(array: Any, kind: np.dtype[Any]) -> Any:
+    """Return a contiguous array of a type: the array itself where it is that, which CuPy takes longer to find out."""
+    if array.dtype == kind and array.flags.c_contiguous:
+        return array
+    return cupy().ascontiguousarray(array, dtype=kind)

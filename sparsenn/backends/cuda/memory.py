@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import Array
 
-__all__ = ["Staging", "free_bytes", "release_unused", "staging", "within_memory"]
+__all__ = ["Staging", "free_bytes", "release_unused", "staging", "to_pinned", "within_memory"]
 
 STAGED_BYTES = 8 << 20
 """Half of the pinned memory that copies go through: large enough that starting a copy costs little beside it."""
@@ -38,6 +38,20 @@ def free_bytes() -> int:
 def release_unused() -> None:
     """Give memory that CuPy keeps for later back to the device, so that it can be cut anew."""
     cupy().get_default_memory_pool().free_all_blocks()
+
+
+def to_pinned(array: Any) -> Array:
+    """Queue the copy of a device array to pinned memory, on the current stream; return what will hold it.
+
+    Parameters
+    ----------
+    array : contiguous, and not empty.
+    """
+    cuda = cupy().cuda
+    target: Array = np.frombuffer(cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
+    kind, stream = cuda.runtime.memcpyDeviceToHost, cuda.get_current_stream()
+    cuda.runtime.memcpyAsync(target.ctypes.data, array.data.ptr, array.nbytes, kind, stream.ptr)
+    return target
 
 
 class Staging:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sparsenn import Linear, Network, ReLU, Session
 from sparsenn.backends.contract import SparseRows
 from sparsenn.backends.cuda import images, incoming
 from sparsenn.backends.cuda.transfer import PIECE_BYTES, SMALL_BYTES, Transfer
@@ -168,3 +169,14 @@ def test_numbers_are_looked_at_batch_by_batch(rng):
     for batch in numbers:
         check.look(cupy.asarray(batch))
     assert check.result() == (float(np.abs(numbers).max()), True)
+
+
+def test_rows_of_halves_end_in_the_right_categories(rng):
+    import cupy
+
+    rows = rng.normal(size=(1000, 20)).astype(np.float16) * (rng.random((1000, 1)) < 0.5)
+    rows[::3] = -np.abs(rows[::3])
+    network = Network((Linear(np.eye(20, dtype=np.float32), np.zeros(20, np.float32), ReLU()),))
+    session = Session(network, device="cuda", precision="float16")
+    result = session.run(cupy.asarray(rows), statistics=False)
+    assert np.array_equal(result.categories, np.flatnonzero((rows > 0).any(axis=1)))

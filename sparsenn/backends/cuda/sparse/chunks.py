@@ -110,15 +110,11 @@ def to_tiles(matrix: Any, block: BlockShape, tiles: Any = None) -> Any:
     return _transpose("rows_to_tiles", block, tiles.shape[0], matrix, tiles, np.int32(rows), width)
 
 
-def from_tiles(tiles: Any, rows: int, block: BlockShape, matrix: Any = None, count: Any = NOTHING) -> Any:
-    """Return the first `rows` rows as a row-major matrix, a new one or that given.
-
-    count : device array that begins with the number of rows, int32, if there may be fewer.
-    """
+def from_tiles(tiles: Any, rows: int, block: BlockShape) -> Any:
+    """Return the first `rows` rows as a row-major matrix."""
     width = tiles.shape[1]
-    if matrix is None:
-        matrix = cupy().empty((rows, width), np.float32)
-    return _transpose("tiles_to_rows", block, -(-rows // block.rows), tiles, matrix, count, np.int32(rows), width)
+    matrix = cupy().empty((rows, width), np.float32)
+    return _transpose("tiles_to_rows", block, -(-rows // block.rows), tiles, matrix, np.int32(rows), width)
 
 
 def _transpose(name: str, block: BlockShape, tiles: int, source: Any, target: Any, *rows_and_width: Any) -> Any:
@@ -133,7 +129,7 @@ def _transpose(name: str, block: BlockShape, tiles: int, source: Any, target: An
 class ChunkChain:
     """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
 
-    Two buffers hold what layers read and write by turns, and in the end the outputs by rows.
+    Two buffers hold what layers read and write by turns; each run has a matrix of its own for the outputs by rows.
 
     Parameters
     ----------
@@ -152,8 +148,6 @@ class ChunkChain:
         self._tiles = max(1, -(-rows // self._block.rows))
         self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
         widest = [max(self._widths[parity::2]) for parity in range(2)]
-        self._result = 1 - len(layers) % 2
-        widest[self._result] = max(widest[self._result], self._widths[-1])
         self._buffers = [cp.empty(self._tiles * self._block.rows * width, np.float32) for width in widest]
         self._call = Call()
         self._turns = Turns()
@@ -175,17 +169,16 @@ class ChunkChain:
         rows = features.shape[0]
         with cupy().cuda.Device(self._device):
             if counting:
-                self.run_counted(features, multiplicity)
-            else:
-                stream = self._turns.take()
-                self._counted = None
-                self._enter(features)
-                self._call.begin(rows, None)
-                self._graph.launch(stream)
-            return RowsLeft(self.outputs(rows))
+                return RowsLeft(self.run_counted(features, multiplicity)[0])
+            stream = self._turns.take()
+            self._counted = None
+            self._enter(features)
+            self._call.begin(rows, None)
+            self._graph.launch(stream)
+            return RowsLeft(self._leave(rows))
 
-    def run_counted(self, features: Features, multiplicity: Array | None) -> Any:
-        """Queue a run that counts, launch by launch; return which rows end with a non-zero, (rows,) uint8.
+    def run_counted(self, features: Features, multiplicity: Array | None) -> tuple[Array, Array]:
+        """Queue a run that counts, launch by launch; return outputs, and which rows end with a non-zero, (rows,) uint8.
 
         Parameters
         ----------
@@ -210,9 +203,9 @@ class ChunkChain:
             following = layers[number + 1].degrees if number + 1 < len(layers) else None
             count_tiles(self._in_tiles(number + 1, used), alive, stands_for, layer.copies, following, counters[number:])
         with part("total"):
-            from_tiles(self._in_tiles(len(layers), used), rows, self._block, self.outputs(rows))
+            outputs = self._leave(rows)
         self._counted = rows, counters
-        return alive[:rows]
+        return outputs, alive[:rows]
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
@@ -227,10 +220,9 @@ class ChunkChain:
         shape = (tiles, self._widths[number], self._block.rows)
         return self._buffers[number % 2][: math.prod(shape)].reshape(shape)
 
-    def outputs(self, rows: int) -> Any:
-        """Return the first rows of the last run's outputs, in memory that the next one writes over."""
-        width = self._widths[-1]
-        return self._buffers[self._result][: rows * width].reshape(rows, width)
+    def _leave(self, rows: int) -> Any:
+        """Queue what brings a run's outputs from tiles to a matrix of their own; return that."""
+        return from_tiles(self._in_tiles(len(self._layers), -(-rows // self._block.rows)), rows, self._block)
 
     def _enter(self, features: Features) -> None:
         """Queue what lays a run's rows out in tiles."""
@@ -245,14 +237,12 @@ class ChunkChain:
         return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, count, tiles)
 
     def _enqueue(self) -> None:
-        """Launch all layers on the current stream, from tiles to rows, for as many rows as the record says."""
+        """Launch all layers on the current stream, from tiles to tiles, for as many rows as the record says."""
         count = self._call.record
         for number, layer in enumerate(self._layers):
             if layer.outputs:
                 kernel, grid, threads, arguments, shared_bytes = self._launch(number, NOTHING, count, self._tiles)
                 kernel(grid, threads, arguments, shared_mem=shared_bytes)
-        last = self._in_tiles(len(self._layers), self._tiles)
-        from_tiles(last, max(1, self.capacity), self._block, self.outputs(self.capacity), count)
 
 
 def _readable(features: Features) -> Features:
@@ -291,8 +281,7 @@ def launch_chunks(step: StepInput) -> StepOutput:
     rows = step.features.shape[0]
     with cp.cuda.Device(stack.device), within_memory(_named(layers), rows, _tiled_bytes(layers)):
         chain = ChunkChain(stack.device, layers, rows)
-        alive = chain.run_counted(step.features, step.multiplicity)
-        outputs = chain.outputs(rows)
+        outputs, alive = chain.run_counted(step.features, step.multiplicity)
         living = cp.flatnonzero(alive).astype(np.int64)
         if step.last - 1 < step.droppable_from or living.size == rows:
             return StepOutput(outputs, np.arange(rows), chain.counts())
@@ -335,4 +324,5 @@ CHUNKS = SparseKernel(
     seconds=chunks_seconds,
     fuses=True,
     reproducible=True,
+    own_outputs=True,
 )

@@ -12,6 +12,7 @@ import numpy as np
 from sparsenn.backends.contract import Features, RowsLeft
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.memory import to_pinned
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
 from sparsenn.backends.machine import WARP
@@ -48,6 +49,9 @@ MOST_BLOCKS = 65_535
 MOST_SPREADING = 1 << 16
 """Blocks of `spread`: enough for any device, and they go on in strides."""
 
+LISTING_THREADS = 1024
+"""Of the one block of `list_owned`."""
+
 NOTHING = np.uintp(0)
 """A null pointer, as an argument of a kernel."""
 
@@ -55,7 +59,7 @@ _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
 _TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
-_SPREAD = program("rows/spread.cu")
+_SPREAD = program("rows/spread.cu", NUMBER=("float", "half_bits"))
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
 
 
@@ -140,23 +144,24 @@ def to_dense(features: CSR, dense: Any) -> Array:
 
 
 def spread(left: RowsLeft, expansion: Array | None, rows: int) -> Array:
-    """Return each input's outputs, dense by rows: (rows, outputs) float32, a new array; waits for nothing.
+    """Return each input's outputs, dense by rows: (rows, outputs), a new array of the rows' type; waits for nothing.
 
     Parameters
     ----------
-    left : float32 rows, as chains leave them; rows of `owner` -1 become zeros.
+    left : rows of float32 or float16, as chains leave them; rows of `owner` -1 become zeros.
     expansion : (outputs,) on the device, the column of `left.features` that each output is; None where there is one
         output for each. Best int32, which is read as it is.
     rows : inputs.
     """
     features, owner = _left(left)
     outputs = features.shape[1] if expansion is None else expansion.size
-    target: Array = cupy().empty((rows, outputs), np.float32)
+    target: Array = cupy().empty((rows, outputs), features.dtype)
     columns = NOTHING if expansion is None else _as_int32(expansion)
     grid = (min(MOST_SPREADING, -(-rows * outputs // (4 * THREADS))),)
     sizes = (np.int64(rows), np.int64(outputs))
     width = np.int32(features.shape[1])
-    launch("spread", _SPREAD.kernel("spread"), grid, (THREADS,), features, width, owner, columns, *sizes, target)
+    kernel = _SPREAD.kernel("spread", NUMBER=_number(features))
+    launch("spread", kernel, grid, (THREADS,), features, width, owner, columns, *sizes, target)
     return target
 
 
@@ -170,8 +175,14 @@ def active_rows(left: RowsLeft, rows: int) -> Array:
     features, owner = _left(left)
     active: Array = cupy().empty(rows, np.bool_)
     width, grid = np.int32(features.shape[1]), (blocks_for(rows, ROWS_PER_BLOCK),)
-    launch("active", _SPREAD.kernel("active_rows"), grid, (THREADS,), features, width, owner, np.int32(rows), active)
+    kernel = _SPREAD.kernel("active_rows", NUMBER=_number(features))
+    launch("active", kernel, grid, (THREADS,), features, width, owner, np.int32(rows), active)
     return active
+
+
+def _number(features: Array) -> str:
+    """Return what the kernels call the type of rows."""
+    return "half_bits" if features.dtype == np.float16 else "float"
 
 
 def on_device(left: RowsLeft) -> RowsLeft:
@@ -181,7 +192,7 @@ def on_device(left: RowsLeft) -> RowsLeft:
     return RowsLeft(features, None if left.owner is None else cp.asarray(left.owner))
 
 
-def owned_rows(owner: Array, inputs: int) -> Array:
+def owned_rows(owner: Array, inputs: int) -> tuple[Array, Array]:
     """Queue a look at which of so many inputs have a row; see `rows_owned`.
 
     Parameters
@@ -190,19 +201,24 @@ def owned_rows(owner: Array, inputs: int) -> Array:
 
     Returns
     -------
-    (1 + inputs / 32,) uint32 on the device: the number of rows up to the last that an input has; and a bit an input.
+    A copy of the owners, int32 on the device; and what `rows_owned` takes.
     """
-    found: Array = cupy().zeros(1 + -(-inputs // WARP), np.uint32)
-    grid = (blocks_for(inputs, THREADS),)
-    launch("owned", _SPREAD.kernel("owned_rows"), grid, (THREADS,), _as_int32(owner), np.int32(inputs), found)
-    return found
+    cp, blocks, words = cupy(), blocks_for(inputs, THREADS), -(-inputs // WARP)
+    copy, found = cp.empty(inputs, np.int32), cp.empty(words + blocks, np.uint32)
+    listed = cp.empty(2 + inputs, np.int32)
+    launch(
+        "owned", _SPREAD.kernel("owned_rows"), (blocks,), (THREADS,), _as_int32(owner), np.int32(inputs), copy, found
+    )
+    sizes = np.int32(words), np.int32(blocks)
+    launch("owned", _SPREAD.kernel("list_owned"), (1,), (LISTING_THREADS,), found, *sizes, listed)
+    return copy, to_pinned(listed)
 
 
-def rows_owned(found: Array, inputs: int) -> tuple[Array, int]:
+def rows_owned(listed: Array) -> tuple[Array, int]:
     """Wait for what `owned_rows` finds: inputs that have a row, int64 on the host, increasing; and how many rows."""
-    words = cupy().asnumpy(found)
-    owned = np.unpackbits(words[1:].view(np.uint8), count=inputs, bitorder="little")
-    return np.flatnonzero(owned.view(np.bool_)), int(words[0])
+    cupy().cuda.get_current_stream().synchronize()
+    count, used = listed[:2].tolist()
+    return listed[2 : 2 + count].astype(np.int64), used
 
 
 def _left(left: RowsLeft) -> tuple[Any, Any]:

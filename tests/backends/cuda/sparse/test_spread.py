@@ -14,57 +14,76 @@ from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse.replay import CALL_BYTES
 from sparsenn.backends.cuda.sparse.resident import _STAGE
 
+NUMBERS = pytest.mark.parametrize(("kind", "name"), [(np.float32, "float"), (np.float16, "half_bits")])
 
-def aligned(count):
-    """An array of floats at a multiple of 16 bytes, and 4 more behind it, none of which is a number."""
-    memory = np.full(count + 8, np.nan, np.float32)
-    begin = -address(memory) % 16 // 4
+
+def aligned(count, kind):
+    """An array at a multiple of 16 bytes, and 4 numbers more behind it, none of which is a number."""
+    memory = np.full(count + 20, np.nan, kind)
+    begin = -address(memory) % 16 // memory.itemsize
     return memory[begin : begin + count + 4]
 
 
+@NUMBERS
 @settings(max_examples=40, deadline=None)
-@given(seeds, st.integers(1, 50), st.integers(1, 40), st.integers(1, 90), st.booleans(), st.booleans())
-def test_every_element_is_written_once(seed, rows, width, outputs, owned, expanded):
+@given(
+    seed=seeds,
+    rows=st.integers(1, 50),
+    width=st.integers(1, 40),
+    outputs=st.integers(1, 90),
+    owned=st.booleans(),
+    expanded=st.booleans(),
+)
+def test_every_element_is_written_once(kind, name, seed, rows, width, outputs, owned, expanded):
     rng = np.random.default_rng(seed)
     outputs = outputs if expanded else width
-    left = rng.normal(size=(rows if not owned else rng.integers(1, 9), width)).astype(np.float32)
+    left = rng.normal(size=(rows if not owned else rng.integers(1, 9), width)).astype(kind)
     owner = rng.integers(-1, len(left), rows).astype(np.int32)
     columns = rng.integers(0, width, outputs).astype(np.int32)
-    target = aligned(rows * outputs)
+    target = aligned(rows * outputs, kind)
     arguments = left, np.int32(width), owner if owned else None, columns if expanded else None
-    kernel = emulated_kernel("rows/spread.cu", "spread")
+    kernel = emulated_kernel("rows/spread.cu", "spread", NUMBER=name)
     kernel.launch(2, 64, *arguments, np.int64(rows), np.int64(outputs), target, seed=seed % 1000)
-    right = np.where(owner[:, None] < 0, np.float32(0), left[owner]) if owned else left[:rows]
+    right = np.where(owner[:, None] < 0, kind(0), left[owner]) if owned else left[:rows]
     right = right[:, columns] if expanded else right
     assert np.array_equal(target[: right.size].reshape(right.shape), right)
     assert np.isnan(target[right.size :]).all()
 
 
+@NUMBERS
 @settings(max_examples=40, deadline=None)
-@given(seeds, st.integers(1, 50), st.integers(1, 300), st.booleans())
-def test_a_row_is_active_where_it_has_a_number_that_is_not_zero(seed, rows, width, owned):
+@given(seed=seeds, rows=st.integers(1, 50), width=st.integers(1, 300), owned=st.booleans())
+def test_a_row_is_active_where_it_has_a_number_that_is_not_zero(kind, name, seed, rows, width, owned):
     rng = np.random.default_rng(seed)
-    left = np.zeros((rows, width), np.float32)
+    left = np.zeros((rows, width), kind)
     some = rng.random(rows) < 0.5
-    left[some, rng.integers(0, width, rows)[some]] = rng.choice(np.float32([1e-30, -2.0, np.nan]), some.sum())
+    left[some, rng.integers(0, width, rows)[some]] = rng.choice(np.array([6e-8, -2.0, np.nan], kind), some.sum())
     left[~some] *= -1  # negative zeros
     owner = rng.integers(-1, rows, rows).astype(np.int32)
     active = np.full(rows, 7, np.uint8)
-    kernel = emulated_kernel("rows/spread.cu", "active_rows")
+    kernel = emulated_kernel("rows/spread.cu", "active_rows", NUMBER=name)
     kernel.launch(2, 64, left, np.int32(width), owner if owned else None, np.int32(rows), active, seed=seed % 1000)
     assert np.array_equal(active, np.where(owner < 0, False, some[owner]) if owned else some)
 
 
 @settings(max_examples=20, deadline=None)
-@given(seeds, st.integers(1, 200), st.integers(1, 3))
+@given(seeds, st.integers(1, 5000), st.integers(1, 3))
 def test_owned_rows_are_bits_and_the_last_one_is_known(seed, rows, blocks):
     owner = np.random.default_rng(seed).integers(-1, 50, rows).astype(np.int32)
-    found = np.zeros(1 + -(-rows // 32), np.uint32)
+    words = -(-rows // 32)
+    copy, found = np.zeros(rows, np.int32), np.full(words + blocks, 7, np.uint32)
     kernel = emulated_kernel("rows/spread.cu", "owned_rows")
-    kernel.launch(blocks, 64, owner, np.int32(rows), found, seed=seed % 1000)
-    assert found[0] == owner.max() + 1
-    bits = np.unpackbits(found[1:].view(np.uint8), bitorder="little")
+    kernel.launch(blocks, 64, owner, np.int32(rows), copy, found, seed=seed % 1000)
+    assert np.array_equal(copy, owner)
+    assert found[words:].max() == owner.max() + 1
+    bits = np.unpackbits(found[:words].view(np.uint8), bitorder="little")
     assert np.array_equal(np.flatnonzero(bits), np.flatnonzero(owner >= 0))
+    listed = np.full(2 + rows, 7, np.int32)
+    kernel = emulated_kernel("rows/spread.cu", "list_owned")
+    kernel.launch(1, 64, found, np.int32(words), np.int32(blocks), listed, seed=seed % 1000)
+    living = np.flatnonzero(owner >= 0)
+    assert listed[:2].tolist() == [living.size, owner.max() + 1]
+    assert np.array_equal(listed[2 : 2 + living.size], living)
 
 
 def test_a_run_is_told_what_it_is_given():

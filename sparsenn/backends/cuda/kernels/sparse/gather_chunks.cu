@@ -181,11 +181,8 @@ extern "C" __global__ void __launch_bounds__(SIDE * STEP)
 
 // And back; only the first *count rows where count is not null.
 extern "C" __global__ void __launch_bounds__(SIDE * STEP)
-    tiles_to_rows(const float* __restrict__ tiles, float* __restrict__ matrix, const int* __restrict__ count,
-                  int most_rows, int width) {
+    tiles_to_rows(const float* __restrict__ tiles, float* __restrict__ matrix, int rows, int width) {
     __shared__ float block[SIDE][ROWS + 1];
-    const int rows = count ? min(most_rows, *count) : most_rows;
-    if (static_cast<int64>(blockIdx.x) * ROWS >= rows) return;
     const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
     const float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
     float values[SIDE / STEP][ROWS / SIDE];
