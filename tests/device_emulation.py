@@ -161,8 +161,7 @@ def _rows_to_tiles(matrix, tiles, rows, width):
     tiles[...] = padded.reshape(tiles.shape[0], side, width).transpose(0, 2, 1)
 
 
-def _tiles_to_rows(tiles, matrix, count, most_rows, width):
-    rows = most_rows if isinstance(count, np.uintp) else min(most_rows, count.view(np.int32)[0])
+def _tiles_to_rows(tiles, matrix, rows, width):
     whole = tiles.transpose(0, 2, 1).reshape(-1, width)
     matrix[:rows] = whole[:rows]
 
@@ -214,7 +213,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setattr(device, "_imported", library)
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))
-    for module in ("resident", "chunks", "chunk_stages"):
+    for module in ("resident", "chunks", "chunk_stages", "tensor"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
 

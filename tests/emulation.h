@@ -34,6 +34,7 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) int2 { int x, y; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
 struct Dimensions { unsigned x = 1, y = 1, z = 1; };
 
@@ -261,6 +262,7 @@ To as(From value) {
 inline float __uint_as_float(unsigned bits) { return as<float>(bits); }
 inline float __int_as_float(int bits) { return as<float>(bits); }
 inline unsigned __float_as_uint(float value) { return as<unsigned>(value); }
+inline int __float_as_int(float value) { return as<int>(value); }
 inline size_t __cvta_generic_to_shared(const void* place) { return static_cast<const unsigned char*>(place) - shared; }
 inline void __syncthreads() { emulated::pause(emulated::AT_BLOCK); }
 inline int __syncthreads_or(int wanted) {

@@ -40,6 +40,30 @@ inline void read_tiles_transposed(unsigned (&tiles)[4], unsigned from) {
     std::memcpy(tiles, found.word, sizeof tiles);
 }
 
+struct TilesTo { unsigned word[4], to; };
+
+inline void write_tiles_transposed(unsigned to, const unsigned (&tiles)[4]) {
+    struct Nothing {} nothing;
+    emulated::together<TilesTo, Nothing>(
+        5, {{tiles[0], tiles[1], tiles[2], tiles[3]}, to}, nothing, [](const TilesTo* const* all, Nothing* const*) {
+            for (int tile = 0; tile < 4; ++tile) {
+                unsigned places[8];
+                const unsigned* given[8];
+                for (int row = 0; row < 8; ++row) {
+                    places[row] = all[8 * tile + row]->to;
+                    check_shared(places[row], 16);
+                    given[row] = places + row;
+                }
+                count_conflicts(given);
+                for (int lane = 0; lane < 32; ++lane)
+                    for (int i = 0; i < 2; ++i) {
+                        const half_bits bits = all[lane]->word[tile] >> 16 * i;
+                        std::memcpy(shared + places[lane % 4 * 2 + i] + lane / 4 * 2, &bits, 2);
+                    }
+            }
+        });
+}
+
 // Sixteen bytes a lane go eight lanes at a time.
 inline void fours_of_warp(const unsigned* const* from, Tiles* const* to) {
     for (int first = 0; first < 32; first += 8) {
@@ -101,6 +125,15 @@ void store_if(void* to, const Numbers& numbers, bool wanted) {
 }
 
 inline void add_to_shared(int* number, int value) { *number += value; }
+inline unsigned read_early(const unsigned* from) {
+    unsigned found;
+    std::memcpy(&found, emulated::readable(from, sizeof found), sizeof found);
+    return found;
+}
 inline void bring_to_l2(const void* place) { emulated::readable(place, 1); }
 inline void add_to_global(unsigned long long* number, unsigned long long value) { *number += value; }
 inline void add_to_global(int* number, int value) { *number += value; }
+inline void raise_in_global(int* number, int value) {
+    emulated::readable(number, sizeof(int));
+    *number = std::max(*number, value);
+}

@@ -102,3 +102,50 @@ template <int SUMS>
 void warpgroup_tf32(float (&sums)[SUMS], unsigned left, unsigned right, int keep) {
     warpgroup<8>(sums, left, right, keep);
 }
+
+// Which of the four the left matrix's numbers are of, as the lanes of a row say it that are asked.
+struct Places { unsigned word[2]; };
+
+template <int SELECTOR>
+Places places_of_rows(unsigned places) {
+    Places found;
+    emulated::together<unsigned, Places>(
+        40 + SELECTOR, places, found, [](const unsigned* const* all, Places* const* results) {
+            for (int lane = 0; lane < 32; ++lane)
+                for (int half = 0; half < 2; ++half) results[lane]->word[half] = *all[lane / 4 * 4 + 2 * SELECTOR + half];
+        });
+    return found;
+}
+
+inline float half_of(unsigned matrix, int row, int k) {
+    half_bits bits;
+    std::memcpy(&bits, unit_of(matrix, row, k / 8) + k % 8 * 2, 2);
+    return to_float(bits);
+}
+
+template <int SELECTOR, int SUMS>
+void warpgroup_half_sparse(float (&sums)[SUMS], unsigned left, unsigned right, unsigned places, int keep) {
+    const int thread = threadIdx.x % 128, g = thread % 32 / 4, t = thread % 4;
+    const Places found = places_of_rows<SELECTOR>(places);
+    float* own = sums;
+    groups_of_thread().back().push_back([=] {
+        for (int lower = 0; lower < 2; ++lower) {
+            float numbers[16];
+            int depth[16];
+            for (int k = 0; k < 16; ++k) {
+                const unsigned four = found.word[k / 8] >> (16 * lower + k % 8 / 2 * 4) & 15;
+                if ((four & 3) >= four >> 2) emulated::fail("places of weights that do not rise");
+                numbers[k] = half_of(left, thread / 32 * 16 + g + 8 * lower, k);
+                depth[k] = k / 2 * 4 + (k % 2 ? four >> 2 : four & 3);
+            }
+            for (int i = 0; i < SUMS / 4; ++i)
+                for (int e = 0; e < 2; ++e) {
+                    float& sum = own[4 * i + 2 * lower + e];
+                    double total = keep ? sum : 0.0;
+                    for (int k = 0; k < 16; ++k)
+                        total += static_cast<double>(numbers[k]) * half_of(right, 8 * i + 2 * t + e, depth[k]);
+                    sum = cut(total);
+                }
+        }
+    });
+}

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
-from sparsenn.engine.kernels import Kernels, able_dense, able_sparse, choose_convolution
+from sparsenn.engine.kernels import PRECISIONS, Kernels, able_dense, able_sparse, choose_convolution
 from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
@@ -43,7 +43,8 @@ HALF_ROWS_SECONDS = 25e-6
 """Time to convert float16 rows to float32 for a first kernel without float16, where half precision is asked for."""
 
 LEAST_GAIN = 0.9
-"""Sparse layers become dense ones where that is estimated to take less than this fraction of the time."""
+"""Sparse layers become dense ones, or go to kernels that add up in an order of their own, where that is estimated to
+take less than this fraction of the time."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to run some layers: a kernel, and what it is estimated to take, in seconds."""
+    """One way to run some layers.
+
+    Parameters
+    ----------
+    kernel : what runs them.
+    seconds : what counts when ways are weighed: the estimate, divided by `gain`.
+    gain : 1, or `LEAST_GAIN`.
+    """
 
     kernel: Kernel
     seconds: float
+    gain: float = 1.0
 
 
 def choose_steps(
@@ -196,7 +205,7 @@ class _Chooser:
 
     def _step(self, first: int, last: int, way: _Way) -> Step:
         known = math.isfinite(way.seconds) and way.seconds > 0
-        seconds = way.seconds if known else None
+        seconds = way.seconds * way.gain if known else None
         converted = way.kernel.operation == "mlp" and any(
             isinstance(self.network[number], SparseLinear) for number in range(first, last)
         )
@@ -251,10 +260,22 @@ class _Chooser:
         layers, machine = self.network.sparse_layers(first, last), self.backend.machine
         given = self.rows if first == 0 else Rows(self.rows.count)
         able = able_sparse(self.kernels.sparse, machine, layers, given.of_width(layers[0].inputs), first)
+        able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         if len(able) == 1:
             return _Way(able[0], self._sparse_seconds(able[0], layers, first, self.saves))
-        least = min(self._sparse_seconds(kernel, layers, first, True) for kernel in able)
-        return _Way(min(able, key=lambda kernel: self._sparse_seconds(kernel, layers, first, self.saves)), least)
+        least = min(self._sparse_seconds(kernel, layers, first, True) / _gain(kernel) for kernel in able)
+        taken = min(able, key=lambda kernel: self._sparse_seconds(kernel, layers, first, self.saves) / _gain(kernel))
+        return _Way(taken, least, _gain(taken))
+
+    def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
+        """Whether a kernel may add up sparse layers as it does.
+
+        Those that do so in an order of their own store zeros, too. Layers of few weights stay in order in float32.
+        """
+        if kernel.reproducible:
+            return True
+        few = not all(map(self._is_dense_enough, range(first, last)))
+        return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
 
     def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int, saves: bool) -> float:
         if kernel.seconds is None:
@@ -284,7 +305,12 @@ class _Chooser:
         best = (
             min(found, key=lambda way: way.seconds + self._entering(first, way.kernel)) if len(found) > 1 else found[0]
         )
-        return replace(best, seconds=best.seconds / LEAST_GAIN) if converted else best
+        return replace(best, seconds=best.seconds / LEAST_GAIN, gain=LEAST_GAIN) if converted else best
+
+
+def _gain(kernel: SparseKernel) -> float:
+    """Return what a kernel's estimate is divided by."""
+    return 1.0 if kernel.reproducible else LEAST_GAIN
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ those of cuSPARSE and cuBLAS."""
 
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
-first only."""
+first only, unless one is named that knows another."""
 
 ON_GPU = (Flatten, Softmax, StackLayer)
 """Layers of images that GPUs compute in float64."""
@@ -146,13 +146,15 @@ def choose_kernels(
         if kernel != "auto":
             raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
         return _backend(device, machine), Kernels()
-    first_precision = PRECISIONS[0] if there[0] == OPERATION else precision
+    own = there[0] != OPERATION or precision == PRECISIONS[0]
+    own = own or _multiplies_in(kernel, precision, _backend(device, machine).device, reproducible)
+    first_precision = precision if own else PRECISIONS[0]
     backend, named = choices(device, kernel, there[0], first_precision, machine, reproducible)
     others = [
         found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision, reproducible)
     ]
     converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
-    if precision != PRECISIONS[0] and there == [OPERATION] and not converts:
+    if precision != PRECISIONS[0] and there == [OPERATION] and not (own or converts):
         raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
         others += _for_converted(backend.device, precision, there)
@@ -266,12 +268,24 @@ def _named(operation: str, device: str, kernel: str, precision: str, reproducibl
     return found + [entry for entry in there if entry.precision == PRECISIONS[0] != precision]
 
 
+def _is_named_for(kernel: str, precision: str) -> bool:
+    """Return whether a kernel of sparse layers has a name, and multiplies in a precision."""
+    return any(entry.name == kernel and entry.precision == precision for entry in kernels(OPERATION))
+
+
+def _multiplies_in(kernel: str, precision: str, device: str, reproducible: bool) -> bool:
+    """Return whether sparse layers may go to a kernel that multiplies in a precision."""
+    if kernel != "auto":
+        return _is_named_for(kernel, precision)
+    return not reproducible and any(entry.precision == precision for entry in automatic(OPERATION, device))
+
+
 def _check_precision(precision: str, network: Network, kernel: str) -> None:
     """Refuse a precision that does not exist, or that would change nothing."""
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     there = _operations(network)
-    if there == [OPERATION] and kernel != "auto":
+    if there == [OPERATION] and kernel != "auto" and not _is_named_for(kernel, precision):
         raise UsageError(
             f"the kernel {kernel!r} multiplies sparse layers, in float32 only; leave out precision {precision}, or the "
             "kernel: sparse layers that hold enough weights are then multiplied as dense ones"

@@ -16,7 +16,7 @@ from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
 PREFERRED = {
     ("spmspm", "cpu"): ["panel", "rows"],
-    ("spmspm", "cuda"): ["resident", "chunks"],
+    ("spmspm", "cuda"): ["resident", "chunks", "two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"],
     ("mlp", "cpu"): ["blas"],
     ("mlp", "cuda"): [
         *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
@@ -81,7 +81,7 @@ def test_every_cuda_kernel_needs_the_gpu_that_is_asked_for():
     assert f"capability {LEAST_CAPABILITY / 10:.1f})" in ANY_GPU
     others = [entry for entry in backends.kernels(device="cuda") if entry.needs[0] != ANY_GPU]
     assert {entry.needs[0] for entry in others} == {"NVIDIA GPU (compute capability 9.0 only)"}
-    assert all(entry.name.startswith("warpgroup_") for entry in others)
+    assert all(entry.name.startswith(("warpgroup_", "two_of_four_")) for entry in others)
 
 
 def test_float32_on_tensor_cores_is_three_products_in_tf32():

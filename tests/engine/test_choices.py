@@ -66,11 +66,13 @@ def test_rows_of_which_none_dies_are_left_to_chunks(width, layers, rows):
     assert chosen(network, 1) == ["resident"]
 
 
-def test_denser_layers_become_dense_ones_where_tf32_may_be_used():
-    network = sparse((1024,) * 25, *[102] * 24)
-    assert chosen(network, 60_000) == ["chunks"]
-    assert chosen(network, 60_000, "tf32") == ["cublas_tf32"]
-    assert chosen(network, 60_000, "float16") == ["cublas_float16"]
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_denser_layers_go_to_tensor_cores_that_pass_over_zeros(precision):
+    assert chosen(sparse((1024,) * 25, *[102] * 24), 60_000, precision) == [f"two_of_four_{precision}"]
+
+
+def test_layers_with_most_of_their_weights_become_dense_ones():
+    assert chosen(sparse((2048,) * 4, *[1800] * 3), 20_000, "float16") == ["cublas_float16"]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

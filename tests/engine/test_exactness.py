@@ -199,9 +199,9 @@ def test_merging_changes_no_bit_where_sums_are_exact(device: str, seed: int) -> 
     assert np.array_equal(outputs(network, rows, device, merging=True), outputs(network, rows, device))
 
 
-@DEVICES
+@EVERY_KERNEL
 @given(seed=seeds)
-def test_merging_multiples_changes_no_bit(device: str, seed: int) -> None:
+def test_merging_multiples_changes_no_bit(device: str, kernel: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     factors = np.tile(2.0 ** np.arange(-4, 5), 3)
     hidden = np.repeat(rng.normal(size=(20, 3)), 9, axis=1).astype(np.float32) * factors
@@ -213,7 +213,8 @@ def test_merging_multiples_changes_no_bit(device: str, seed: int) -> None:
         network = Network((replace(first, bias=bias.astype(np.float32)), second))
         assert merge_equal_outputs(network).network.edges == network.edges - 20 * 24
         rows = rng.normal(size=(30, 20)).astype(np.float32)
-        assert np.array_equal(outputs(network, rows, device, merging=True), outputs(network, rows, device))
+        found = outputs(network, rows, device, kernel, merging=True)
+        assert np.array_equal(found, outputs(network, rows, device, kernel))
 
 
 @DEVICES

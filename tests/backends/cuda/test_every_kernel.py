@@ -75,6 +75,17 @@ def test_resident(width: int, rows: int, valued: bool, rng: np.random.Generator)
     assert_exact(sparse_network(rng, [width] * 8), rows_of(rng, rows, width, valued), kernel="resident")
 
 
+@pytest.mark.parametrize("kernel", ["two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"])
+@pytest.mark.parametrize(("widths", "rows"), [([31, 5], 1), ([130, 700, 257, 33], 300)])
+def test_two_of_four(kernel: str, widths: list[int], rows: int, rng: np.random.Generator) -> None:
+    network, given, precision = sparse_network(rng, widths), rows_of(rng, rows, widths[0], True), kernel.split("_")[-1]
+    expected = infer(network, given, device="cpu").dense
+    session = Session(network, device="cuda", kernel=kernel, precision=precision)
+    for features in (given, *[on_the_device(given)] * 2):
+        error = np.abs(session.run(features).dense - expected).max()
+        assert error <= ALLOWED[precision] * np.abs(expected).max()
+
+
 def test_resident_in_tiles_of_rows(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "TILED_WIDTH", 48)
     monkeypatch.setattr(resident, "few_rows", lambda machine: 100)

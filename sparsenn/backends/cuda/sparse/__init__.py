@@ -3,9 +3,10 @@
 from sparsenn.backends.cuda.sparse.chunks import CHUNKS
 from sparsenn.backends.cuda.sparse.resident import RESIDENT
 from sparsenn.backends.cuda.sparse.stack import Stack, prepared_bytes, upload
+from sparsenn.backends.cuda.sparse.tensor import KERNELS as TENSOR_KERNELS
 from sparsenn.backends.registry import register
 
 __all__ = ["Stack", "prepared_bytes", "upload"]
 
-for _kernel in (RESIDENT, CHUNKS):  # in the order in which `auto` prefers them
+for _kernel in (RESIDENT, CHUNKS, *TENSOR_KERNELS):  # in the order in which `auto` prefers them
     register(_kernel)

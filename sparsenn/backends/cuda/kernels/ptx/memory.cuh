@@ -22,6 +22,14 @@ __device__ __forceinline__ void read_tiles_transposed(unsigned (&tiles)[4], unsi
                  : "memory");
 }
 
+// stmatrix.x4.trans: the reverse: four tiles of 8 x 8 halves are written, transposed; lane i gives the place of row i % 8 of
+// tile i / 8, and of each tile column g, rows 2 t and 2 t + 1. Compute capability 9.0.
+__device__ __forceinline__ void write_tiles_transposed(unsigned to, const unsigned (&tiles)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(tiles[0]),
+                 "r"(tiles[1]), "r"(tiles[2]), "r"(tiles[3])
+                 : "memory");
+}
+
 // ld.shared.v4: 16 bytes from a multiple of 16.
 __device__ __forceinline__ void read_four(unsigned (&words)[4], unsigned from) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -95,6 +103,13 @@ __device__ __forceinline__ uint4 read_past_l1(const uint4* from) {
     return found;
 }
 
+// ld.global.nc, volatile: a word that nobody writes meanwhile, asked for here, however much later it is used.
+__device__ __forceinline__ unsigned read_early(const unsigned* from) {
+    unsigned found;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(found) : "l"(from));
+    return found;
+}
+
 // prefetch.global.L2: asks for the cache line of a place to be brought into the level 2 cache.
 __device__ __forceinline__ void bring_to_l2(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
 
@@ -105,6 +120,11 @@ __device__ __forceinline__ void add_to_global(unsigned long long* number, unsign
 }
 __device__ __forceinline__ void add_to_global(int* number, int value) {
     asm volatile("red.global.add.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(number)), "r"(value) : "memory");
+}
+
+// red.global.max: raises a number in global memory to another and waits for nothing.
+__device__ __forceinline__ void raise_in_global(int* number, int value) {
+    asm volatile("red.global.max.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(number)), "r"(value) : "memory");
 }
 
 // ld.acquire.gpu: what the writer of that number wrote before it is seen after. Compute capability 7.0.

@@ -18,3 +18,14 @@ __device__ __forceinline__ unsigned computed_once(unsigned number) {
 
 // shfl.idx: a number that all lanes have, in a way that the compiler sees that.
 __device__ __forceinline__ int of_warp(int number) { return __shfl_sync(ALL_LANES, number, 0); }
+
+// setmaxnreg: from here on the warps of a warpgroup, which must all come here, have COUNT registers a thread: less than the
+// kernel was compiled for, or more, once others have given some back. Compute capability 9.0.
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}

@@ -88,6 +88,32 @@ MULTIPLY(192, 96, "%96", "%97", "%98")
 MULTIPLY(224, 112, "%112", "%113", "%114")
 MULTIPLY(256, 128, "%128", "%129", "%130")
 
+// wgmma.mma_async.sp, one step of 32 halves of depth, of which the left matrix has at most two in each four neighbours that
+// are not zero: its rows are those, 16 of them, and `places` says which of the four they are, in two bits each. Of lanes
+// 4 g + t those count whose t is 2 SELECTOR or one more; the first of them speaks of the first 16 halves of depth, the other
+// of the last 16: four bits for each four of row g, then those of row g + 8 (PTX ISA, "Sparse matrix storage"). PLACES is
+// the operand behind KEEP, CHOSEN that of the selector.
+#define MULTIPLY_SPARSE(COLUMNS, SUMS, LEFT, RIGHT, KEEP, PLACES, CHOSEN) \
+    template <int SELECTOR> \
+    __device__ __forceinline__ void warpgroup_half_sparse(float (&sums)[SUMS], unsigned left, unsigned right, \
+                                                          unsigned places, int keep) { \
+        asm volatile("{\n.reg .pred keep;\n.reg .b32 upper;\n.reg .b64 left, right;\nsetp.ne.b32 keep, " KEEP ", 0;\n" \
+            "mov.b32 upper, 8;\nmov.b64 left, {" LEFT ", upper};\nmov.b64 right, {" RIGHT ", upper};\n" \
+            "wgmma.mma_async.sp.sync.aligned.m64n" #COLUMNS "k32.f32.f16.f16 {" NAMES_##SUMS "}, left, right, " \
+            PLACES ", " CHOSEN ", keep, 1, 1, 0, 0;\n}" \
+            : OPERANDS_##SUMS : "r"(left), "r"(right), "r"(keep), "r"(places), "n"(SELECTOR) : "memory"); \
+    }
+
+MULTIPLY_SPARSE(16, 8, "%8", "%9", "%10", "%11", "%12")
+MULTIPLY_SPARSE(32, 16, "%16", "%17", "%18", "%19", "%20")
+MULTIPLY_SPARSE(64, 32, "%32", "%33", "%34", "%35", "%36")
+MULTIPLY_SPARSE(96, 48, "%48", "%49", "%50", "%51", "%52")
+MULTIPLY_SPARSE(128, 64, "%64", "%65", "%66", "%67", "%68")
+MULTIPLY_SPARSE(160, 80, "%80", "%81", "%82", "%83", "%84")
+MULTIPLY_SPARSE(192, 96, "%96", "%97", "%98", "%99", "%100")
+MULTIPLY_SPARSE(256, 128, "%128", "%129", "%130", "%131", "%132")
+
+#undef MULTIPLY_SPARSE
 #undef MULTIPLY
 #undef MULTIPLY_AS
 #undef EIGHT
