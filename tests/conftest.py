@@ -14,7 +14,7 @@ from compiled import folder, prune
 from gpu import processes, why_no_gpu
 from hypothesis import HealthCheck, settings
 
-# Tests have the cache folder elsewhere; what numba compiles stays where it is, lest it be compiled in each of them, and so
+# Tests have the cache folder elsewhere; what numba compiles stays where it is, lest it be compiled in each of them, as
 # does matplotlib's list of fonts.
 BESIDE = folder() or Path(gettempdir(), "tests")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(BESIDE.with_name("numba-of-tests")))

@@ -230,7 +230,7 @@ def test_multiples_by_powers_of_two_merge_and_no_bit_changes(activation, bias, s
     assert merged.network[0].outputs <= 12
     assert merged.network[0].edges == network[0].edges // 3
     rows = rng.normal(size=(30, network.inputs)).astype(np.float32)
-    on, off = (infer(network, rows, device="cpu", merging=flag).dense for flag in (True, False))
+    on, off = (infer(network, rows, device="cpu", kernel="panel", merging=flag).dense for flag in (True, False))
     assert np.array_equal(on, off)
 
 
