@@ -15,7 +15,7 @@ from results_file import read_results
 
 def test_every_table_that_is_recorded_has_a_recorder(repository: Path) -> None:
     recorded = {read_results(path).table for path in (repository / "bench" / "results").glob("*/*.json")}
-    assert recorded == set(TABLES)
+    assert recorded <= set(TABLES)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -42,9 +42,14 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(devices_module, "LEAST_ROWS", 20)
 
 
+def alone(network, device="cpu", **options):
+    """One session, which gives a row the same bits whatever rows come with it, as products of a library need not."""
+    return Session(network, device=device, reproducible=True, **options)
+
+
 def several(network, count, device="cpu", **options):
-    """So many sessions on one device, which count as so many devices."""
-    first = Session(network, device=device, **options)
+    """So many such sessions on one device, which count as so many devices."""
+    first = alone(network, device, **options)
     return Sessions.of([first, *(first.on(device) for _ in range(count - 1))])
 
 
@@ -55,7 +60,7 @@ def several(network, count, device="cpu", **options):
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("batch_size", [None, 13])
 def test_results_do_not_depend_on_the_number_of_devices(network, rows, small_pieces, device, count, batch_size):
-    one = Session(network, device=device).run(rows)
+    one = alone(network, device).run(rows)
     found = several(network, count, device, batch_size=batch_size).run(rows)
     assert same(found.outputs, one.outputs)
     assert np.array_equal(found.categories, one.categories)
@@ -74,7 +79,7 @@ def as_bytes(outputs):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_calls_return_what_one_session_returns(network, rows, small_pieces, device, count):
-    one, many = Session(network, device=device), several(network, count, device)
+    one, many = alone(network, device), several(network, count, device)
     for given in (rows.to_scipy(), rows.to_scipy().toarray(), rows, rows.to_scipy().toarray().tolist()):
         right, found = one(given), many(given)
         assert type(found) is type(right)
@@ -88,9 +93,9 @@ def test_dense_layers_have_the_same_bits_where_they_are_reproducible(rng, small_
         (Linear(rng.normal(size=(6, 9)), rng.normal(size=9), ReLU()), Linear(rng.normal(size=(9, 3)), 0.5, Sigmoid()))
     )
     rows = rng.normal(size=(300, 6)).astype(np.float32)
-    one = Session(network, device="cpu", reproducible=True)(rows)
+    one = alone(network)(rows)
     for count in (2, 3):
-        assert several(network, count, reproducible=True)(rows).tobytes() == one.tobytes()
+        assert several(network, count)(rows).tobytes() == one.tobytes()
 
 
 def test_no_rows_and_fewer_rows_than_devices(network, rows):
@@ -98,7 +103,7 @@ def test_no_rows_and_fewer_rows_than_devices(network, rows):
         part = rows.slice_groups(0, count)
         found = several(network, 4).run(part)
         assert found.inputs == count
-        assert same(found.outputs, Session(network, device="cpu").run(part).outputs)
+        assert same(found.outputs, alone(network).run(part).outputs)
         assert several(network, 4)(part).shape == (count, 48)
 
 
@@ -113,8 +118,8 @@ def test_a_result_tells_the_devices_and_how_it_was_planned(network, rows):
 def test_all_gpus_give_the_bits_of_one(network, rows, small_pieces):
     if len(gpus()) < 2:
         pytest.skip("there is one GPU")
-    one = Session(network, device="cuda:0").run(rows)
-    with Sessions(network, "all") as sessions:
+    one = alone(network, "cuda:0").run(rows)
+    with Sessions(network, "all", reproducible=True) as sessions:
         for _ in range(3):
             found = sessions.run(rows)
             assert same(found.outputs, one.outputs)
@@ -152,7 +157,7 @@ def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_piece
         session.run_part = run
     found = sessions.run(rows)
     assert taken == {slow: 1, fast: 7}
-    assert same(found.outputs, Session(network, device="cpu").run(rows).outputs)
+    assert same(found.outputs, alone(network).run(rows).outputs)
 
 
 # ---- Errors and interrupts -------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ def test_an_interrupt_stops_all(network, rows):
 
     with pytest.raises(KeyboardInterrupt):
         sessions.run(rows, progress=interrupt)
-    assert same(sessions.run(rows).outputs, Session(network, device="cpu").run(rows).outputs)
+    assert same(sessions.run(rows).outputs, alone(network).run(rows).outputs)
     assert not threads(sessions)
 
 
@@ -326,5 +331,5 @@ def test_rows_on_a_gpu_are_refused(network, rows):
 def test_images_with_infinite_numbers_are_refused_by_all():
     network = Network((Linear(np.eye(4), None, Identity()),))
     rows = np.full((50, 4), np.inf, np.float64)
-    right = Session(network, device="cpu")(rows)
+    right = alone(network)(rows)
     assert several(network, 3)(rows).tobytes() == right.tobytes()
