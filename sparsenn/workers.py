@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sparsenn.interrupts import held_signals
 
@@ -68,12 +68,52 @@ if hasattr(os, "register_at_fork"):
 def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
     """Apply `function` to each item, on all threads where there is more than one item; results keep their order.
 
-    Called from within such work it goes on in the same thread: workers that wait for workers would wait for ever.
+    This thread takes items, too, so that little is lost where there are few, and the others are slow to wake. Called
+    from within such work it goes on in the same thread: workers that wait for workers would wait for ever. An error
+    ends it as soon as all have done the item that they are at; an interrupt at once.
     """
     work = list(items)
     if len(work) < 2 or thread_count() == 1 or _here.worker:
         return [function(item) for item in work]
-    return list(_pool().map(function, work))
+    found: list[Any] = [None] * len(work)
+    left = iter(range(len(work)))  # a step of it is one for all threads
+
+    def take() -> None:
+        for number in left:
+            found[number] = function(work[number])
+
+    shared = [take]  # emptied at the end: threads that wake too late must not keep alive what was worked on
+
+    def help_out() -> None:
+        try:
+            for run in tuple(shared):
+                run()
+        except BaseException:
+            list(left)  # nobody needs to begin what is left
+            raise
+
+    helpers = [_pool().submit(help_out) for _ in range(min(thread_count(), len(work)) - 1)]
+    _here.worker = True
+    try:
+        take()
+    except BaseException as error:
+        list(left)
+        if isinstance(error, Exception):
+            _ended(helpers)
+        raise
+    finally:
+        _here.worker = False
+        shared.clear()
+    for helper in _ended(helpers):
+        helper.result()
+    return found
+
+
+def _ended(helpers: Sequence[Future[None]]) -> list[Future[None]]:
+    """Wait for those that have begun; return them."""
+    begun = [helper for helper in helpers if not helper.cancel()]
+    wait(begun)
+    return begun
 
 
 def apart(function: Callable[[], Value]) -> Value:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -32,6 +34,44 @@ def test_one_item_stays_in_this_thread():
 def test_an_error_in_a_thread_is_raised_here():
     with pytest.raises(ZeroDivisionError):
         map_threads(lambda item: 1 // item, [1, 0, 2])
+
+
+@pytest.mark.skipif(thread_count() < 2, reason="there is one thread")
+def test_an_error_ends_all_and_leaves_nothing_running():
+    begun, running = [], []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        running.append(item)
+        time.sleep(0.01)
+        running.remove(item)
+        if item == 3:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        map_threads(work, range(1000))
+    assert not running
+    assert len(begun) <= 4 + thread_count()
+    assert map_threads(lambda item: item, range(5)) == list(range(5))
+
+
+@pytest.mark.skipif(thread_count() < 2, reason="there is one thread")
+def test_this_thread_and_others_share_the_items():
+    together = threading.Barrier(2, timeout=60)
+    found = map_threads(lambda _: (together.wait(), threading.current_thread())[1], range(2))
+    assert len(set(found)) == 2
+    assert threading.current_thread() in found
+
+
+def test_what_was_worked_on_is_let_go():
+    class Kept:
+        pass
+
+    thing = Kept()
+    gone = weakref.ref(thing)
+    map_threads(lambda _, thing=thing: thing, range(20))
+    del thing
+    assert gone() is None
 
 
 def test_what_is_to_run_apart_does_so_from_any_thread():

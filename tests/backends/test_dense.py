@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from sparsenn import backends
-from sparsenn.backends.cpu.dense import launch_blas
+from sparsenn.backends.cpu.dense import launch
 from sparsenn.backends.oracle.dense import BATCH, check_stack, forward
 from sparsenn.errors import ShapeError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.studies.mlp.host import launch_blas
 
 ACTIVATIONS = {
     ReLU(): lambda z: np.where(z > 0, z, 0.0),
@@ -26,7 +27,7 @@ def by_hand():
     )
 
 
-@pytest.mark.parametrize("launch", [forward, launch_blas])
+@pytest.mark.parametrize("launch", [forward, launch, launch_blas])
 def test_small_layers_give_what_paper_gives(launch):
     features = np.array([[1, 2, 3], [0, 0, 0], [-1, 0, 1]], np.float32)
     # hidden: (5.5, 7), (0.5, 0), (0, 3)
@@ -41,10 +42,12 @@ def test_every_activation_and_bias(activation, bias, rng):
     sums = np.einsum("ri,io->ro", features.astype(np.float64), weights.astype(np.float64))
     expected = ACTIVATIONS[activation](sums + (0.0 if bias is None else np.asarray(bias, np.float32)))
     layers = (Linear(weights, bias, activation),)
-    exact, fast = forward(layers, features), launch_blas(layers, features)
-    assert (exact.dtype, fast.dtype) == (np.float64, np.float32)
+    exact = forward(layers, features)
+    assert exact.dtype == np.float64
     np.testing.assert_allclose(exact, expected, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(fast, expected, rtol=1e-5, atol=1e-6)
+    for fast in (launch(layers, features), launch_blas(layers, features)):
+        assert fast.dtype == np.float32
+        np.testing.assert_allclose(fast, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 6, 7, 8, 22])
@@ -55,10 +58,11 @@ def test_batches_are_joined_in_order(rows, monkeypatch, rng):
     monkeypatch.setattr("sparsenn.backends.oracle.dense.BATCH", 7)
     assert whole.shape == (rows, 1)
     np.testing.assert_allclose(forward(by_hand(), features), whole, rtol=1e-13)
-    np.testing.assert_allclose(launch_blas(by_hand(), features), whole, rtol=1e-5, atol=1e-5)
+    for fast in (launch, launch_blas):
+        np.testing.assert_allclose(fast(by_hand(), features), whole, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("launch", [forward, launch_blas])
+@pytest.mark.parametrize("launch", [forward, launch, launch_blas])
 def test_features_stay_as_they_were(launch, rng):
     features = rng.normal(size=(4, 3)).astype(np.float32)
     before = features.copy()
@@ -72,10 +76,13 @@ def test_layers_that_do_not_fit_are_named():
         check_stack((first, first), (4, 3))
     with pytest.raises(ShapeError, match="layer 1: the layer takes"):
         forward((first, last), np.zeros((4, 2), np.float32))
-    with pytest.raises(ShapeError, match="at least one layer"):
-        launch_blas((), np.zeros((4, 2), np.float32))
+    for fast in (launch, launch_blas):
+        with pytest.raises(ShapeError, match="at least one layer"):
+            fast((), np.zeros((4, 2), np.float32))
+        with pytest.raises(ShapeError, match="rows of 3 inputs"):
+            fast((first, last), np.zeros((4, 2), np.float32))
 
 
-def test_both_are_registered():
+def test_all_are_registered():
     assert backends.kernel_named("mlp", "reference", "reference").launch is forward
-    assert [entry.name for entry in backends.kernels("mlp", "cpu")] == ["blas", "in_order"]
+    assert [entry.name for entry in backends.kernels("mlp", "cpu")] == ["register_tiled", "blas"]

@@ -17,7 +17,7 @@ from sparsenn.errors import DeviceError, SparseNNError, UsageError
 PREFERRED = {
     ("spmspm", "cpu"): ["panel", "rows"],
     ("spmspm", "cuda"): ["resident", "chunks", "two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"],
-    ("mlp", "cpu"): ["blas"],
+    ("mlp", "cpu"): ["register_tiled"],
     ("mlp", "cuda"): [
         *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
         *("warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "cublas", "cublas_tf32", "cublas_float16"),

@@ -169,7 +169,7 @@ def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
     inputs = from_dense(rng.random((9, 25)))
     result = infer(network, inputs, device="cpu", kernel=kernel)
     flatten = "direct" if kernel == "direct" else "flatten"
-    assert [layer.kernel for layer in result.statistics] == [kernel, flatten, "blas"]
+    assert [layer.kernel for layer in result.statistics] == [kernel, flatten, "register_tiled"]
     assert_near(result, network, inputs)
 
 
@@ -290,9 +290,9 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
     assert "Convolutions and pooling (1–5): kernel direct: weighted sums of shifted planes" in text
     assert "; estimated to be faster than im2col_blas; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
-    assert "Dense layers (7): kernel blas: " in text
+    assert "Dense layers (7): kernel register_tiled: " in text
     record = json.loads(json.dumps(chosen.to_dict()))
-    assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == ("direct", "direct", "blas")
+    assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == ("direct", "direct", "register_tiled")
     named = plan(
         Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="im2col_blas"
     )
@@ -306,7 +306,7 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
     ("options", "message"),
     [
         ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: direct, im2col_blas"),
-        ({"kernel": "blas"}, "unknown cpu kernel for conv2d 'blas'"),
+        ({"kernel": "register_tiled"}, "unknown cpu kernel for conv2d 'register_tiled'"),
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "convolutions are not multiplied in tf32 on cpu; known: float32"),
         ({"precision": "float16", "device": "reference"}, "convolutions are not multiplied in float16 on reference"),
@@ -362,7 +362,7 @@ def rungs(monkeypatch):
     few = replace(wide, name="narrow", summary="few filters", why_not=narrow)
     rounded = replace(few, name="rounded", summary="few filters, rounded", launch=overflowing, precision="float16")
     let_auto_take(monkeypatch, few, rounded, wide)
-    blas = backends.kernel_named("mlp", "blas", "cpu")
+    blas = backends.kernel_named("mlp", "register_tiled", "cpu")
     let_auto_take(monkeypatch, blas, replace(blas, name="half", summary="rounded", precision="float16"))
 
 
@@ -520,7 +520,7 @@ def test_a_plan_says_which_kernels_it_runs(rng):
     chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="im2col_blas")
     assert chosen.kernel.name == "im2col_blas"
     assert "kernel im2col_blas: windows laid out" in str(chosen)
-    assert "kernel blas: " in str(chosen)
+    assert "kernel register_tiled: " in str(chosen)
 
 
 @pytest.mark.gpu

@@ -70,7 +70,7 @@ def test_any_mixture_equals_the_reference(problem, switches, limits):
 def test_every_kernel_of_sparse_layers_goes_with_dense_ones(problem, kernel):
     network, inputs = problem
     if not network.runs()[1:] and isinstance(network[0], Linear):
-        kernel = "blas"
+        kernel = "register_tiled"
     assert_close(infer(network, inputs, device="cpu", kernel=kernel).outputs, network, inputs)
 
 
@@ -193,7 +193,7 @@ def test_rows_that_die_in_dense_layers_are_dropped(rng):
     dropped, kept = (infer(network, inputs, device="cpu", kernel="panel", compaction=flag) for flag in (True, False))
     assert [layer.rows for layer in dropped.statistics] == [10, 10, 0, 0]
     assert [layer.active_rows for layer in dropped.statistics] == [0, 0, 0, 0]
-    assert dropped.statistics[-1].kernel == "blas"
+    assert dropped.statistics[-1].kernel == "register_tiled"
     assert kept.statistics[-1].rows > 0
     for result in (dropped, kept):
         assert result.categories.size == 0
@@ -244,21 +244,27 @@ def test_a_plan_of_dense_layers_prints_as_sentences(rng):
     chosen = plan(network, from_dense(rng.random((100, 20))), device="cpu")
     text = str(chosen)
     assert "100 samples (100.0 % dense) through 2 layers with 184 edges on cpu" in text
-    assert "Kernel blas: " in text
+    assert "Kernel register_tiled: " in text
     assert "Rows" not in text
-    assert chosen.kernel.name == "blas"
+    assert chosen.kernel.name == "register_tiled"
     record = json.loads(json.dumps(chosen.to_dict()))
-    assert (record["kernel"], record["kernels"], record["precision"]) == ("blas", ["blas"], "float32")
+    assert (record["kernel"], record["kernels"], record["precision"]) == (
+        "register_tiled",
+        ["register_tiled"],
+        "float32",
+    )
 
 
 def test_a_plan_of_both_kinds_says_which_layers_are_which(exact):
     chosen = plan(*exact, device="cpu", kernel="panel")
     text = str(chosen)
     assert "Sparse layers (1, 4–5): kernel panel: " in text
-    assert "Dense layers (2–3, 6): kernel blas: " in text
+    assert "Dense layers (2–3, 6): kernel register_tiled: " in text
     assert text.endswith("; equal rows are computed once in sparse layers.")
-    assert chosen.to_dict()["kernels"] == ["panel", "blas"]
-    assert "Dense layers (2–3, 6): kernel blas" in str(plan(*exact, device="cpu", kernel="panel", weight_memory=1))
+    assert chosen.to_dict()["kernels"] == ["panel", "register_tiled"]
+    assert "Dense layers (2–3, 6): kernel register_tiled" in str(
+        plan(*exact, device="cpu", kernel="panel", weight_memory=1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,7 +274,10 @@ def test_a_plan_of_both_kinds_says_which_layers_are_which(exact):
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "dense layers are not multiplied in tf32 on cpu; known: float32"),
         ({"precision": "float16", "device": "reference"}, "not multiplied in float16 on reference"),
-        ({"precision": "float16", "kernel": "blas"}, "the kernel 'blas' multiplies in float32, not in float16"),
+        (
+            {"precision": "float16", "kernel": "register_tiled"},
+            "the kernel 'register_tiled' multiplies in float32, not in float16",
+        ),
     ],
     ids=str,
 )
@@ -291,8 +300,8 @@ def test_what_sparse_layers_cannot_have_is_refused(exact, device, precision):
         plan(network, inputs, device=device, precision=precision)
     with pytest.raises(UsageError, match="unknown precision 'half'"):
         plan(only, inputs, device=device, precision="half")
-    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'blas'"):
-        plan(network, inputs, device="cpu", kernel="blas")
+    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'register_tiled'"):
+        plan(network, inputs, device="cpu", kernel="register_tiled")
 
 
 @pytest.fixture
@@ -302,7 +311,7 @@ def rungs(monkeypatch):
     def narrow(machine, layers):
         return "a layer is wide" if max(layer.outputs for layer in layers) > 8 else None
 
-    blas = replace(backends.kernel_named("mlp", "blas", "cpu"), seconds=None)
+    blas = replace(backends.kernel_named("mlp", "register_tiled", "cpu"), seconds=None)
     few = DenseKernel(name="narrow", device="cpu", summary="narrow layers", launch=blas.launch, why_not=narrow)
     rounded = replace(few, name="rounded", summary="narrow layers, rounded", precision="tf32")
     let_auto_take(monkeypatch, few, rounded, blas)
@@ -318,9 +327,9 @@ def dense_runs(*widths):
 def test_each_run_has_the_first_kernel_that_can_run_it(rng):
     network, inputs = dense_runs(3, 20, 5), from_dense(rng.random((9, 4)))
     result = infer(network, inputs, device="cpu", kernel="panel")
-    assert [layer.kernel for layer in result.statistics[::2]] == ["narrow", "blas", "narrow"]
+    assert [layer.kernel for layer in result.statistics[::2]] == ["narrow", "register_tiled", "narrow"]
     assert "Dense layers (1, 5): kernel narrow: narrow layers. " in str(result.plan)
-    assert "Dense layers (3): kernel blas: " in str(result.plan)
+    assert "Dense layers (3): kernel register_tiled: " in str(result.plan)
     assert_close(result.outputs, network, inputs)
 
 
@@ -332,7 +341,9 @@ def test_a_precision_is_obeyed_or_refused(rng):
     assert chosen.kernel.name == "rounded"
     assert "Kernel rounded: narrow layers, rounded; factors are rounded to tf32." in str(chosen)
     assert plan(narrow, inputs, device="cpu", precision="tf32", kernel="rounded").kernel.name == "rounded"
-    assert plan(wide, inputs, device="cpu", precision="tf32").kernel.name == "blas"  # float32 keeps any precision
+    assert (
+        plan(wide, inputs, device="cpu", precision="tf32").kernel.name == "register_tiled"
+    )  # float32 keeps any precision
     with pytest.raises(UsageError, match="the kernel 'rounded' cannot run this: a layer is wide"):
         plan(wide, inputs, device="cpu", precision="tf32", kernel="rounded")
     with pytest.raises(UsageError, match="the kernel 'narrow' cannot run this: a layer is wide"):
@@ -347,7 +358,7 @@ def test_a_precision_is_obeyed_or_refused(rng):
 def test_sparse_layers_beside_dense_ones_of_another_precision_stay_in_float32(rng):
     network, inputs = dense_runs(3, 20, 5), from_dense(rng.random((9, 4)))
     result = infer(network, inputs, device="cpu", kernel="panel", precision="tf32")
-    assert [layer.kernel for layer in result.statistics[::2]] == ["rounded", "blas", "rounded"]
+    assert [layer.kernel for layer in result.statistics[::2]] == ["rounded", "register_tiled", "rounded"]
     assert result.plan.precisions == ("tf32", "float32", "float32", "float32", "tf32", "float32")
     assert str(result.plan).endswith(". Layers multiplied in tf32: 1, 5; in float32: 2–4, 6.")
     record = json.loads(json.dumps(result.plan.to_dict()))

@@ -110,7 +110,7 @@ def test_the_plan_says_so(rng: np.random.Generator) -> None:
     network = Network((Linear(rng.standard_normal((5, 4))),))
     for wanted in (False, True):
         plan = Session(network, device="cpu", reproducible=wanted).plan(np.ones((3, 5)))
-        assert plan.kernel.name == ("in_order" if wanted else "blas")
+        assert plan.kernel.name == "register_tiled"
         assert plan.to_dict()["reproducible"] is wanted
         assert ("Reproducible" in str(plan)) is wanted
 
@@ -118,7 +118,7 @@ def test_the_plan_says_so(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"device": "cpu", "kernel": "blas"}, "'blas' is not reproducible; those that are: in_order"),
+        ({"device": "cpu", "kernel": "blas"}, "'blas' is not reproducible; those that are: register_tiled"),
         ({"device": "cpu", "precision": "tf32"}, "not multiplied, if reproducibly, in tf32 on cpu; known: float32"),
         ({"device": "reference"}, "on reference; known: none"),
         ({"machine": "a100", "device": "cuda"}, "up to 256; no other kernel is reproducible: leave out reproducible"),

@@ -59,7 +59,7 @@ class CPUBackend(HostMemory):
     def prepared_bytes(self, layer: Layer) -> int:
         """Return the bytes of a packed layer, 12 an output for bias and copies; a layer by rows comes on top.
 
-        The weights of dense layers and convolutions are used as they are, and counted all the same.
+        The weights of convolutions are used as they are, and counted all the same.
         """
         return layer.weight_bytes + (12 * layer.outputs if isinstance(layer, FullyConnected) else 0)
 
@@ -68,7 +68,7 @@ class CPUBackend(HostMemory):
         return Stack(layers, copies, self._workspace)
 
     def prepare_dense(self, layers: Sequence[Linear]) -> dense.DenseStack:
-        """Look at the layers once; their weights are used as they are."""
+        """Lay weights out in panels."""
         return dense.prepare(layers)
 
     def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:

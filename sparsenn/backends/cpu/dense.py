@@ -1,122 +1,214 @@
-"""Stacks of dense layers on the CPU: NumPy's products in float32, bias and activation in place by one compiled pass.
+"""Stacks of dense layers on the CPU: products in tiles of registers; bias and activation while sums are in a cache.
 
-Rows go through all layers in blocks that stay in the last-level cache, between two buffers that are kept: so nothing is
-written to memory that is not an output, and no memory is touched for the first time but theirs. The products use the
-threads of NumPy's library; a product is kept large, because its threads have to wait for each other after each one.
+Weights are laid out in panels of `TILE` outputs, input after input, so that what a tile reads lies together. Threads
+take blocks of rows through all layers without waiting for each other; of few rows, they share each layer's panels.
+
+Each sum begins at zero, has its products added by increasing input, each by a fused multiply-add where the processor
+has such, and then the bias: the order of sparse kernels. How rows and outputs are cut changes no bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparsenn.backends.contract import DenseKernel
-from sparsenn.backends.cpu.in_order import multiply
 from sparsenn.backends.cpu.scratch import Scratch
+from sparsenn.backends.cpu.stack import IDENTITY, RELU, activation_code
+from sparsenn.backends.cpu.tiles import TALL, TILE, one_row, tall_rows, two_rows
+from sparsenn.backends.cpu.windows import activate
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
 from sparsenn.backends.registry import register
-from sparsenn.errors import ShapeError
+from sparsenn.backends.sizes import parts_of
+from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.formats.arrays import read_only
 from sparsenn.jit import compiled, example
-from sparsenn.layers import Activation, Identity, Linear, ReLU
-from sparsenn.workers import chunks, map_threads
+from sparsenn.layers import Identity, Linear, ReLU
+from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["BLAS", "IN_ORDER", "DenseStack", "blas_seconds", "launch_blas", "launch_in_order", "prepare"]
+__all__ = ["REGISTER_TILED", "DenseStack", "launch", "prepare", "seconds"]
 
-BLOCK_BYTES = 8 << 20
+DEPTH = 1024
+"""Inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones."""
+
+BLOCK_BYTES = 2 << 20
 """Room for a block of rows after a layer."""
 
-PIECE = 1 << 18
-"""Elements that are worth a thread in the pass for bias and activation."""
+WORTH_A_THREAD = 2_000_000
+"""Multiply-adds that are worth another thread: what waking one costs, some tens of microseconds, is small beside."""
+
+INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)
+"""Columns of `Packed.layers`."""
+
+
+class Packed(NamedTuple):
+    """L layers in arrays that compiled functions take as one argument.
+
+    layers : (L, 6) int64: inputs, outputs, panels of outputs, the places of the first weight and bias, and the
+        activation's code.
+    weights : float32: of each layer, for each panel and each input, the weights of `TILE` outputs, zeros beyond the
+        last.
+    biases : float32: of each layer, those of all panels; no zero of them is negative.
+    clips : (L,) float32, infinity where there is none.
+    """
+
+    layers: Array
+    weights: Array
+    biases: Array
+    clips: Array
 
 
 @dataclass(frozen=True, eq=False)
 class DenseStack:
-    """Dense layers that fit together, with what a launch asks of each.
+    """Dense layers that fit together.
 
     Parameters
     ----------
     layers : the layers.
-    parameters : for each, its weights, its bias, its activation, and ReLU's clip, or infinity.
-    widest : the most outputs of a layer.
+    edges : weights of all.
+    widest : places of a row after the layer with the most panels.
+    packed : the layers as the kernel takes them.
     """
 
     layers: tuple[Linear, ...]
-    parameters: tuple[tuple[Array, Array, Activation, float], ...]
+    edges: int
     widest: int
+    packed: Packed
 
 
 def prepare(layers: Sequence[Linear]) -> DenseStack:
-    """Look at layers once, for many launches.
+    """Lay layers out, once for many launches.
 
     Raises
     ------
     ShapeError
         There is none, or they do not fit together.
+    UsageError
+        The kernel does not know an activation.
     """
     check_stack(layers, (0, layers[0].inputs) if layers else ())
-    clips = [getattr(layer.activation, "clip", None) for layer in layers]
-    return DenseStack(
-        tuple(layers),
-        tuple(
-            (layer.weights, read_only(layer.bias_vector()), layer.activation, np.inf if clip is None else float(clip))
-            for layer, clip in zip(layers, clips, strict=True)
-        ),
-        max(layer.outputs for layer in layers),
+    widest = max(parts_of(layer.outputs, TILE) * TILE for layer in layers)
+    return DenseStack(tuple(layers), sum(layer.edges for layer in layers), widest, _packed(layers))
+
+
+def _packed(layers: Sequence[Linear]) -> Packed:
+    records, weights, biases, clips = [], [], [], []
+    first_weight = first_bias = 0
+    for layer in layers:
+        panels = parts_of(layer.outputs, TILE)
+        code, clip = activation_code(layer.activation)
+        records.append([layer.inputs, layer.outputs, panels, first_weight, first_bias, code])
+        padded = np.zeros((layer.inputs, panels * TILE), np.float32)
+        padded[:, : layer.outputs] = layer.weights
+        weights.append(padded.reshape(layer.inputs, panels, TILE).transpose(1, 0, 2).ravel())
+        biases.append(np.zeros(panels * TILE, np.float32))
+        biases[-1][: layer.outputs] = layer.bias_vector() + np.float32(0)
+        clips.append(clip)
+        first_weight, first_bias = first_weight + padded.size, first_bias + panels * TILE
+    return Packed(
+        np.array(records, np.int64), np.concatenate(weights), np.concatenate(biases), np.array(clips, np.float32)
     )
 
 
-@compiled
-def _rectify(sums: Array, bias: Array, clip: float, start: int, stop: int) -> None:
-    """Add the bias to rows start to stop, and cut what is below zero or above the clip, in place."""
-    zero, top = np.float32(0), np.float32(clip)
-    for row in range(start, stop):
-        for column in range(sums.shape[1]):
-            z = sums[row, column] + bias[column]
-            z = zero if z < zero else z
-            sums[row, column] = top if z > top else z
+# ---- Compiled ----------------------------------------------------------------------------------------------------
 
 
 @compiled
-def _add(sums: Array, bias: Array, start: int, stop: int) -> None:
-    """Add the bias to rows start to stop, in place."""
-    for row in range(start, stop):
-        for column in range(sums.shape[1]):
-            sums[row, column] += bias[column]
+def _finish(packed: Any, number: int, panel: int, rows: int, sums: Array, at: int, across: int) -> None:
+    """Add the bias to a panel's sums of some rows, and apply the activation."""
+    kind, clip = packed.layers[number, ACTIVATION], packed.clips[number]
+    bias, zero = np.uintp(packed.layers[number, FIRST_BIAS] + panel * TILE), np.float32(0)
+    for _ in range(rows):
+        begin = np.uintp(at)
+        if kind == RELU:
+            for lane in range(np.uintp(TILE)):
+                z = sums[begin + lane] + packed.biases[bias + lane]
+                z = zero if z < zero else z
+                sums[begin + lane] = clip if z > clip else z
+        else:
+            for lane in range(np.uintp(TILE)):
+                sums[begin + lane] += packed.biases[bias + lane]
+            if kind != IDENTITY:
+                activate(kind, clip, sums, at, TILE)
+        at += across
 
 
-def _finish(sums: Array, bias: Array, activation: Activation, clip: float) -> None:
-    """Add the bias to all rows and apply the activation, in place, on as many threads as pay."""
+@compiled
+def _run_panels(packed: Any, number: int, first: int, last: int, source: Array, begin: int, apart: int, rows: int,
+                sums: Array, to: int, across: int) -> None:  # fmt: skip
+    """Compute panels first to last of a layer's outputs for some rows.
 
-    def run(piece: tuple[int, int]) -> None:
-        if type(activation) is ReLU:
-            _rectify(sums, bias, clip, *piece)
-            return
-        _add(sums, bias, *piece)
-        if type(activation) is not Identity:
-            part = sums[slice(*piece)]
-            part[...] = activation(part)
+    source : what the layer reads, from place `begin` on, rows `apart` places from each other.
+    sums : where outputs go, from place `to` on, rows `across` places from each other.
+    """
+    weights, inputs = packed.weights, packed.layers[number, INPUTS]
+    for panel in range(first, last):
+        column = to + panel * TILE
+        for top in range(0, max(inputs, 1), DEPTH):
+            depth, fresh = min(DEPTH, inputs - top), top == 0
+            weight = packed.layers[number, FIRST_WEIGHT] + (panel * inputs + top) * TILE
+            row = 0
+            while row + TALL <= rows:
+                at, place = begin + row * apart + top, column + row * across
+                tall_rows(source, at, apart, weights, weight, depth, fresh, sums, place, across)
+                row += TALL
+            while row + 2 <= rows:
+                at, place = begin + row * apart + top, column + row * across
+                two_rows(source, at, apart, weights, weight, depth, fresh, sums, place, across)
+                row += 2
+            if row < rows:
+                at, place = begin + row * apart + top, column + row * across
+                one_row(source, at, apart, weights, weight, depth, fresh, sums, place, across)
+        _finish(packed, number, panel, rows, sums, column, across)
 
-    rows, width = sums.shape
-    if rows * width < 2 * PIECE:
-        run((0, rows))
-    else:
-        map_threads(run, chunks(rows, max(1, PIECE // width)))
 
+@compiled
+def _copy_out(sums: Array, across: int, rows: int, outputs: Array, to: int, width: int) -> None:
+    """Copy the outputs of some rows out of places that are filled up to whole panels."""
+    for row in range(rows):
+        source, place = np.uintp(row * across), np.uintp(to + row * width)
+        for step in range(np.uintp(width)):
+            outputs[place + step] = sums[source + step]
+
+
+@compiled
+def _run_rows(packed: Any, inputs: Array, first: int, rows: int, even: Array, odd: Array, outputs: Array) -> None:
+    """Take some rows through all layers.
+
+    inputs, outputs : of all rows, flat. even, odd : room for what layers give, in turn.
+    """
+    layers = packed.layers
+    count = layers.shape[0]
+    for number in range(count):
+        panels, width = layers[number, PANELS], layers[number, OUTPUTS]
+        across, apart = panels * TILE, layers[number, INPUTS]
+        sums, before = (even, odd) if number % 2 == 0 else (odd, even)
+        straight = number + 1 == count and width == across
+        if number > 0:
+            apart = layers[number - 1, PANELS] * TILE
+        if number == 0 and straight:
+            _run_panels(packed, number, 0, panels, inputs, first * apart, apart, rows, outputs, first * width, across)
+        elif number == 0:
+            _run_panels(packed, number, 0, panels, inputs, first * apart, apart, rows, sums, 0, across)
+        elif straight:
+            _run_panels(packed, number, 0, panels, before, 0, apart, rows, outputs, first * width, across)
+        else:
+            _run_panels(packed, number, 0, panels, before, 0, apart, rows, sums, 0, across)
+        if number + 1 == count and not straight:
+            _copy_out(sums, across, rows, outputs, first * width, width)
+
+
+# ---- Launches ----------------------------------------------------------------------------------------------------
 
 _scratch = Scratch()
 
 
-def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
-    """Compute the layers in float32, one after the other. Safe in threads, which each have their own buffers.
-
-    The library's products may sum in another order where there are other rows at a time: bits may depend on how many
-    rows there are, by float32 rounding.
+def launch(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
+    """Compute the layers in float32. Safe in threads, which each have their own buffers.
 
     Parameters
     ----------
@@ -131,62 +223,72 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     ------
     ShapeError
         Layers or features do not fit together.
+    UsageError
+        The kernel does not know an activation.
     """
-    return _launch(stack, features, lambda rows, weights, sums: np.matmul(rows, weights, out=sums))
-
-
-def launch_in_order(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
-    """As `launch_blas`, but for the order of sums: it is one, whatever rows there are, and however many threads."""
-    return _launch(stack, features, multiply)
-
-
-def _launch(
-    stack: DenseStack | Sequence[Linear], features: Array, product: Callable[[Array, Array, Array], object]
-) -> Array:
-    """Compute the layers; `product` is given rows, weights, and where their product goes."""
     made = stack if isinstance(stack, DenseStack) else prepare(stack)
     if features.ndim != 2 or features.shape[1] != made.layers[0].inputs:
         raise ShapeError(f"layer 1: rows of {made.layers[0].inputs} inputs are needed, not of shape {features.shape}")
-    rows, last = features.shape[0], len(made.parameters) - 1
-    given = features if features.dtype == np.float32 else features.astype(np.float32)
+    packed, rows = made.packed, features.shape[0]
+    given = np.ascontiguousarray(features, np.float32).reshape(-1)
     outputs = np.empty((rows, made.layers[-1].outputs), np.float32)
-    block = max(1, BLOCK_BYTES // (4 * made.widest))
-    buffers = [_scratch.take(name, min(rows, block) * made.widest) for name in ("even", "odd")] if last else []
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for start in range(0, rows, block):
-            values = given[start : start + block]
-            for number, (weights, bias, activation, clip) in enumerate(made.parameters):
-                if number == last:
-                    sums = outputs[start : start + block]
-                else:
-                    shape = values.shape[0], weights.shape[1]
-                    sums = buffers[number % 2][: shape[0] * shape[1]].reshape(shape)
-                product(values, weights, sums)
-                _finish(sums, bias, activation, clip)
-                values = sums
+    threads = min(thread_count(), max(1, rows * made.edges // WORTH_A_THREAD))
+    if threads > parts_of(rows, 2 * TALL):
+        _run_shared(made, given, rows, outputs.reshape(-1))
+        return outputs
+    most = max(4 * TALL, BLOCK_BYTES // (4 * made.widest))
+    blocks = threads * parts_of(rows, threads * most)
+    size = max(TALL, parts_of(parts_of(rows, TALL), blocks or 1) * TALL)
+
+    def run(block: tuple[int, int]) -> None:
+        first, count = block[0], block[1] - block[0]
+        even, odd = _rooms(made, count)
+        _run_rows(packed, given, first, count, even, odd, outputs.reshape(-1))
+
+    map_threads(run, chunks(rows, size))
     return outputs
+
+
+def _rooms(made: DenseStack, rows: int) -> tuple[Array, Array]:
+    """Return room for what layers give for some rows, in turn."""
+    return _scratch.take("even", rows * made.widest), _scratch.take("odd", rows * made.widest)
+
+
+def _run_shared(made: DenseStack, given: Array, rows: int, outputs: Array) -> None:
+    """Take few rows through all layers; threads share the panels of those that are worth it."""
+    packed, (sums, before) = made.packed, _rooms(made, rows)
+    source, apart = given, made.layers[0].inputs
+    for number, layer in enumerate(made.layers):
+        panels = int(packed.layers[number, PANELS])
+        parts = min(thread_count(), max(1, rows * layer.edges // WORTH_A_THREAD))
+
+        def run(some: tuple[int, int], number: int = number, source: Array = source, apart: int = apart,
+                sums: Array = sums, across: int = panels * TILE) -> None:  # fmt: skip
+            _run_panels(packed, number, *some, source, 0, apart, rows, sums, 0, across)
+
+        map_threads(run, chunks(panels, max(1, parts_of(panels, parts))))
+        source, apart, sums, before = sums, panels * TILE, before, sums
+    _copy_out(source, apart, rows, outputs, 0, made.layers[-1].outputs)
 
 
 @example
 def _dense_examples() -> None:
-    """Run layers whose passes differ."""
-    layers = [Linear(np.ones((1, 1)), None, kind) for kind in (ReLU(), Identity())]
-    for launch in (launch_blas, launch_in_order):
+    """Run layers whose outputs fill panels and do not."""
+    for outputs in (1, TILE):
+        layers = [Linear(np.ones((1, 1)), None, ReLU()), Linear(np.ones((1, outputs)), None, Identity())]
         launch(layers, np.ones((1, 1), np.float32))
+        launch(layers[1:], np.ones((1, 1), np.float32))
 
 
-LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 7e-6, 2.2e-11, 4e-11, 2e-10
-"""Seconds that a layer's calls take, a multiply-add of a thread, a weight that is read for a few rows, and an output's
-bias and activation, as measured on AMD EPYC (Zen 4) cores with NumPy's OpenBLAS."""
+# ---- The estimate ------------------------------------------------------------------------------------------------
 
-IN_ORDER_MULTIPLY_ADD = 5e-11
-"""Seconds of a multiply-add of a thread where sums are in order."""
-
-SHORT_ROWS = 20
-"""A product of so many rows takes 1.5 times as long for each as one of very many."""
+LAUNCH, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 5e-7, 1.2e-11, 6e-11, 1e-10
+"""Seconds of a launch and a layer; of a thread for a multiply-add; of all for a weight, which is read in any case; and
+of a thread for an output's bias and activation. Multiply-adds took 0.9e-11 as measured on AMD EPYC (Zen 5), and take
+twice that where a processor has half as many units for them."""
 
 
-def blas_seconds(machine: Machine, layers: Sequence[Linear], rows: int, multiply_add: float = MULTIPLY_ADD) -> float:
+def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     """Estimate the seconds of dense layers.
 
     Parameters
@@ -194,35 +296,35 @@ def blas_seconds(machine: Machine, layers: Sequence[Linear], rows: int, multiply
     machine : with its threads.
     layers : consecutive layers, whose `inputs`, `outputs` and `edges` are looked at.
     rows : how many.
-    multiply_add : seconds of a multiply-add of a thread.
     """
-    threads = max(1, machine.multiprocessors)
-    seconds = 0.0
+    edges = sum(layer.edges for layer in layers)
+    threads = max(1, min(machine.multiprocessors, rows * edges // WORTH_A_THREAD))
+    total = LAUNCH
     for layer in layers:
-        outputs = rows * layer.outputs
-        long_rows = rows * (1 + SHORT_ROWS / (SHORT_ROWS + rows))
-        product = max(long_rows * layer.edges * multiply_add / threads, layer.edges * WEIGHT)
-        seconds += LAYER + product + outputs * OUTPUT / (threads if outputs >= 2 * PIECE else 1)
-    return seconds
+        places = parts_of(layer.outputs, TILE) * TILE
+        product = max(rows * MULTIPLY_ADD / threads, WEIGHT) * layer.inputs * places
+        total += LAYER + product + rows * places * OUTPUT / threads
+    return total
 
 
-BLAS = register(
+def _why_not(machine: Machine, layers: Sequence[Linear]) -> str | None:
+    try:
+        for layer in layers:
+            activation_code(layer.activation)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+REGISTER_TILED = register(
     DenseKernel(
-        name="blas",
+        name="register_tiled",
         device="cpu",
-        summary="NumPy's products in float32, then bias and activation",
-        launch=launch_blas,
+        summary="sums of some rows and outputs in registers, by increasing input; then bias and activation",
+        launch=launch,
         auto=True,
-        seconds=blas_seconds,
-    )
-)
-IN_ORDER = register(
-    DenseKernel(
-        name="in_order",
-        device="cpu",
-        summary="sums by increasing input, fused multiply-adds, then bias and activation",
-        launch=launch_in_order,
-        seconds=partial(blas_seconds, multiply_add=IN_ORDER_MULTIPLY_ADD),
+        seconds=seconds,
+        why_not=_why_not,
         reproducible=True,
     )
 )

@@ -1,4 +1,4 @@
-"""Tiles: sums of a few vectors of lanes and filters that stay in registers from the first tap to the last.
+"""Tiles: sums of a few vectors of lanes, for some filters or rows, that stay in registers from first to last product.
 
 They are written in LLVM's own words: numba would keep the sums of a loop over lanes in memory, which takes twice as
 long. So are the few instructions that find what is not zero in a vector, and that ask for memory ahead.
@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 
 __all__ = [
     "BITS",
+    "TALL",
     "TILE",
     "WIDE_TILE",
     "ask_for",
@@ -25,6 +26,9 @@ __all__ = [
     "nonzeros",
     "one_filter",
     "one_filter_wide",
+    "one_row",
+    "tall_rows",
+    "two_rows",
 ]
 
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
@@ -34,7 +38,29 @@ BITS = 64
 """Numbers that `nonzeros` looks at."""
 
 TILE, WIDE_TILE = 4 * VECTOR, 8 * VECTOR
-"""Lanes of a tile: of four filters, or of one; and of a wide one of a single filter."""
+"""Lanes of a tile: of four filters, of one, or of some rows; and of a wide one of a single filter."""
+
+TALL = 6 if VECTOR == 16 else 3
+"""Rows of a tall tile: with four vectors each, about as many sums as there are registers for."""
+
+_VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return a pointer to an element of an array."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
+
+
+def _vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return a pointer to the vector that begins with an element of an array."""
+    return builder.bitcast(_place(context, builder, kind, array, index), _VECTOR.as_pointer())
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    """Return a vector of one number."""
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
+    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)
 
 
 def _multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
@@ -55,15 +81,6 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
     the first and last of them; weights, and the place of the first; what the sums begin with, and the place of the
     first filter's; and where sums go, the place of the first, and from one filter's to the next's.
     """
-    vector = ir.VectorType(ir.FloatType(), VECTOR)
-
-    def pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-        return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
-
-    def spread(builder: Any, number: Any) -> Any:
-        one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
-        return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         panel, at, images, shifts, first, last, weights, v, begins, begin, sums, to, apart = arguments
@@ -74,15 +91,15 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
             return ir.Constant(at.type, value)
 
         def vector_at(kind: str, array: Any, index: Any) -> Any:
-            return builder.bitcast(pointer(context, builder, kinds[kind], array, index), vector.as_pointer())
+            return _vector_place(context, builder, kinds[kind], array, index)
 
-        totals = [[cgutils.alloca_once(builder, vector) for _ in range(vectors)] for _ in range(filters)]
+        totals = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)] for _ in range(filters)]
         for k, row in enumerate(totals):
-            start = builder.load(pointer(context, builder, kinds["begins"], begins, builder.add(begin, number(k))))
+            start = builder.load(_place(context, builder, kinds["begins"], begins, builder.add(begin, number(k))))
             for total in row:
-                builder.store(spread(builder, start), total)
+                builder.store(_spread(builder, start), total)
         with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            shift = builder.load(pointer(context, builder, kinds["shifts"], shifts, builder.add(first, loop.index)))
+            shift = builder.load(_place(context, builder, kinds["shifts"], shifts, builder.add(first, loop.index)))
             place = builder.add(at, builder.mul(shift, images))
             pixels = [
                 builder.load(vector_at("panel", panel, builder.add(place, number(j * VECTOR))), align=4)
@@ -92,7 +109,7 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
                 weight = None
                 if weighted:
                     index = builder.add(builder.add(v, builder.mul(loop.index, number(filters))), number(k))
-                    weight = spread(builder, builder.load(pointer(context, builder, kinds["weights"], weights, index)))
+                    weight = _spread(builder, builder.load(_place(context, builder, kinds["weights"], weights, index)))
                 for total, met in zip(row, pixels, strict=True):
                     builder.store(combined(builder, met, weight, builder.load(total)), total)
         for k, row in enumerate(totals):
@@ -107,6 +124,59 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
         return types.void(
             panel, whole, whole, shifts, whole, whole, weights, whole, begins, whole, sums, whole, whole
         ), generate
+
+    return intrinsic(tile)
+
+
+def _rows_tile(height: int) -> Any:
+    """Return a function that adds the products of some inputs to the sums of `height` rows and `TILE` outputs.
+
+    It is called with rows, the place of the first input, and from one row to the next; weights, of each input those of
+    the outputs, and the place of the first; how many inputs; whether sums begin at zero; and sums, the place of the
+    first, and from one row's to the next's.
+    """
+    vectors = TILE // VECTOR
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows, at, apart, weights, first, inputs, fresh, sums, to, across = arguments
+        of_rows, of_weights, of_sums = signature.args[0], signature.args[3], signature.args[7]
+
+        def number(value: int) -> Any:
+            return ir.Constant(at.type, value)
+
+        def sums_at(row: int, vector: int) -> Any:
+            index = builder.add(builder.add(to, builder.mul(across, number(row))), number(vector * VECTOR))
+            return _vector_place(context, builder, of_sums, sums, index)
+
+        totals = {(i, j): cgutils.alloca_once(builder, _VECTOR) for i in range(height) for j in range(vectors)}
+        for total in totals.values():
+            builder.store(ir.Constant(_VECTOR, [0.0] * VECTOR), total)
+        with builder.if_then(builder.not_(fresh)):
+            for place, total in totals.items():
+                builder.store(builder.load(sums_at(*place), align=4), total)
+        starts = [
+            _place(context, builder, of_rows, rows, builder.add(at, builder.mul(apart, number(i))))
+            for i in range(height)
+        ]
+        with cgutils.for_range(builder, inputs) as loop:
+            begin = builder.add(first, builder.mul(loop.index, number(TILE)))
+            places = [builder.add(begin, number(j * VECTOR)) for j in range(vectors)]
+            met = [
+                builder.load(_vector_place(context, builder, of_weights, weights, place), align=4) for place in places
+            ]
+            for i, start in enumerate(starts):
+                value = _spread(builder, builder.load(builder.gep(start, [loop.index])))
+                for j, some in enumerate(met):
+                    total = totals[i, j]
+                    builder.store(_multiplied(builder, value, some, builder.load(total)), total)
+        for place, total in totals.items():
+            builder.store(builder.load(total), sums_at(*place), align=4)
+        return context.get_dummy_value()
+
+    def tile(typing: Any, rows: Any, at: Any, apart: Any, weights: Any, first: Any, inputs: Any, fresh: Any, sums: Any,
+             to: Any, across: Any) -> Any:  # fmt: skip
+        whole = types.intp
+        return types.void(rows, whole, whole, weights, whole, whole, types.boolean, sums, whole, whole), generate
 
     return intrinsic(tile)
 
@@ -152,3 +222,4 @@ ask_for, nonzeros, lowest = intrinsic(_asking), intrinsic(_nonzeros), intrinsic(
 four_filters = _tile(4, 4, _multiplied)
 one_filter, one_filter_wide = _tile(1, 4, _multiplied), _tile(1, 8, _multiplied)
 largest_of_window = _tile(1, 4, _larger, weighted=False)
+tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))

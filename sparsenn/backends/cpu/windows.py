@@ -38,7 +38,7 @@ from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_o
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
 
-__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
+__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "activate", "begin_layer", "copy_in", "run_layer", "run_panels"]
 
 LANES = 512
 """Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""
@@ -149,7 +149,7 @@ def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, 
 
 
 @compiled
-def _activate(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
+def activate(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
     """Apply the activation to sums."""
     zero, one, top, begin = np.float32(0), np.float32(1), np.float32(clip), np.uintp(at)
     if kind == RELU:
@@ -219,7 +219,7 @@ def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel
                 for k in range(blocks[index, 1]):
                     channel = blocks[index, 0] + k
                     if activation != IDENTITY:
-                        _activate(activation, clip, sums, k * ROOM, lanes)
+                        activate(activation, clip, sums, k * ROOM, lanes)
                     if is_last:
                         for line in range(lines):
                             at, place = k * ROOM + line * columns * images, (channel * height + row + line) * width

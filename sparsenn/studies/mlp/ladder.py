@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cpu.dense import BLAS, IN_ORDER
+from sparsenn.backends.cpu.dense import REGISTER_TILED
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.dense import cublas, fused, warpgroup
 from sparsenn.backends.oracle.dense import REFERENCE, forward
@@ -18,6 +18,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.mlp import float32, half
+from sparsenn.studies.mlp.host import BLAS
 from sparsenn.studies.sampling import ALLOWED
 from sparsenn.workers import chunks
 
@@ -126,9 +127,7 @@ class NetworkStage:
 
 
 def _placed(backend: Backend, layers: Sequence[Linear], features: Array) -> tuple[Any, Any]:
-    if isinstance(backend, CUDABackend):
-        return backend.prepare_dense(layers), backend.place(features)
-    return layers, features
+    return backend.prepare_dense(layers), backend.place(features) if isinstance(backend, CUDABackend) else features
 
 
 def _stages(backend: Backend, layers: Sequence[Linear], features: Array) -> Iterator[NetworkStage]:
@@ -153,7 +152,7 @@ LADDER = Ladder(
             cublas.CUBLAS,  # no rungs, the last three, but what they are held against
         ),
         "reference": (REFERENCE,),
-        "cpu": (IN_ORDER, BLAS),
+        "cpu": (BLAS, REGISTER_TILED),
     },
     problem=random_problem,
     rows=12_800,
