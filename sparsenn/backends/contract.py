@@ -259,13 +259,12 @@ class Backend(Protocol):
         """
         ...
 
-    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
         """Find the inputs that are alive at the end of the network, and keep what the layers left.
 
         Parameters
         ----------
-        left : what the layers left, of so many inputs.
-        dropped : whether inputs whose rows were all zero have lost them; otherwise all rows are looked at.
+        left : what the layers left, of so many inputs; where rows of zeros have not been dropped, all are looked at.
 
         Returns
         -------

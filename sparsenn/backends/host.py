@@ -122,11 +122,11 @@ class HostMemory:
         outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
         return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
         """Look which inputs are alive, and copy rows; CSR is never written over."""
         owner = None if left.owner is None else np.array(left.owner[:inputs])
         used = inputs if owner is None else int(owner.max(initial=-1)) + 1
-        if owner is not None and dropped:
+        if owner is not None and left.dropped:
             living = np.flatnonzero(owner >= 0)
         else:
             alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False

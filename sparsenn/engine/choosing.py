@@ -18,13 +18,13 @@ import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.engine.kernels import PRECISIONS, Kernels, able_dense, able_sparse, choose_convolution
-from sparsenn.engine.steps import Step
+from sparsenn.engine.steps import DENSE_OPERATION, Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
-from sparsenn.network import Network
+from sparsenn.network import Layer, Network
 
-__all__ = ["Rows", "choose_steps"]
+__all__ = ["Rows", "choose_steps", "is_dense_enough"]
 
 MOST_BLOCKS = 12
 """The most blocks of a chain for which all ways to join them are weighed; where there are more, neighbours of one
@@ -41,6 +41,9 @@ STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
 
 HALF_ROWS_SECONDS = 25e-6
 """Time to convert float16 rows to float32 for a first kernel without float16, where half precision is asked for."""
+
+FILLED_SECONDS = 4e-10
+"""Time to write a value of a sparse row of the host's, zero or not, for a kernel of dense rows."""
 
 LEAST_GAIN = 0.9
 """Sparse layers become dense ones, or go to kernels that add up in an order of their own, where that is estimated to
@@ -199,14 +202,19 @@ class _Chooser:
         return [self._step(*taken) for taken in best[-1][2]]
 
     def _entering(self, first: int, kernel: Kernel) -> float:
-        """Return the seconds to convert a network's rows to the type that a kernel takes."""
-        halves = first == 0 and any(other.half_rows for other in self.kernels.dense)
-        return HALF_ROWS_SECONDS if halves and not kernel.half_rows else 0.0
+        """Return the seconds to convert a network's rows to the type and form that a kernel takes."""
+        if first > 0:
+            return 0.0
+        halves = any(other.half_rows for other in self.kernels.dense)
+        seconds = HALF_ROWS_SECONDS if halves and not kernel.half_rows else 0.0
+        if self.backend.device == "cpu" and kernel.operation == DENSE_OPERATION and self.rows.form != "dense":
+            seconds += self.rows.count * self.network.inputs * FILLED_SECONDS
+        return seconds
 
     def _step(self, first: int, last: int, way: _Way) -> Step:
         known = math.isfinite(way.seconds) and way.seconds > 0
         seconds = way.seconds * way.gain if known else None
-        converted = way.kernel.operation == "mlp" and any(
+        converted = way.kernel.operation == DENSE_OPERATION and any(
             isinstance(self.network[number], SparseLinear) for number in range(first, last)
         )
         reason = "multiplied with their zeros, which should be faster" if converted else ""
@@ -222,19 +230,13 @@ class _Chooser:
             layer = self.network[number]
             assert isinstance(layer, FullyConnected)
             narrow = max(layer.inputs, layer.outputs) <= NARROW
-            return (*family(number), narrow, self._is_dense_enough(number))
+            return (*family(number), narrow, is_dense_enough(self.network[number]))
 
         for same in (kind, family):
             bounds = [first, *(number for number in range(first + 1, last) if same(number) != same(number - 1)), last]
             if len(bounds) <= MOST_BLOCKS + 1:
                 break
         return bounds
-
-    def _is_dense_enough(self, number: int) -> bool:
-        layer = self.network[number]
-        if not isinstance(layer, SparseLinear):
-            return True
-        return layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
 
     def _ways(self, first: int, last: int) -> list[_Way]:
         """Return the ways to run some layers together, if there are any: of each operation the quickest kernel.
@@ -274,16 +276,19 @@ class _Chooser:
         """
         if kernel.reproducible:
             return True
-        few = not all(map(self._is_dense_enough, range(first, last)))
+        few = not all(map(is_dense_enough, self.network.layers[first:last]))
         return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
 
     def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int, saves: bool) -> float:
         if kernel.seconds is None:
             return 0.0
         machine, count = self.backend.machine, self.rows.count
-        if not kernel.groups_rows:
-            return kernel.seconds(machine, layers, count)
         alive = self.alive[first : first + len(layers)] if self.alive is not None and saves else None
+        if not kernel.groups_rows:
+            if alive is not None and self.backend.in_host_memory:
+                edges = [layer.edges for layer in layers]
+                count = math.ceil(count * float(np.average(alive, weights=edges))) if any(edges) else count
+            return kernel.seconds(machine, layers, count)
         form = self.rows.form if first == 0 else "dense"
         return kernel.seconds(machine, layers, count, alive=alive, form=form)
 
@@ -306,6 +311,11 @@ class _Chooser:
             min(found, key=lambda way: way.seconds + self._entering(first, way.kernel)) if len(found) > 1 else found[0]
         )
         return replace(best, seconds=best.seconds / LEAST_GAIN, gain=LEAST_GAIN) if converted else best
+
+
+def is_dense_enough(layer: Layer) -> bool:
+    """Whether a layer holds so many weights that it may be multiplied as a dense one."""
+    return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
 
 
 def _gain(kernel: SparseKernel) -> float:

@@ -245,7 +245,7 @@ class Passage:
         with going.clock.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
-            return self._backend.take_out(left, last - first, self._problem.options.compaction)
+            return self._backend.take_out(left, last - first)
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None

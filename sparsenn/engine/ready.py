@@ -231,6 +231,7 @@ class _SparseStep:
         network, options = plan.merged.network, plan.options
         layers = network.sparse_layers(step.first, step.last)
         droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
+        self._drops = droppable_from < len(layers)
         form = plan.rows.form if step.first == 0 else "dense"
         self._in_order = bool(network.kept[step.first])  # what is kept has a row for each of these
         deduplication = options.deduplication and not self._in_order
@@ -266,7 +267,8 @@ class _SparseStep:
             going.watch.after(self._step.kernel, left.features, self._step.first, self._step.last)
         if self._in_order and left.owner is not None:
             left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
-        return replace(rows, features=left.features, owner=_joined(rows.owner, left.owner))
+        dropped = left.owner is not None and self._drops
+        return replace(rows, features=left.features, owner=_joined(rows.owner, left.owner), dropped=dropped)
 
 
 class _DenseStep:
@@ -295,7 +297,7 @@ class _DenseStep:
             edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
             copies = self._plan.merged.copies[step.last - 1]
             _count(self._plan.backend, going, step, edges, RowsLeft(outputs, rows.owner), start, copies)
-        return replace(rows, features=outputs)
+        return replace(rows, features=outputs, dropped=False)
 
     def _watched(self, values: Array, watch: RangeWatch) -> Array:
         """Run the layers, and check that numbers stay within half precision."""
@@ -335,7 +337,7 @@ class _ImageStep:
             count = int(outputs.shape[0])
             edges = [network[number].multiply_adds((count, *network.shapes[number])) for number in step.layers]
             _count(backend, going, step, edges, RowsLeft(outputs, rows.owner), start)
-        return replace(rows, features=outputs)
+        return replace(rows, features=outputs, dropped=False)
 
 
 class _StackStep:

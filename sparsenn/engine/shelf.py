@@ -9,7 +9,7 @@ from typing import Any
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel
 from sparsenn.engine.choosing import Rows
-from sparsenn.engine.early_look import grouping_kernel, shares_computed
+from sparsenn.engine.early_look import looking_kernel, shares_computed
 from sparsenn.engine.finite import HalfRange
 from sparsenn.engine.inputs import Given, canonical
 from sparsenn.engine.plan import Plan, Problem, bucket
@@ -120,14 +120,15 @@ class Shelf:
 
     def _look_early(self, given: Given) -> str:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
-        guess, form, count = _form_of(given), self._expected(given), min(given.count, LOOKED_AT_MOST)
+        most = LOOKED_AT if self._backend.in_host_memory else LOOKED_AT_MOST
+        guess, form, count = _form_of(given), self._expected(given), min(given.count, most)
         likely = Rows(count, "iso" if given.sparse else "dense")
-        if grouping_kernel(self._problem, likely) is not None:
+        if looking_kernel(self._problem, likely) is not None:
             features = self.place(given.part(0, count))
             form = form_of_features(features)
             self.note(given, form)
             rows = Rows(count, form)
-            kernel = grouping_kernel(self._problem, rows)
+            kernel = looking_kernel(self._problem, rows)
             if form not in self._alive and kernel is not None:
                 # where memory does not suffice, it stays unknown; rows then go in smaller batches
                 with suppress(OutOfMemoryError, MemoryError), span("look at the first rows", "plan"):

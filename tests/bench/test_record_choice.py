@@ -53,8 +53,10 @@ def test_the_choice_stands_beside_all_other_ways(record: Callable[..., int], tmp
     for row in result.rows:
         assert min(row["others"], key=row["others"].__getitem__) == row["fastest"]
         assert row["ratio"] == pytest.approx(row["milliseconds"] / row["fastest_milliseconds"])
-    assert {"panel", "dead rows kept", "all weights stored", "all weights stored, blas"} <= sparse["others"].keys()
-    assert "blas" in dense["others"]
+    assert {"panel", "dead rows kept", "all weights stored", "all weights stored, register_tiled"} <= sparse[
+        "others"
+    ].keys()
+    assert "register_tiled" in dense["others"]
     assert "all weights stored" not in dense["others"]
     assert "dead and equal rows kept" in mixed["others"]
     assert code == int(max(row["ratio"] for row in result.rows) > MOST)

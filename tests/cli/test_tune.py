@@ -72,6 +72,8 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
     options = (
         "--device",
         "cpu",
+        "--kernel",
+        "panel",
         "--no-merging",
         "--no-deduplication",
         "--no-compaction",

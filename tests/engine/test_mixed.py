@@ -66,6 +66,20 @@ def test_any_mixture_equals_the_reference(problem, switches, limits):
     assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_rows_that_die_in_dense_layers_are_no_categories(device, layers):
+    """Also where others died in sparse layers before, and were dropped."""
+    dying = Linear(np.eye(4), np.float32([0, 0, -1, 0]), ReLU())
+    network = Network((sparse(np.eye(4), [0, -1, 0, 0]), dying, sparse(np.eye(4)))[:layers])
+    rows = np.float32([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 3], [0, 0, 0, 0]])
+    kernel = "chunks" if device == "cuda" else "panel"
+    for deduplication in (True, False):
+        result = infer(network, rows, device=device, kernel=kernel, deduplication=deduplication)
+        assert result.categories.tolist() == [0, 3]
+        assert np.array_equal(result.categories, np.flatnonzero(result.dense.any(axis=1)))
+
+
 @given(problems(), st.sampled_from([entry.name for entry in backends.kernels("spmspm", "cpu")]))
 def test_every_kernel_of_sparse_layers_goes_with_dense_ones(problem, kernel):
     network, inputs = problem

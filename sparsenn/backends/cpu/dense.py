@@ -30,7 +30,7 @@ from sparsenn.jit import compiled, example
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["REGISTER_TILED", "DenseStack", "launch", "prepare", "seconds"]
+__all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds"]
 
 DEPTH = 1024
 """Inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones."""
@@ -282,10 +282,10 @@ def _dense_examples() -> None:
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 5e-7, 1.2e-11, 6e-11, 1e-10
-"""Seconds of a launch and a layer; of a thread for a multiply-add; of all for a weight, which is read in any case; and
-of a thread for an output's bias and activation. Multiply-adds took 0.9e-11 as measured on AMD EPYC (Zen 5), and take
-twice that where a processor has half as many units for them."""
+LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 1.2e-11, 6e-11, 1e-10
+"""Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
+in any case; and of a thread for an output's bias and activation. Multiply-adds took 0.9e-11 as measured on AMD EPYC
+(Zen 5), and take twice that where a processor has half as many units for them."""
 
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
@@ -299,7 +299,7 @@ def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     """
     edges = sum(layer.edges for layer in layers)
     threads = max(1, min(machine.multiprocessors, rows * edges // WORTH_A_THREAD))
-    total = LAUNCH
+    total = LAUNCH + (THREADS if threads > 1 else 0.0)
     for layer in layers:
         places = parts_of(layer.outputs, TILE) * TILE
         product = max(rows * MULTIPLY_ADD / threads, WEIGHT) * layer.inputs * places

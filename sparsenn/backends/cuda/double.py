@@ -136,7 +136,7 @@ class DoubleCUDABackend(CUDABackend):
             )
             return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int, dropped: bool) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
         """Look which rows have a number that is not zero, and copy all."""
         cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):

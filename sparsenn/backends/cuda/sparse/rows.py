@@ -5,6 +5,7 @@ Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,7 @@ def on_device(left: RowsLeft) -> RowsLeft:
     """Return what layers left, all on the device; owners of single launches, and no rows at all, come from the host."""
     cp = cupy()
     features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
-    return RowsLeft(features, None if left.owner is None else cp.asarray(left.owner))
+    return replace(left, features=features, owner=None if left.owner is None else cp.asarray(left.owner))
 
 
 def owned_rows(owner: Array, inputs: int) -> tuple[Array, Array]:
