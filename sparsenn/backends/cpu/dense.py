@@ -18,7 +18,7 @@ import numpy as np
 from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import IDENTITY, RELU, activation_code
-from sparsenn.backends.cpu.tiles import TALL, TILE, one_row, tall_rows, two_rows
+from sparsenn.backends.cpu.tiles import A_CLOCK, TALL, TILE, one_row, tall_rows, two_rows
 from sparsenn.backends.cpu.windows import activate
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
@@ -282,10 +282,9 @@ def _dense_examples() -> None:
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 1.2e-11, 6e-11, 1e-10
+LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
 """Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
-in any case; and of a thread for an output's bias and activation. Multiply-adds took 0.9e-11 as measured on AMD EPYC
-(Zen 5), and take twice that where a processor has half as many units for them."""
+in any case; and of a thread for an output's bias and activation; as measured on AMD EPYC (Zen 5)."""
 
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
