@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sparsenn.backends.cpu import dense
 from sparsenn.backends.cpu.processor import host_machine
+from sparsenn.layers import Linear
 from sparsenn.studies.measure.cache_reading import cache_bytes, cache_level, reading
 from sparsenn.workers import map_threads, thread_count
 
@@ -45,7 +47,8 @@ class Ceilings:
     Parameters
     ----------
     copy_bandwidth : bytes per second, read plus written, of a copy far larger than the caches.
-    multiply_adds : float32 multiply-adds per second of a large matrix product in the vendor's library.
+    multiply_adds : float32 multiply-adds per second of a large matrix product: of the vendor's library on a GPU, and on
+        the host of the faster of NumPy's and this package's.
     """
 
     copy_bandwidth: float
@@ -137,10 +140,11 @@ class HostMeter:
 
         size = 2048
         matrix = np.random.default_rng(0).random((size, size), dtype=np.float32)
-        product = np.empty_like(matrix)
+        product, stack = np.empty_like(matrix), dense.prepare([Linear(matrix)])
+        products = (lambda: np.matmul(matrix, matrix, out=product)), (lambda: dense.launch(stack, matrix))
         return Ceilings(
             copy_bandwidth=2 * source.nbytes / median_seconds(self, copy),
-            multiply_adds=size**3 / median_seconds(self, lambda: np.matmul(matrix, matrix, out=product)),
+            multiply_adds=size**3 / min(median_seconds(self, work) for work in products),
         )
 
     def roofs(self) -> Roofs:
