@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -160,7 +161,9 @@ def _sparse(network: Network, device: str, rows: Any) -> Callable[[], Any]:
             csc = layer.weights.to_scipy()
             parts = [torch.from_numpy(part.astype(np.int32)) for part in (csc.indptr, csc.indices)]
             values = torch.from_numpy(csc.data.astype(np.float32))
-            weights = torch.sparse_csr_tensor(*parts, values, csc.shape[::-1], device=device, check_invariants=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that such tensors are new, and checks cost time
+                weights = torch.sparse_csr_tensor(*parts, values, csc.shape[::-1], device=device, check_invariants=True)
         else:
             weights = torch.from_numpy(np.ascontiguousarray(layer.weights.T)).to(device)
         layers.append((weights, bias, layer.activation))
