@@ -28,6 +28,7 @@ inline void barrier_arrive_after_copies(unsigned long long* place) {
         count_at_barrier(existing_barrier(place), 1, 0);
     });
 }
+inline void barrier_arrive_after_copies(unsigned place) { barrier_arrive_after_copies(barrier_at(place)); }
 
 inline void close_copies() { emulated::current->groups.emplace_back(); }
 

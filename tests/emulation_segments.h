@@ -15,14 +15,15 @@ void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
 }
 
 template <int ROWS, int COUNT>
-void add_edges(float (&sums)[ROWS], unsigned& at, unsigned (&ahead)[COUNT], unsigned end, unsigned lines) {
+void add_edges(float (&sums)[ROWS], unsigned& at, unsigned (&ahead)[COUNT], unsigned end, unsigned begin,
+               unsigned lines) {
     while (at < end) {
         unsigned places[COUNT];
         float weights[COUNT];
         std::memcpy(places, ahead, sizeof places);
-        check_shared(at, 8 * COUNT);
-        std::memcpy(weights, shared + at, sizeof weights);
-        std::memcpy(ahead, shared + at + sizeof weights, sizeof ahead);
+        check_shared(begin + at, 8 * COUNT);
+        std::memcpy(weights, shared + begin + at, sizeof weights);
+        std::memcpy(ahead, shared + begin + at + sizeof weights, sizeof ahead);
         for (int edge = 0; edge < COUNT && at + 8 * edge < end; ++edge) add_edge(sums, weights[edge], lines + places[edge]);
         at += 8 * COUNT;
     }

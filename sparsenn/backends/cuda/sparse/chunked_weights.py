@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ __all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
 
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
+
+EVENNESS = 0.05
+"""What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
 
 RUN_CLOCKS = 55
 """Clocks of an H200 that the copy engine takes for a copy, however short."""
@@ -99,12 +102,12 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
     """
     xp = np if isinstance(weights.indptr, np.ndarray) else cupy()
     block, most = tiling.block, room(machine, tiling.block)
-    slot_of = _deal(_on_host(xp, xp.diff(weights.indptr)), block, tiling.groups)
-    output, slot_of_output = _columns(xp, weights), xp.asarray(slot_of)
-    read = _Read.of(xp, weights, slot_of_output[output] // block.slots, tiling)
-    chunk = tiling.chunk
+    group, place = _ranked(_on_host(xp, xp.diff(weights.indptr)), tiling.groups)
+    output, chunk = _columns(xp, weights), tiling.chunk
+    slot = xp.asarray(group * block.slots + place)[output]
+    read = _Read.of(xp, weights, slot // block.slots, tiling)
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
-        edges = _Edges(tiling.groups, -(-read.most // chunk), slot_of_output[output], *xp.divmod(read.line, chunk))
+        edges = _Edges(tiling.groups, -(-read.most // chunk), slot, *xp.divmod(read.line, chunk))
         counts = edges.count(xp, block)
         sizes = -(-record_bytes(block, _units(counts, block).sum(axis=1)) // 16)
         stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)
@@ -117,12 +120,19 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
     starts = running_sum(xp, sizes)
+    dealt = _deal(
+        _on_host(xp, counts.astype(np.float32)).reshape(tiling.groups, -1, block.slots),
+        block,
+        place.max(initial=-1) + 1,
+    )
+    slot_of = group * block.slots + dealt[group, place]
+    edges = replace(edges, slot=xp.asarray(slot_of)[output])
     return ChunkedWeights(
         weights.shape,
         Tiling(block, tiling.groups, chunk),
         min(MOST_STAGES, most // stage),
         stage,
-        _fill_records(xp, weights, edges, block, counts, starts),
+        _fill_records(xp, weights, edges, block, edges.count(xp, block), starts),
         starts.astype(np.int32),
         *read.runs(xp, tiling.groups, chunk, edges.chunks),
         xp.asarray(_slots(block, tiling.groups, slot_of, _on_host(xp, bias))),
@@ -202,20 +212,40 @@ def _on_host(xp: Any, array: Any) -> Array:
     return array if xp is np else cupy().asnumpy(array)  # type: ignore[no-any-return]
 
 
-def _deal(degrees: Array, block: BlockShape, groups: int) -> Array:
-    """Return each output's slot.
-
-    Outputs of like degree make up a group, the largest first, and are dealt to its warps to and fro, so that warps
-    that wait for each other have about the same number of edges.
-    """
+def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:
+    """Return each output's group, and its place there: outputs of like degree make up a group, the largest first."""
     outputs = degrees.size
     bounds = np.arange(groups + 1) * outputs // groups
-    group = np.repeat(np.arange(groups), np.diff(bounds))
-    turn, warp = np.divmod(np.arange(outputs) - bounds[group], block.warps)
-    warp = np.where(turn % 2, block.warps - 1 - warp, warp)
-    slot = np.empty(outputs, np.int64)
-    slot[np.argsort(-degrees, kind="stable")] = group * block.slots + warp * block.outputs + turn
-    return slot
+    group, place = np.empty((2, outputs), np.int64)
+    order = np.argsort(-degrees, kind="stable")
+    group[order] = np.repeat(np.arange(groups), np.diff(bounds))
+    place[order] = np.arange(outputs) - bounds[group[order]]
+    return group, place
+
+
+def _deal(counts: Array, block: BlockShape, most: int) -> Array:
+    """Return the slot in its block that each output gets, (groups, slots) by place.
+
+    Warps wait for each other at every chunk, so that they should have like work in each: outputs are dealt one after
+    the other, each to the warp whose outputs so far have the fewest edges in the same chunks; all groups at a time.
+
+    Parameters
+    ----------
+    counts : (groups, chunks, slots) float32, the edges of each place in each chunk.
+    most : places of a group that are taken, at most.
+    """
+    groups, chunks, _ = counts.shape
+    load = np.zeros((groups, block.warps, chunks), np.float32)
+    taken = np.zeros((groups, block.warps), np.int64)
+    dealt = np.zeros((groups, block.slots), np.int64)
+    every, full = np.arange(groups), -(-most // block.warps)
+    for place, edges in enumerate(counts.transpose(2, 0, 1)[:most]):
+        shared = np.matmul(load, (edges + EVENNESS)[:, :, None])[:, :, 0]
+        warp = np.where(taken < full, shared, np.inf).argmin(axis=1)
+        dealt[:, place] = warp * block.outputs + taken[every, warp]
+        taken[every, warp] += 1
+        load[every, warp] += edges
+    return dealt
 
 
 def _columns(xp: Any, weights: CSC) -> Any:

@@ -75,6 +75,7 @@ BLOCKS = (
     BlockShape(1, 40, 31, 1, 1),
     BlockShape(2, 20, 27, 1, 1),
     BlockShape(2, 20, 31, 1, 1),
+    BlockShape(2, 24, 31, 1, 1),
     BlockShape(4, 12, 27, 1, 1),
     BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
@@ -118,40 +119,41 @@ class Tiling:
 
 
 # What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
-# Instructions are counted in the machine code for compute capability 9.0, and those of pairs raised to what an H200
-# took. The rest was fitted there: clocks of shares, slots and chunks to 541 tilings, when two edges were read at once
-# in every shape (256 to 16384 inputs and outputs, 1, 5 and 20 % dense, 1,000 and 10,000 rows); reads, their bytes and
-# the utilisation to the fastest tilings of layers 1024 to 16384 wide with 32 edges an output, from which estimates
-# are off by up to 10 %. The clocks of a unit are reckoned, not measured. `bench/record_general.py --sweep` compares
-# on any device.
+# Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 204 tilings
+# of 17 layers (1024 to 32768 inputs and outputs, 0.1 to 10 % dense, 200 to 60,000 rows): estimates are off by 8 % (root
+# mean square), and the tilings that they choose take 0.8 % longer than the fastest, 10 % at most.
+# `bench/record_general.py --sweep` compares on any device.
 
 ISSUED = 4
 """Instructions that a multiprocessor begins in a clock."""
 
-UTILISATION = 0.87
-"""Part of the clocks in which instructions are begun, where that is what takes the time."""
-
 READ_CLOCKS = 0.9
 """Clocks that a multiprocessor takes to read up to 128 bytes of shared memory."""
 
-CHUNK_INSTRUCTIONS = 50
+CHUNK_INSTRUCTIONS = 35
 """Of a warp: to wait for a chunk, to find its part of it, and to give it back."""
 
-L2_BYTES = 43.0
+SLOT_INSTRUCTIONS = 26
+"""Of a warp: to finish an output."""
+
+L2_BYTES = 53.5
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
 
-UNIT_CLOCKS = 70
-"""Clocks from reading a unit of edges to having added their products, with nothing else going on: two reads of shared
-memory that wait for each other."""
+PAIR_CLOCKS = 78
+"""Clocks from reading two edges to having added their products, with nothing else going on. Single edges are read by
+twice as many warps, which do not wait."""
 
-SHARE_CLOCKS = 3600
+SHARE_CLOCKS = 2600
 """Clocks that a multiprocessor takes to begin and finish one block's work."""
 
 SLOT_CLOCKS = 17
 """Clocks of a block to begin and finish one output."""
 
-CHUNK_CLOCKS = 90
-"""Clocks of a block to wait for the next chunk."""
+CHUNK_CLOCKS = 230
+"""Clocks of a block to wait for the next chunk, and for its slowest warp."""
+
+OVERLAP = 4
+"""The power at which times add up that pass side by side: the longest counts for most, not alone."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +192,8 @@ class _Work:
         """Instructions of the loop over the edges and of going on to the next output."""
         vector, lines = self.block.vector, -(-self.block.vector // 4)
         if self.block.edges == 1:
-            return (5 + lines + vector) * self.edges + 3.25 * self.segments
-        return (12 + 2 * lines + 2 * vector) * self.full + (11.25 + lines + vector) * self.segments
+            return (5 + lines + vector) * self.edges + 2.25 * self.segments
+        return (8 + 2 * lines + 2 * vector) * self.full + (6 + lines + vector) * self.odd + 5.5 * self.segments
 
     @property
     def reads(self) -> float:
@@ -236,16 +238,22 @@ def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges
     work = _Work(block, edges / groups, chunks * per_group)
     unevenness = math.ceil(per_group / block.warps) / (per_group / block.warps)
     brought = inputs * block.line + 8 * block.edges * work.units + 4 * chunks * block.slots
-    issued = (work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps) / ISSUED
-    read = work.reads * unevenness + brought / 128
+    instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
+    pairs = work.units * unevenness if block.edges == 2 else 0.0
     waited = (
-        work.units / block.warps * unevenness * UNIT_CLOCKS
+        pairs / block.warps * PAIR_CLOCKS
         + chunks * CHUNK_CLOCKS
         + SLOT_CLOCKS * block.slots
         + block.line * tiling.chunk / L2_BYTES
     )
-    busy = max(issued / UTILISATION, read * READ_CLOCKS, brought / L2_BYTES)
-    return max(share * busy, -(-share // block.blocks) * waited) + share * SHARE_CLOCKS
+    side_by_side = (
+        (instructions + SLOT_INSTRUCTIONS * block.slots) / ISSUED,
+        work.reads * unevenness * READ_CLOCKS,
+        brought / L2_BYTES,
+        waited * -(-share // block.blocks) / max(1, share),
+    )
+    together = math.pow(sum(clocks**OVERLAP for clocks in side_by_side), 1 / OVERLAP)
+    return share * (together + SHARE_CLOCKS)
 
 
 def tilings(

@@ -31,8 +31,11 @@ __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes)
 
 // cp.async.mbarrier.arrive: the calling thread arrives once all copies that it has begun are done; it does not wait for
 // that. Compute capability 8.0.
+__device__ __forceinline__ void barrier_arrive_after_copies(unsigned barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void barrier_arrive_after_copies(uint64* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+    barrier_arrive_after_copies(shared_address(barrier));
 }
 
 // mbarrier.try_wait or, before compute capability 9.0, test_wait: until the phase of that parity is over. Compute capability

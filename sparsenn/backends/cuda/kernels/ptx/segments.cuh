@@ -6,7 +6,7 @@
 // one or two weights and the places of the edges behind them, so that lines and what comes next are under way at a time.
 #pragma once
 
-#define REGISTERS ".reg .pred more;\n.reg .b32 line, end_of_pairs;\n.reg .f32 weight, weight_1;\n" \
+#define REGISTERS ".reg .pred more;\n.reg .b32 line, unit, end_of_pairs;\n.reg .f32 weight, weight_1;\n" \
     ".reg .f32 a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7;\n"
 
 #define READ_LINE_1(X) "ld.shared.f32 " X "0, [line];\n"
@@ -27,31 +27,33 @@
 
 // Adds an output's products to the sums of a lane's rows, one edge after the other, each by fma with denormal numbers as
 // zeros, as all code is compiled. AT, AHEAD, END and LINES are the operands behind the sums.
-//   at     where the next weight is read; behind the output's edges afterwards.
+//   at     where in the record the next weight is read; behind the output's edges afterwards.
 //   ahead  place of the next edge's line.
-//   end    of the output's weights and places.
+//   end    of the output's weights and places, in the record.
+//   begin  where the record does, for all lanes.
 //   lines  where this lane's rows of the chunk begin.
-#define ADD_EDGES_ONE_BY_ONE(ROWS, AT, AHEAD, END, LINES) \
+#define ADD_EDGES_ONE_BY_ONE(ROWS, AT, AHEAD, END, BEGIN, LINES) \
     __device__ __forceinline__ void add_edges(float (&sums)[ROWS], unsigned& at, unsigned (&ahead)[1], unsigned end, \
-                                              unsigned lines) { \
+                                              unsigned begin, unsigned lines) { \
         asm volatile("{\n" REGISTERS \
             "setp.lt.u32 more, " AT ", " END ";\n@!more bra.uni done;\n" \
             "next:\n" \
             "add.u32 line, " AHEAD ", " LINES ";\n" \
             READ_LINE_##ROWS("a") \
-            "ld.shared.v2.b32 {weight, " AHEAD "}, [" AT "];\n" \
+            "add.u32 unit, " BEGIN ", " AT ";\n" \
+            "ld.shared.v2.b32 {weight, " AHEAD "}, [unit];\n" \
             "add.u32 " AT ", " AT ", 8;\n" \
             "setp.lt.u32 more, " AT ", " END ";\n" \
             ADD_##ROWS("weight", "a") \
             "@more bra.uni next;\n" \
             "done:\n}" \
-            : SUMS_##ROWS, "+r"(at), "+r"(ahead[0]) : "r"(end), "r"(lines)); \
+            : SUMS_##ROWS, "+r"(at), "+r"(ahead[0]) : "r"(end), "r"(begin), "r"(lines)); \
     }
 
 // The same two at a time, and what may be left alone. Weights lie at multiples of 16 bytes; the next output's begin at one.
-#define ADD_EDGES_BY_TWO(ROWS, AT, AHEAD, AHEAD_1, END, LINES) \
+#define ADD_EDGES_BY_TWO(ROWS, AT, AHEAD, AHEAD_1, END, BEGIN, LINES) \
     __device__ __forceinline__ void add_edges(float (&sums)[ROWS], unsigned& at, unsigned (&ahead)[2], unsigned end, \
-                                              unsigned lines) { \
+                                              unsigned begin, unsigned lines) { \
         asm volatile("{\n" REGISTERS \
             "and.b32 end_of_pairs, " END ", -16;\n" \
             "setp.lt.u32 more, " AT ", end_of_pairs;\n@!more bra.uni left;\n" \
@@ -60,7 +62,8 @@
             READ_LINE_##ROWS("a") \
             "add.u32 line, " AHEAD_1 ", " LINES ";\n" \
             READ_LINE_##ROWS("b") \
-            "ld.shared.v4.b32 {weight, weight_1, " AHEAD ", " AHEAD_1 "}, [" AT "];\n" \
+            "add.u32 unit, " BEGIN ", " AT ";\n" \
+            "ld.shared.v4.b32 {weight, weight_1, " AHEAD ", " AHEAD_1 "}, [unit];\n" \
             "add.u32 " AT ", " AT ", 16;\n" \
             "setp.lt.u32 more, " AT ", end_of_pairs;\n" \
             ADD_##ROWS("weight", "a") ADD_##ROWS("weight_1", "b") \
@@ -69,21 +72,22 @@
             "setp.lt.u32 more, " AT ", " END ";\n@!more bra.uni done;\n" \
             "add.u32 line, " AHEAD ", " LINES ";\n" \
             READ_LINE_##ROWS("a") \
-            "ld.shared.v4.b32 {weight, weight_1, " AHEAD ", " AHEAD_1 "}, [" AT "];\n" \
+            "add.u32 unit, " BEGIN ", " AT ";\n" \
+            "ld.shared.v4.b32 {weight, weight_1, " AHEAD ", " AHEAD_1 "}, [unit];\n" \
             "add.u32 " AT ", " AT ", 16;\n" \
             ADD_##ROWS("weight", "a") \
             "done:\n}" \
-            : SUMS_##ROWS, "+r"(at), "+r"(ahead[0]), "+r"(ahead[1]) : "r"(end), "r"(lines)); \
+            : SUMS_##ROWS, "+r"(at), "+r"(ahead[0]), "+r"(ahead[1]) : "r"(end), "r"(begin), "r"(lines)); \
     }
 
-ADD_EDGES_ONE_BY_ONE(1, "%1", "%2", "%3", "%4")
-ADD_EDGES_ONE_BY_ONE(2, "%2", "%3", "%4", "%5")
-ADD_EDGES_ONE_BY_ONE(4, "%4", "%5", "%6", "%7")
-ADD_EDGES_ONE_BY_ONE(8, "%8", "%9", "%10", "%11")
-ADD_EDGES_BY_TWO(1, "%1", "%2", "%3", "%4", "%5")
-ADD_EDGES_BY_TWO(2, "%2", "%3", "%4", "%5", "%6")
-ADD_EDGES_BY_TWO(4, "%4", "%5", "%6", "%7", "%8")
-ADD_EDGES_BY_TWO(8, "%8", "%9", "%10", "%11", "%12")
+ADD_EDGES_ONE_BY_ONE(1, "%1", "%2", "%3", "%4", "%5")
+ADD_EDGES_ONE_BY_ONE(2, "%2", "%3", "%4", "%5", "%6")
+ADD_EDGES_ONE_BY_ONE(4, "%4", "%5", "%6", "%7", "%8")
+ADD_EDGES_ONE_BY_ONE(8, "%8", "%9", "%10", "%11", "%12")
+ADD_EDGES_BY_TWO(1, "%1", "%2", "%3", "%4", "%5", "%6")
+ADD_EDGES_BY_TWO(2, "%2", "%3", "%4", "%5", "%6", "%7")
+ADD_EDGES_BY_TWO(4, "%4", "%5", "%6", "%7", "%8", "%9")
+ADD_EDGES_BY_TWO(8, "%8", "%9", "%10", "%11", "%12", "%13")
 
 #undef ADD_EDGES_ONE_BY_ONE
 #undef ADD_EDGES_BY_TWO

@@ -85,9 +85,7 @@ __device__ __forceinline__ void fence_copies() {
 #endif
 }
 
-__device__ __forceinline__ void produce(const Problem& problem, const Buffers& buffers, char* memory, uint64* full,
-                                        uint64* empty, int lane) {
-    Turn turn = {0, 1};  // the first round waits for nobody
+__device__ __forceinline__ void produce(const Problem& problem, const Buffers& buffers, Ring ring, int lane) {
     Schedule schedule = {0, 0, int(blockIdx.x), 0};
     for (Item item; schedule.next(problem, buffers.wave, item);) {
         const ChunkedLayer layer = problem.chunked[item.layer];
@@ -101,10 +99,9 @@ __device__ __forceinline__ void produce(const Problem& problem, const Buffers& b
         }
         for (int number = 0; number < layer.chunks; number++) {
             const Chunk chunk(layer.laid_out, first + number, lane);
-            char* lines = memory + turn.stage * buffers.stage_bytes;
-            barrier_wait(&empty[turn.stage], turn.parity);
-            fill(lines, lines + buffers.chunk * LINE, tile, chunk, &full[turn.stage], lane);
-            turn.next(buffers.stages);
+            barrier_wait(ring.empty(), ring.turn.parity);
+            fill(ring, tile, chunk, lane);
+            ring.next();
         }
     }
 }
@@ -161,22 +158,17 @@ __device__ __forceinline__ void finish(const Layer& layer, const int* copies, co
         if (found[v]) atomicAdd(&nonzeros[row_of(lane, v)], found[v]);
 }
 
-__device__ __forceinline__ void consume(const Problem& problem, const Buffers& buffers, const char* memory,
-                                        uint64* full, uint64* empty, int warp, int lane) {
-    Turn turn = {0, 0};
+__device__ __forceinline__ void consume(const Problem& problem, const Buffers& buffers, Ring ring, int warp, int lane) {
     Schedule schedule = {0, 0, int(blockIdx.x), 0};
     for (Item item; schedule.next(problem, buffers.wave, item);) {
         const Layer layer = problem.layers[item.layer];
         const ChunkedLayer& chunked = problem.chunked[item.layer];
-        const Slots slots(chunked.slots + item.group * SLOTS + warp * OUTPUTS, lane);
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < chunked.chunks; chunk++) {
-            const char* lines = memory + turn.stage * buffers.stage_bytes;
-            barrier_wait(&full[turn.stage], turn.parity);
-            add_chunk(lines + lane * PIECE * 4, lines + buffers.chunk * LINE, warp, sums);
-            barrier_arrive(&empty[turn.stage]);
-            turn.next(buffers.stages);
+            add_chunk(ring, warp, lane, sums);
+            ring.next();
         }
+        const Slots slots(chunked.slots, item.group, warp, lane);
         finish(layer, problem.copies + layer.output, slots, sums,
                buffers.tile(item.tile, item.layer + 1) + lane * PIECE * 4,
                buffers.nonzeros + static_cast<int64>(item.layer) * buffers.capacity + item.tile * ROWS, lane);
@@ -192,7 +184,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     chunk_layers(const Network* network, const Stage* stages, const ChunkedLayer* __restrict__ chunked, int few,
                  const Buffers* where) {
     extern __shared__ __align__(128) char memory[];
-    __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
+    __shared__ uint64 barriers[2 * MOST_STAGES];
     const Stage& stage = *stages;
     const int rows = *stage.count_in;
     if (rows <= few) return;
@@ -201,16 +193,12 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                              network->bias,                 network->copies,
                              stage.last - stage.first,      (rows + ROWS - 1) / ROWS};
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
-    if (threadIdx.x < buffers.stages) {
-        barrier_init(&full[threadIdx.x], FULL_ARRIVALS);
-        barrier_init(&empty[threadIdx.x], WARPS * WARP);
-    }
-    barriers_ready();
-    __syncthreads();
+    make_barriers(barriers, buffers.stages);
+    const Ring ring(memory, barriers, buffers.stages, buffers.stage_bytes, buffers.chunk, warp == WARPS);
     if (warp < WARPS) {
-        consume(problem, buffers, memory, full, empty, warp, lane);
+        consume(problem, buffers, ring, warp, lane);
     } else {
-        produce(problem, buffers, memory, full, empty, lane);
+        produce(problem, buffers, ring, lane);
     }
 }
 

@@ -34,17 +34,14 @@ struct Layer {
     int inputs, outputs;
     int groups;  // of SLOTS outputs
     int chunks;  // of a group
-    int chunk;   // inputs, at most
     int activation;
     float clip;
 };
 
 // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
-// it would be most of the kernel's code.
-__device__ __forceinline__ void activate_written(const Layer& layer, const Slots& slots, char* lines,
-                                                 bool (&alive)[VECTOR]) {
-#pragma unroll
-    for (int v = 0; v < VECTOR; v++) alive[v] = false;
+// it would be most of the kernel's code. Returns which rows of the lane's vector are not zero everywhere, a bit each.
+__device__ __forceinline__ unsigned activate_written(const Layer& layer, const Slots& slots, char* lines) {
+    unsigned alive = 0;
 #pragma unroll 1
     for (int j = 0; j < OUTPUTS; j++) {
         const int output = slots.output(j);
@@ -55,10 +52,11 @@ __device__ __forceinline__ void activate_written(const Layer& layer, const Slots
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) {
             rows[v] = activate(rows[v], layer.activation, layer.clip);
-            alive[v] |= rows[v] != 0.0f;
+            alive |= rows[v] != 0.0f ? 1u << v : 0u;
         }
         write_line(line, rows);
     }
+    return alive;
 }
 
 // Writes this warp's outputs of a tile. `lines` is where this lane's rows of the tile begin.
@@ -67,7 +65,7 @@ __device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, c
     const float infinity = __int_as_float(0x7f800000);
     const float least = layer.activation == RELU ? 0.0f : -infinity;
     const float most = layer.activation == RELU ? layer.clip : infinity;
-    bool alive[VECTOR] = {};
+    unsigned alive = 0;
 #pragma unroll
     for (int j = 0; j < OUTPUTS; j++) {
         const int output = slots.output(j);
@@ -78,51 +76,51 @@ __device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, c
         for (int v = 0; v < VECTOR; v++) {
             const float z = sums[j][v] + bias;
             rows[v] = z < least ? least : (z > most ? most : z);  // NaN stays
-            alive[v] |= rows[v] != 0.0f;
+            alive |= rows[v] != 0.0f ? 1u << v : 0u;
         }
         write_line(lines + static_cast<int64>(output) * LINE, rows);
     }
-    if (layer.activation == SIGMOID || layer.activation == TANH) activate_written(layer, slots, lines, alive);
+    if (layer.activation == SIGMOID || layer.activation == TANH) alive = activate_written(layer, slots, lines);
     if (!flags) return;
 #pragma unroll
     for (int v = 0; v < VECTOR; v++)
-        if (alive[v]) flags[row_of(lane, v)] = 1;
+        if (alive & 1u << v) flags[row_of(lane, v)] = 1;
+}
+
+// The item that a block takes in a round: to and fro, as groups have less to do the higher their number is. It is computed
+// anew where it is needed.
+__device__ __forceinline__ int item_of(int round) {
+    const int own = block_number();
+    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - own : own);
 }
 
 // Keeps the stages filled: chunk after chunk of one item after the other.
-__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, char* memory, int stages,
-                                        int stage_bytes, uint64* full, uint64* empty, int lane) {
+__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, int lane) {
     const int items = tiles * layer.groups;
-    Turn turn = {0, 1};  // the first round waits for nobody
-    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+    for (int round = 0; item_of(round) < items; round++) {
+        const int item = item_of(round);
         const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
         const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
         for (int number = 0; number < layer.chunks; number++) {
             const Chunk chunk(layer.laid_out, first + number, lane);
-            char* lines = memory + turn.stage * stage_bytes;
-            barrier_wait(&empty[turn.stage], turn.parity);
-            fill(lines, lines + layer.chunk * LINE, tile, chunk, &full[turn.stage], lane);
-            turn.next(stages);
+            barrier_wait(ring.empty(), ring.turn.parity);
+            fill(ring, tile, chunk, lane);
+            ring.next();
         }
     }
 }
 
-__device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles,
-                                        const char* memory, int stages, int stage_bytes, uint64* full, uint64* empty,
+__device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles, Ring ring,
                                         int warp, int lane) {
     const int items = tiles * layer.groups;
-    Turn turn = {0, 0};
-    for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        const int tile = item / layer.groups, group = item % layer.groups;
-        const Slots slots(layer.slots + group * SLOTS + warp * OUTPUTS, lane);
+    for (int round = 0; item_of(round) < items; round++) {
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
-            const char* lines = memory + turn.stage * stage_bytes;
-            barrier_wait(&full[turn.stage], turn.parity);
-            add_chunk(lines + lane * PIECE * 4, lines + layer.chunk * LINE, warp, sums);
-            barrier_arrive(&empty[turn.stage]);
-            turn.next(stages);
+            add_chunk(ring, warp, lane, sums);
+            ring.next();
         }
+        const int item = item_of(round), tile = item / layer.groups, group = item % layer.groups;
+        const Slots slots(layer.slots, group, warp, lane);
         finish(layer, slots, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
                flags ? flags + static_cast<int64>(tile) * ROWS : nullptr, lane);
     }
@@ -137,21 +135,17 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                   int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
                   int stage_bytes, int activation, float clip) {
     extern __shared__ __align__(128) char memory[];
-    __shared__ uint64 full[MOST_STAGES], empty[MOST_STAGES];
+    __shared__ uint64 barriers[2 * MOST_STAGES];
     const Chunks laid_out = {records, starts, runs, run_starts};
-    const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, chunk, activation, clip};
+    const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, activation, clip};
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
-    if (threadIdx.x < stages) {
-        barrier_init(&full[threadIdx.x], FULL_ARRIVALS);
-        barrier_init(&empty[threadIdx.x], WARPS * WARP);
-    }
-    barriers_ready();
-    __syncthreads();
+    make_barriers(barriers, stages);
+    const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
     if (warp < WARPS) {
-        consume(layer, target, flags, tiles, memory, stages, stage_bytes, full, empty, warp, lane);
+        consume(layer, target, flags, tiles, ring, warp, lane);
     } else {
-        produce(layer, features, tiles, memory, stages, stage_bytes, full, empty, lane);
+        produce(layer, features, tiles, ring, lane);
     }
 }
 

@@ -30,8 +30,27 @@ constexpr int GROUP = OUTPUTS % 4 || VECTOR == 8 ? 2 : 4;  // ends of outputs' e
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
-// Each stage has two barriers: `full` when its bytes have arrived, `empty` when every lane is done with it. All lanes of the
+// Each stage has two barriers: `full` when its bytes have arrived, `empty` when every warp is done with it. All lanes of the
 // producing warp look a chunk up, before there is room for it, and call `fill`.
+
+// Where a warp is in the ring of stages: a chunk's lines, and its record behind them. Addresses of shared memory.
+struct Ring {
+    unsigned memory, barriers;
+    int stages, stage_bytes, line_bytes;  // bytes of all lines
+    Turn turn;
+
+    // `barriers`: of all full stages, then of all empty ones. Who produces waits for nobody in the first round.
+    __device__ __forceinline__ Ring(const char* memory, const uint64 (&barriers)[2 * MOST_STAGES], int stages,
+                                    int stage_bytes, int chunk, bool produces)
+        : memory(computed_once(shared_address(memory))), barriers(computed_once(shared_address(barriers))),
+          stages(stages), stage_bytes(stage_bytes), line_bytes(chunk * LINE), turn{0, produces} {}
+
+    __device__ __forceinline__ unsigned lines() const { return memory + turn.stage * stage_bytes; }
+    __device__ __forceinline__ unsigned record() const { return lines() + line_bytes; }
+    __device__ __forceinline__ unsigned full() const { return barriers + turn.stage * 8; }
+    __device__ __forceinline__ unsigned empty() const { return full() + MOST_STAGES * 8; }
+    __device__ __forceinline__ void next() { turn.next(stages); }
+};
 
 // Neighbouring inputs of a chunk: from which on, where their lines go, how many; and all of the chunk.
 struct __align__(16) Run {
@@ -66,15 +85,11 @@ struct Chunk {
 #if __CUDA_ARCH__ >= 900
 constexpr int FULL_ARRIVALS = 1;
 
-// Makes the barriers known to the copy engine.
-__device__ __forceinline__ void barriers_ready() { show_to_engines(); }
-
-__device__ __forceinline__ void fill(char* lines, char* record, const char* tile, const Chunk& chunk, uint64* full,
-                                     int lane) {
-    const unsigned barrier = shared_address(full), to = shared_address(lines);
+__device__ __forceinline__ void fill(const Ring& ring, const char* tile, const Chunk& chunk, int lane) {
+    const unsigned barrier = ring.full(), to = ring.lines();
     if (lane == 0) {
         barrier_expect(barrier, chunk.own.all * LINE + chunk.record_bytes);
-        copy_bulk(shared_address(record), chunk.record, chunk.record_bytes, barrier);
+        copy_bulk(ring.record(), chunk.record, chunk.record_bytes, barrier);
     }
     Run run = chunk.own;
     for (int at = lane; at < chunk.count; at += WARP) {
@@ -85,23 +100,31 @@ __device__ __forceinline__ void fill(char* lines, char* record, const char* tile
 #else
 constexpr int FULL_ARRIVALS = WARP;
 
-__device__ __forceinline__ void barriers_ready() {}
-
-__device__ __forceinline__ void lanes_copy(char* target, const char* source, unsigned bytes, int lane) {
-    for (unsigned at = 16 * lane; at < bytes; at += 16 * WARP)
-        copy_later<16>(shared_address(target + at), source + at);
+__device__ __forceinline__ void lanes_copy(unsigned target, const char* source, unsigned bytes, int lane) {
+    for (unsigned at = 16 * lane; at < bytes; at += 16 * WARP) copy_later<16>(target + at, source + at);
 }
 
-__device__ __forceinline__ void fill(char* lines, char* record, const char* tile, const Chunk& chunk, uint64* full,
-                                     int lane) {
-    lanes_copy(record, chunk.record, chunk.record_bytes, lane);
+__device__ __forceinline__ void fill(const Ring& ring, const char* tile, const Chunk& chunk, int lane) {
+    lanes_copy(ring.record(), chunk.record, chunk.record_bytes, lane);
     for (int at = 0; at < chunk.count; at++) {
         const Run run = chunk.runs[at];
-        lanes_copy(lines + run.place * LINE, tile + static_cast<int64>(run.input) * LINE, run.count * LINE, lane);
+        lanes_copy(ring.lines() + run.place * LINE, tile + static_cast<int64>(run.input) * LINE, run.count * LINE, lane);
     }
-    barrier_arrive_after_copies(full);
+    barrier_arrive_after_copies(ring.full());
 }
 #endif
+
+// Makes the barriers of all stages. All threads call.
+__device__ __forceinline__ void make_barriers(uint64 (&barriers)[2 * MOST_STAGES], int stages) {
+    if (threadIdx.x < stages) {
+        barrier_init(&barriers[threadIdx.x], FULL_ARRIVALS);
+        barrier_init(&barriers[MOST_STAGES + threadIdx.x], WARPS);
+    }
+#if __CUDA_ARCH__ >= 900
+    show_to_engines();
+#endif
+    __syncthreads();
+}
 
 // ---- The product ------------------------------------------------------------------------------------------------
 
@@ -114,10 +137,11 @@ struct Slot {
 struct Slots {
     Slot low, high;
 
-    // `from`: the first of the warp's.
-    __device__ __forceinline__ Slots(const Slot* from, int lane) : low{-1, 0.0f}, high{-1, 0.0f} {
-        if (lane < OUTPUTS) low = from[lane];
-        if (lane + WARP < OUTPUTS) high = from[lane + WARP];
+    __device__ __forceinline__ Slots(const Slot* slots, int group, int warp, int lane)
+        : low{-1, 0.0f}, high{-1, 0.0f} {
+        const int first = group * SLOTS + warp * OUTPUTS;
+        if (lane < OUTPUTS) low = slots[first + lane];
+        if (lane + WARP < OUTPUTS) high = slots[first + lane + WARP];
     }
 
     // Of slot j. All lanes call.
@@ -171,19 +195,22 @@ __device__ __forceinline__ void read_places(unsigned (&ahead)[2], unsigned weigh
     ahead[0] = two.x, ahead[1] = two.y;
 }
 
-// Adds one chunk's products to the sums of this warp's outputs. `lines` is where this lane's rows of the chunk begin. The
-// compiler sees that `warp` is the same for all lanes, hence the ends, hence that lanes need not meet again after branches.
-__device__ __forceinline__ void add_chunk(const char* lines, const char* record, int warp,
-                                          float (&sums)[OUTPUTS][VECTOR]) {
-    const unsigned begin = shared_address(record), ends = begin + 16 + warp * OUTPUTS * 4, rows = shared_address(lines);
+// Waits for the stage's chunk, adds its products to the sums of this warp's outputs, and gives the stage back. The compiler
+// sees that `warp` is the same for all lanes, hence the ends, hence that lanes need not meet again after branches.
+__device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, float (&sums)[OUTPUTS][VECTOR]) {
+    barrier_wait(ring.full(), ring.turn.parity);
+    const unsigned record = ring.record(), ends = record + 16 + warp * OUTPUTS * 4, rows = ring.lines() + lane * PIECE * 4;
     constexpr unsigned UNIT = 8 * EDGES;  // bytes
-    unsigned at = begin + (read_word(ends - 4) + UNIT - 1) / UNIT * UNIT, ahead[EDGES];
-    read_places(ahead, at);
+    unsigned at = read_word(ends - 4), ahead[EDGES];
+    if constexpr (EDGES > 1) at = (at + UNIT - 1) / UNIT * UNIT;
+    read_places(ahead, record + at);
 #pragma unroll
     for (int first = 0; first < OUTPUTS; first += GROUP) {
         unsigned end[GROUP];
         read_ends(end, ends + 4 * first);
 #pragma unroll
-        for (int k = 0; k < GROUP; k++) add_edges(sums[first + k], at, ahead, begin + end[k], rows);
+        for (int k = 0; k < GROUP; k++) add_edges(sums[first + k], at, ahead, end[k], record, rows);
     }
+    __syncwarp();
+    barrier_arrive_if(ring.empty(), lane == 0);
 }
