@@ -62,9 +62,12 @@ from sparsenn.network import Network
 
 __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "launch_layers", "prepare", "why_not"]
 
-LAYING_THREADS, LAID_BYTES = 256, 36 << 10
-"""Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has six
+LAYING_THREADS, LAID_BYTES = 256, 72 << 10
+"""Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
 such blocks; a single row may take more."""
+
+BANKS, FOUR = 32, 4
+"""Of shared memory; and numbers that are moved at once."""
 
 
 # ---- Layers, ready to be multiplied -----------------------------------------------------------------------------
@@ -308,8 +311,8 @@ class TensorChain:
 
 
 def _rows_taken(inputs: int) -> tuple[int, int]:
-    """Return how many rows a block lays out, and numbers from one to the next in shared memory: an odd number."""
-    stride = inputs + 1 + inputs % 2
+    """Return how many rows a block lays out, and numbers from one to the next in shared memory: `FOUR` banks on."""
+    stride = inputs + 1 + (FOUR - inputs - 1) % BANKS
     return next((taken for taken in (16, 8, 4, 2) if 4 * taken * stride <= LAID_BYTES), 1), stride
 
 
@@ -360,7 +363,7 @@ def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     """Return why the kernels cannot run a network; None if they can."""
     if reason := why_no_warpgroups(machine):
         return reason
-    width, widest = inputs.shape[1], machine.block_bytes // 4 - 64
+    width, widest = inputs.shape[1], machine.block_bytes // 4 - 3 * BANKS
     return None if width <= widest else f"a row has {width:,} inputs; the kernel lays out up to {widest:,}"
 
 
