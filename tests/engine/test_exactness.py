@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from device_emulation import emulated_device
 from fused import bits, in_order
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,10 @@ from oracle import expected, run, weights_of
 from strategies import inputs_for, linear_layers, mixed_networks, networks, seeds
 
 from sparsenn import AvgPool2d, Flatten, Identity, Linear, MaxPool2d, Network, ReLU, Session, Softmax, SparseLinear
+from sparsenn import plan as planned
+from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.cuda.sparse import tensor
+from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.engine import merge_equal_outputs
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
@@ -274,6 +279,30 @@ def test_whole_networks_are_within_the_bound(device: str, problem: Any) -> None:
     assert (np.abs(outputs(network, rows, device, merging=True) - values) <= error).all()
 
 
+@pytest.mark.parametrize("exponent", [0, 18, 40])
+def test_split_numbers_are_within_the_bound_if_of_like_size(
+    exponent: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 2**18 by what is dropped; half of a row, or of an output's weights, is so much smaller than the rest."""
+    smaller = np.where(np.arange(64) < 32, 1.0, 2.0**-exponent)
+    rows, weights = np.float32(rng.choice([-1, 1], (2, 20, 64)) * rng.uniform(0.5, 1, (2, 20, 64)))
+    columns = [*weights * (smaller < 1), *weights * np.float32(smaller), *weights * np.float32(smaller[::-1])]
+    rows *= np.float32(smaller)
+    layer = SparseLinear.from_scipy(sp.csc_array(np.float32(columns).T), activation=Identity())
+    with emulated_device(monkeypatch):
+        import cupy
+
+        stack = upload(0, [layer], [np.ones(layer.outputs, np.int64)], cupy.asarray)
+        chain = tensor.prepare("two_of_four_float32", tensor.SPLIT, stack, SparseProblem(20, "dense", 1, False))
+        found = np.array(chain.run(cupy.asarray(rows), False).features)
+    sizes, sums = np.abs(rows).astype(np.float64), np.abs(weights_of(layer)).astype(np.float64)
+    bound = (layer.inputs + 2) * 2 * U * (sizes @ sums)
+    if exponent > 18:
+        bound += sizes.max(axis=1)[:, None] * 2.0**-39 * sums.sum(axis=0)
+        bound += sizes.sum(axis=1)[:, None] * 2.0**-38 * sums.max(axis=0)
+    assert (np.abs(found - run(Network((layer,)), rows)) <= bound).all()
+
+
 @DEVICES
 def test_means_are_as_good_as_float32(device: str, rng: np.random.Generator) -> None:
     images = (rng.random((2, 300 * 300)) * 2.0 ** rng.integers(-20, 20, (2, 300 * 300))).astype(np.float32)
@@ -380,6 +409,10 @@ def test_reproducible_sparse_layers_stay_sparse(device: str, rng: np.random.Gene
     for wanted, operation in ((False, "mlp"), (True, "spmspm")):
         plan = Session(network, device=device, reproducible=wanted).plan(np.ones((4000, 200)))
         assert {kernel.operation for kernel in plan.kernels} == {operation}
+    wide = Network.from_scipy([sp.random_array((2048, 2048), density=0.1, rng=np.random.default_rng(0))])
+    for wanted in (False, True):
+        plan = planned(wide, np.ones((10_000, 2048), np.float32), machine="h200", reproducible=wanted)
+        assert ({kernel.name for kernel in plan.kernels} <= set(KERNELS["cuda"])) is wanted
 
 
 def test_what_is_not_reproducible_is_refused(rng: np.random.Generator) -> None:
