@@ -420,8 +420,8 @@ def _shapes_after(
         if len(shape) == 1:
             raise ShapeError(f"layer {number} takes {layer.inputs} inputs, but {before} {shape[0]}")
         raise ShapeError(
-            f"layer {number} takes rows of {layer.inputs} inputs, but {before} images of shape {shape}; a Flatten "
-            f"between them makes rows of {prod(shape)}"
+            f"layer {number} takes rows of {layer.inputs} inputs, but {before} images of shape {shape}; put a "
+            f"Flatten between them, which makes rows of {prod(shape)}"
         )
     try:
         if isinstance(layer, StackLayer):

@@ -31,7 +31,7 @@ def benchmark(
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     against: Annotated[
-        str, typer.Option(metavar="NAME,NAME,...", help="What to compare with; none for nothing.")
+        str, typer.Option(metavar="NAME,NAME,...", help="What to compare with; none compares with nothing.")
     ] = "onnxruntime,torch,scipy",
     seconds: Annotated[
         float, typer.Option(metavar="S", help="Seconds spent on each peer and number of samples.")
@@ -46,8 +46,8 @@ def benchmark(
 ) -> None:
     """Time calls of a model, and of ONNX Runtime, PyTorch and SciPy with the same network, where they are installed.
 
-    Each answer is compared with ours before it is timed. Latencies are those of warm calls, until the answer is there.
-    --trace shows the calls before those that are timed.
+    Each answer is compared with sparsenn's before it is timed. Latencies are those of warm calls, until the answer
+    is there. --trace shows the calls before those that are timed.
 
     \b
     Examples:

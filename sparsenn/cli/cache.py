@@ -17,7 +17,7 @@ __all__ = ["clear", "info"]
 
 
 def info(json: options.Json = None) -> None:
-    """Show what is kept on disk: how much of what, and where.
+    """Show what is kept on disk, how much, and where.
 
     \b
     Examples:
@@ -38,13 +38,13 @@ def info(json: options.Json = None) -> None:
 def clear(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CACHE", help="As cache info names it, repeatable; by default all."),
+        typer.Argument(metavar="CACHE", help="A cache, as cache info names it; repeatable; by default all."),
     ] = None,
 ) -> None:
     """Remove what is kept on disk, and say what was removed.
 
     Only files that sparsenn made are removed, not images of MNIST that you put there, nor what other programs share.
-    Datasets and kernels are made again when they are next needed; tuned numbers only by sparsenn kernels tune.
+    Datasets and kernels are made again when they are next needed; tuned parameters only by sparsenn kernels tune.
 
     \b
     Examples:

@@ -43,14 +43,14 @@ def convert(
     layers: options.Layers = None,
     bias: options.Bias = None,
     samples: options.Samples = None,
-    archive: Annotated[bool, typer.Option("--archive", help="Into a folder: all layers in one .tar.gz.")] = False,
-    compress: Annotated[bool, typer.Option("--compress", help="Into a folder: text through gzip.")] = False,
+    archive: Annotated[bool, typer.Option("--archive", help="For a folder: put all layers into one .tar.gz.")] = False,
+    compress: Annotated[bool, typer.Option("--compress", help="For a folder: compress the text with gzip.")] = False,
     shape: Annotated[
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Shape of a .tsv matrix, which the file does not hold."),
     ] = None,
     sparse: Annotated[
-        bool, typer.Option("--sparse", help="Into ONNX: sparse initialisers, which few other programs read.")
+        bool, typer.Option("--sparse", help="For ONNX: write sparse initialisers, which few other programs read.")
     ] = False,
     steps: options.Steps = None,
     progress: options.ProgressFlag = None,
@@ -58,7 +58,7 @@ def convert(
     """Convert a dataset between the official layout and HDF5, a model between HDF5 and ONNX, or one matrix.
 
     HDF5 holds whatever infer reads.
-    One matrix goes between Matrix Market and TSV triples.
+    A single matrix can be converted between Matrix Market and TSV triples.
     The official layout holds networks of one width, with the challenge's activation and one bias.
     TSV triples are those of the official layer files: row, column, value, counted from 1.
 

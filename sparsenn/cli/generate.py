@@ -69,7 +69,7 @@ def generate(
     ] = True,
     progress: ProgressFlag = None,
 ) -> None:
-    """Generate a RadiX-Net with inputs, and the truth by the float64 reference.
+    """Generate a RadiX-Net with inputs, and the true categories, computed by the float64 reference.
 
     \b
     Examples:

@@ -84,10 +84,10 @@ def infer(
 ) -> None:
     """Run the inputs of a dataset through its network and verify the categories.
 
-    Or run a trained model, of rows or of images, on the samples of --inputs, write what it gives for each, and report
-    its loss and accuracy where the data hold targets.
+    Or run a trained model on the samples of --inputs, write its output for each, and report loss and accuracy if the
+    data hold targets.
 
-    Exit code 0: done, and verified where there is a truth.
+    Exit code 0: done, and verified if the true categories are known.
     Exit code 1: verification failed.
     Exit code 2: bad usage or bad input.
 

@@ -37,7 +37,7 @@ PlanFlag = Annotated[
     bool,
     typer.Option(
         "--plan",
-        help="Of a model: the table of layers with density, outputs left out, kernel and estimated time.",
+        help="For a model: show each layer's density, outputs left out, kernel and estimated time.",
         rich_help_panel=_PLAN,
     ),
 ]
@@ -47,7 +47,8 @@ Samples = Annotated[
         metavar="N",
         min=1,
         max=2**31 - 1,
-        help=f"Of a dataset: take the first N samples only. Of a model: plan for N, {PLANNED_SAMPLES:,} unless given.",
+        help="For a dataset: take the first N samples only. "
+        f"For a model: plan for N samples, {PLANNED_SAMPLES:,} by default.",
     ),
 ]
 PlanJson = Annotated[
@@ -73,7 +74,7 @@ def info(
     prune: options.Prune = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Describe a dataset, or a model of rows or of images: shapes, edges, weights, structure, activations, provenance.
+    """Describe a dataset or a model: shapes, edges, weights, structure, activations, provenance.
 
     \b
     Examples:

@@ -51,7 +51,7 @@ def ladder(
     ] = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Run all kernels of an operation on one problem, from plain to best: each is checked, then timed.
+    """Run all kernels of an operation on one problem, from the simplest to the best: each is checked, then timed.
 
     Sparse operations take a dataset. The others take random numbers: mlp, a stack of dense layers, and train, an epoch
     of its training, of --widths; conv2d, a convolution of --samples images, and gemm, a product, of --sizes.

@@ -73,9 +73,7 @@ Source = Annotated[
 ]
 Neurons = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=1, help="Width of the network, where a folder holds several.", rich_help_panel=_PROBLEM
-    ),
+    typer.Option(metavar="N", min=1, help="Width of the network, if a folder holds several.", rich_help_panel=_PROBLEM),
 ]
 Layers = Annotated[
     int | None,
@@ -99,7 +97,7 @@ LadderSamples = Annotated[
         metavar="N",
         min=1,
         max=2**31 - 1,
-        help="Number of samples: the first of a dataset, or random ones where none is read.",
+        help="Number of samples: the first of a dataset, or random ones if there is no dataset.",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -107,9 +105,9 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Read, compute and write side by side, in pieces, within --memory-limit: neither samples nor outputs need "
-        "to fit into memory. Samples are those of a dataset's .h5 file, or of --inputs in .npy, .h5 (a matrix inputs), "
-        ".parquet, or the challenge's images in .tsv or .tsv.gz; --output is .tsv (categories), .npy or .h5.",
+        help="Read, compute and write at the same time, in pieces, within --memory-limit: neither samples nor outputs "
+        "need to fit into memory. Samples are those of a dataset's .h5 file, or of --inputs in .npy, .h5 (a matrix "
+        "inputs), .parquet, or the challenge's images in .tsv or .tsv.gz; --output is .tsv (categories), .npy or .h5.",
         rich_help_panel=_PROBLEM,
     ),
 ]
@@ -145,7 +143,7 @@ Device = Annotated[
         "--device",
         "-d",
         metavar="auto|cpu|cuda[:i]",
-        help="Where to compute; reference is the slow float64 oracle.",
+        help="Where to compute; also reference, the slow float64 oracle.",
         rich_help_panel=_SPEED,
         show_default=False,
     ),
@@ -175,9 +173,9 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="float32|tf32|float16|float64",
-        help="Precision of the products of dense layers and convolutions; float64, which is slower, applies to all "
-        "layers, their sums and hidden values: for weights of very different magnitudes. --device auto then means the "
-        "CPU; GPUs have no convolutions and poolings in float64.",
+        help="Precision of the products of dense layers and convolutions and, on some GPUs, of sparse layers with many "
+        "weights. float64 is for weights of very different magnitudes: it is slower, and applies to all layers, their "
+        "sums and hidden values. --device auto then takes the CPU; GPUs have no convolutions and poolings in float64.",
         rich_help_panel=_SPEED,
     ),
 ]
@@ -203,15 +201,15 @@ WeightMemory = Annotated[
     ),
 ]
 NoCompaction = Annotated[
-    bool, typer.Option("--no-compaction", help="Keep computing rows that are all zero.", rich_help_panel=_SPEED)
+    bool, typer.Option("--no-compaction", help="Do not drop rows that are all zero.", rich_help_panel=_SPEED)
 ]
 NoDeduplication = Annotated[
-    bool, typer.Option("--no-deduplication", help="Compute each of several equal rows.", rich_help_panel=_SPEED)
+    bool, typer.Option("--no-deduplication", help="Compute equal rows separately.", rich_help_panel=_SPEED)
 ]
 NoMerging = Annotated[
     bool,
     typer.Option(
-        "--no-merging", help="Compute each of several neurons with equal weights and bias.", rich_help_panel=_SPEED
+        "--no-merging", help="Compute neurons with equal weights and bias separately.", rich_help_panel=_SPEED
     ),
 ]
 Reproducible = Annotated[
@@ -273,7 +271,7 @@ Stats = Annotated[
     typer.Option(
         "--stats",
         "-v",
-        help="Add the table by layer. Where threads share the rows, the numbers of rows computed and edges performed "
+        help="Add the table by layer. If threads share the rows, the numbers of rows computed and edges performed "
         "may differ from run to run; the outputs do not.",
         rich_help_panel=_REPORT,
     ),
@@ -296,8 +294,8 @@ Trace = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write a timeline of batches, steps, copies and waits: .json or .json.gz, for ui.perfetto.dev. On a GPU "
-        "they become NVTX ranges, too.",
+        help="Write a timeline of batches, steps, copies and waits: .json or .json.gz, for ui.perfetto.dev. On a "
+        "GPU, they also become NVTX ranges.",
         rich_help_panel=_REPORT,
     ),
 ]

@@ -45,13 +45,13 @@ def roofline(
     device: options.Device = "auto",
     runs: Annotated[int, typer.Option(metavar="R", min=1, help="Timed runs of each stage, after a checked one.")] = 10,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure the device's ceilings anew, though they are known.")
+        bool, typer.Option("--measure", help="Measure the device's ceilings anew, even if they are known.")
     ] = False,
     json: options.Json = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the roofline: .png, .svg or .pdf.")] = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Show the device's ceilings, and for each kernel the time that they allow beside the time that it takes.
+    """Show the device's ceilings, and for each kernel the time that they allow and the time that it takes.
 
     The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as by ladder.
     Without an OPERATION, one that fails is reported, and the others are shown.

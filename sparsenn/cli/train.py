@@ -81,13 +81,19 @@ def train(
     ],
     hidden: Annotated[
         str,
-        typer.Option(metavar="N,N,…", help="Widths of the hidden layers; none unless given.", rich_help_panel=_NETWORK),
+        typer.Option(
+            metavar="N,N,…", help="Widths of the hidden layers; by default, there are none.", rich_help_panel=_NETWORK
+        ),
     ] = "",
     activation: Annotated[
-        str, typer.Option(metavar="relu|sigmoid|tanh|none", help="Of the hidden layers.", rich_help_panel=_NETWORK)
+        str,
+        typer.Option(
+            metavar="relu|sigmoid|tanh|none", help="Activation of the hidden layers.", rich_help_panel=_NETWORK
+        ),
     ] = "relu",
     output_activation: Annotated[
-        str, typer.Option(metavar="relu|sigmoid|tanh|none", help="Of the last layer.", rich_help_panel=_NETWORK)
+        str,
+        typer.Option(metavar="relu|sigmoid|tanh|none", help="Activation of the last layer.", rich_help_panel=_NETWORK),
     ] = "none",
     epochs: Annotated[
         int, typer.Option(metavar="E", min=1, help="Passes over all rows.", rich_help_panel=_DESCENT)
@@ -164,7 +170,7 @@ def train(
         typer.Option(metavar="FILE", help="Data to evaluate on, not to train with.", rich_help_panel="Data"),
     ] = None,
     validation_labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Labels of --validation, as --labels.", rich_help_panel="Data")
+        Path | None, typer.Option(metavar="FILE", help="Labels of --validation, like --labels.", rich_help_panel="Data")
     ] = None,
     validate_every: Annotated[
         int,
@@ -228,10 +234,10 @@ def train(
 ) -> None:
     """Train a multi-layer perceptron by mini-batch gradient descent, and write it to a file that infer takes.
 
-    The same data, options and machine give the same bits, also when the training is killed and resumed.
+    The same data, options and machine give the same bits, even if the training is killed and resumed.
 
     Exit code 0: done.
-    Exit code 2: bad usage or bad input, or the loss left the finite numbers.
+    Exit code 2: bad usage or bad input, or the loss became infinite or NaN.
 
     \b
     Examples:

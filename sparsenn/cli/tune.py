@@ -28,10 +28,13 @@ def tune(
     context: typer.Context,
     rung: Annotated[str | None, typer.Argument(metavar="KERNEL", help="A kernel with parameters to vary.")] = None,
     operation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The kernel's operation, where several have one of that name.")
+        str | None,
+        typer.Option(metavar="NAME", help="The kernel's operation, if several operations have a kernel of that name."),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show the parameters kept; nothing is measured.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Drop the parameters kept, all or a kernel's.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Drop the parameters kept, of all kernels or of one.")
+    ] = False,
     values: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=N,N,...", help="Try only these values of a parameter; repeatable."),

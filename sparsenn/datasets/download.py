@@ -129,9 +129,9 @@ def _recorded(folder: Path) -> Entries:
     except OSError as error:
         raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(path, "is not JSON; remove it, and the downloads beside it, to start afresh") from error
+        raise FileFormatError(path, "is not JSON; remove it, and the downloads beside it, to start anew") from error
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise FileFormatError(path, "is not a record of downloads; remove it to start afresh")
+        raise FileFormatError(path, "is not a record of downloads; remove it to start anew")
     return entries
 
 

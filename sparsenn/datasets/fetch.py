@@ -144,7 +144,7 @@ def _attempt(url: str, part: Path, most: int | None, progress: Progress) -> Tran
         if error.code == 416 and resumable:  # the range lies beyond the file: the part is none of it
             error.close()
             part.unlink()
-            raise http.client.HTTPException("the file is shorter than what was fetched of it") from error
+            raise http.client.HTTPException("the file is shorter than what has already been fetched") from error
         raise
     except UnicodeError:
         raise
@@ -171,7 +171,7 @@ def _continued(response: Any, known: Transfer, part: Path) -> Transfer:
     if not found or int(found[1]) != _size(part) or known.size not in (None, int(found[3])):
         said = response.headers.get("Content-Range", "no range")
         part.unlink(missing_ok=True)
-        raise http.client.HTTPException(f"asked to resume, the server sends another part of the file ({said})")
+        raise http.client.HTTPException(f"when asked to resume, the server sent another part of the file ({said})")
     return Transfer(known.url, known.validator, int(found[3]))
 
 

@@ -118,9 +118,7 @@ class Options:
         known = {field.name for field in fields(cls)}
         for name in given:
             if name == "devices":
-                raise UsageError(
-                    "a session has one device; sparsenn.Sessions has several, and infer takes devices, too"
-                )
+                raise UsageError("a session has one device; use sparsenn.Sessions, or infer with devices, for several")
             if name not in known:
                 raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
         return cls(**given)

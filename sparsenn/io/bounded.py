@@ -127,7 +127,9 @@ class Source:
             if piece:
                 return piece
             if not rest and not self._inflater.eof:
-                raise FileFormatError(self.path, "the gzip data ends too early: truncated; fetch or make it again")
+                raise FileFormatError(
+                    self.path, "the gzip data end too early; the file is truncated: fetch or make it again"
+                )
 
     def _next_member(self) -> bytes:
         """Return the first bytes after the member that has ended, zero padding left out; none at the file's end."""

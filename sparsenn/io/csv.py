@@ -188,7 +188,7 @@ def _texts(path: str | os.PathLike[str], body: bytes, columns: int, delimiter: s
             raise FileFormatError(path, told, line + wrong[0].number - 1) from error
         raise FileFormatError(path, f"cannot be parsed ({' '.join(str(error).split())[:200]})") from error
     if table.num_rows != body.count(b"\n") + 1:
-        raise FileFormatError(path, "has line ends within a line; write each row on a line of its own")
+        raise FileFormatError(path, "has line ends within a row; write each row on one line")
     return list(table.columns)
 
 

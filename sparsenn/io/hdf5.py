@@ -120,7 +120,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     if not isinstance(dataset, Dataset):
         raise UsageError(
             f"write_dataset takes a Dataset and a path, not a {type(dataset).__name__} and a {type(path).__name__}; "
-            "a network and its inputs become one by sparsenn.Dataset(name, network, inputs)"
+            "sparsenn.Dataset(name, network, inputs) makes a Dataset of a network and its inputs"
         )
     with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance}) as file:
         write_network(file.create_group("network"), dataset.network)
@@ -194,7 +194,7 @@ def _description(source: Hdf5Source, *forms: str) -> dict[str, Any]:
         raise source.fault(f"not a {' or '.join(forms)}: {found}")
     if version != _VERSION:
         raise source.fault(
-            f"is of version {version}; this program reads version {_VERSION}: use the version of sparsenn that wrote it"
+            f"has version {version}; this program reads version {_VERSION}: use the version of sparsenn that wrote it"
         )
     description = json.loads(source.text("description"))
     first, kind, notes = ("name", str, "provenance") if form == _DATASET else ("columns", int, "attributes")

@@ -35,12 +35,12 @@ def joined(signals: Sequence[Signal], layer: Join) -> Signal:
         settled = [signal.images() if len(signal.shape) > 1 else signal.flat() for signal in settled]
     first = settled[0]
     if len({signal.image for signal in settled}) > 1:
-        raise InputError("it joins what is made of images with what is made of the same inputs as rows of features")
+        raise InputError("it joins images with rows of features made from the same inputs")
     shape = layer.joined_shape([signal.shape for signal in settled])
     for signal in settled:
         same = np.array_equal(_order(signal), _order(first)) if isinstance(layer, Add) else signal.order is None
         if signal.axis != first.axis or len(signal.lies or ()) != len(first.lies or ()) or not same:
-            raise InputError(f"it joins {first} and {signal}, whose numbers lie in different orders")
+            raise InputError(f"it joins {first} and {signal}, which hold their numbers in different orders")
     lies = None if first.lies is None else layer.joined_shape([signal.lies for signal in settled if signal.lies])
     node = Node(layer, tuple(signal.node for signal in settled))
     return replace(first, shape=shape, lies=lies, node=node)

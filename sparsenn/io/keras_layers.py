@@ -105,7 +105,7 @@ class Layer:
             return signal.softmax()
         if activation is not None and activation not in _ACTIVATIONS:
             known = ", ".join((*_ACTIVATIONS, "softmax"))
-            raise InputError(f"no layer here has the activation {activation!r}; known: {known}")
+            raise InputError(f"no layer of sparsenn has the activation {activation!r}; known: {known}")
         return signal if activation is None else signal.activated(_ACTIVATIONS[activation])
 
 
@@ -115,7 +115,7 @@ def dimensions_of(kind: str) -> int:
 
 
 def _no_weights(names: Sequence[str]) -> list[Array]:
-    raise InputError("an activation with weights must be a layer of its own")
+    raise InputError("an activation with weights must be a separate layer")
 
 
 def _sizes(value: Any, otherwise: int, dimensions: int) -> tuple[int, int]:
@@ -208,12 +208,12 @@ def _check_axis(signal: Signal, layer: Layer) -> None:
     rank = len(signal.shape) - (len(signal.shape) == 3 and signal.shape[1] == 1)
     lasts = {-1, rank, rank + 1} if layer.channels_last else {1}
     if found not in (lasts if rank > 1 else {-1, 1}):
-        raise InputError(f"works along axis {axis}; only that of the channels is supported")
+        raise InputError(f"works along axis {axis}; only the axis of the channels is supported")
 
 
 def _normalization(signal: Signal, layer: Layer) -> Signal:
     if layer.config.get("invert"):
-        raise InputError("inverts a normalisation, which no layer here does")
+        raise InputError("inverts a normalisation, which no layer of sparsenn does")
     _check_axis(signal, layer)
     if layer.config.get("mean") is None:
         mean, variance, _ = layer.weights(["mean", "variance", "count"])
@@ -233,8 +233,8 @@ def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
         around = sides[0][0], sides[1][0]
         if any(map(any, sides)) and (kind is AvgPool2d or any(before != after for before, after in sides)):
             raise InputError(
-                f"pads images of {image[0]} × {image[1]} by {sides}; layers here pad both sides alike, "
-                "and means count what is padded"
+                f"pads images of {image[0]} × {image[1]} by {sides}; sparsenn's layers pad both "
+                "sides alike, and means count the padding"
             )
         return signal.pooled(kind(window, stride, around))
 
@@ -254,19 +254,19 @@ def _reshape(signal: Signal, layer: Layer) -> Signal:
     if len(target) == 1:
         return signal.flattened(layer.channels_last)
     if len(target) not in (2, 3) or min(target) < 1:
-        raise InputError(f"makes {target}; rows and images of stated sizes are supported")
+        raise InputError(f"makes {target}; only rows and images of fixed sizes are supported")
     channels = target.pop(-1 if layer.channels_last else 0)
     if layer.channels_last and channels > 1:
-        raise InputError(f"makes images of {channels} channels of rows; have the input be such images")
+        raise InputError(f"makes images of {channels} channels of rows; make the model's input such images")
     return signal.become((channels, *([1] * (2 - len(target))), *target))
 
 
 def _relu(signal: Signal, layer: Layer) -> Signal:
     slope, most, threshold = (layer.config.get(key) for key in ("negative_slope", "max_value", "threshold"))
     if threshold:
-        raise InputError(f"a threshold of {threshold}; layers here have it at 0")
+        raise InputError(f"a threshold of {threshold}; sparsenn's layers have a threshold of 0")
     if slope and most is not None:
-        raise InputError("a slope below zero and a largest value; layers here have one of them")
+        raise InputError("both a slope below zero and a largest value; sparsenn's layers have one of them at most")
     return signal.leaked(float(slope)) if slope else signal.clipped(0.0, None if most is None else float(most))
 
 
@@ -289,7 +289,9 @@ def _parametric(signal: Signal, layer: Layer) -> Signal:
 
 def _softmax(signal: Signal, layer: Layer) -> Signal:
     if layer.config.get("axis", -1) not in (-1, 1):
-        raise InputError(f"a softmax along axis {layer.config['axis']}; only that over a row's numbers is supported")
+        raise InputError(
+            f"a softmax along axis {layer.config['axis']}; only a softmax over the numbers of a row is supported"
+        )
     return signal.softmax()
 
 

@@ -124,7 +124,7 @@ def _archive(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Hdf
 def _member(path: str | os.PathLike[str], archive: zipfile.ZipFile, name: str, most: int | None) -> bytes:
     """Read a file of an archive."""
     if name not in archive.namelist():
-        raise FileFormatError(path, f"holds no {name}; save the model by model.save(NAME)")
+        raise FileFormatError(path, f"holds no {name}; save the model with model.save(NAME)")
     member = archive.getinfo(name)
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError(f"{name} is compressed in a way that Keras does not write")
@@ -145,7 +145,7 @@ def _whole(file: IO[bytes], size: int) -> bytes:
 def _config(path: str | os.PathLike[str], source: Hdf5Source) -> dict[str, Any]:
     """Return what an `.h5` file says of the model."""
     if not source.has_attribute(KERAS_DESCRIPTION):
-        raise FileFormatError(path, "holds no model_config: weights alone; save the model by model.save(NAME)")
+        raise FileFormatError(path, "holds no model_config, only weights; save the whole model with model.save(NAME)")
     text = source.attribute(KERAS_DESCRIPTION)
     if isinstance(text, str):
         return _json(path, text.encode())
@@ -154,7 +154,7 @@ def _config(path: str | os.PathLike[str], source: Hdf5Source) -> dict[str, Any]:
             config = _json(path, found)
             if "class_name" in config:
                 return config
-    raise FileFormatError(path, "model_config cannot be found in it; the file is damaged")
+    raise FileFormatError(path, "it has no model_config; the file is damaged")
 
 
 def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:

@@ -180,8 +180,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """
     if not isinstance(model, Model):
         raise UsageError(
-            f"write_model takes a path and a Model, not a {type(path).__name__} and a {type(model).__name__}; a "
-            "network becomes a model by sparsenn.Model(network, loss, classes)"
+            f"write_model takes a path and a Model, not a {type(path).__name__} and a {type(model).__name__}; "
+            "sparsenn.Model(network, loss, classes) makes a Model of a network"
         )
     plain = model.class_names is None and model.encoding is None and model.scaling is None
     description = {
@@ -296,7 +296,7 @@ def check_form(source: Hdf5Source, form: str, *versions: int) -> dict[str, Any]:
     if number not in versions:
         known = ", ".join(map(str, versions))
         raise source.fault(
-            f"is of version {number}; this program reads version {known}: use the version of sparsenn that wrote it"
+            f"has version {number}; this program reads version {known}: use the version of sparsenn that wrote it"
         )
     description = json.loads(source.text("description"))
     if not isinstance(description, dict):

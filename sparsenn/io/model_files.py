@@ -104,7 +104,9 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
     """
     kind = kind_of(path) or _HDF5
     if steps is not None and kind.reader != _WEIGHTS.reader:
-        raise UsageError(f"{path}: steps (--steps) are said of weights alone, {' and '.join(_WEIGHTS.suffixes)} files")
+        raise UsageError(
+            f"{path}: steps (--steps) apply only to files of weights alone, {' and '.join(_WEIGHTS.suffixes)} files"
+        )
     found: Model = _function(kind.reader)(path, *([] if steps is None else [steps]))
     return found
 

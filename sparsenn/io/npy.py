@@ -69,7 +69,7 @@ def stored_matrix(path: str | os.PathLike[str], file: IO[bytes]) -> Stored:
     """
     shape, by_columns, dtype = _sound_header(path, "the array", file, os.fstat(file.fileno()).st_size, "")
     if by_columns and len(shape) > 1:
-        raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray of it")
+        raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray(rows)")
     return Stored(path, file, file.tell(), shape, dtype)
 
 

@@ -104,7 +104,7 @@ def rounding_of(network: Network) -> float | None:
 @singledispatch
 def _forward(layer: Any, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Compute a layer in the type of its features, (rows, inputs); `shape` is that of one input."""
-    raise TypeError(f"nothing is known of the layer {type(layer).__name__}")
+    raise TypeError(f"there is no rounding check for the layer {type(layer).__name__}")
 
 
 @_forward.register

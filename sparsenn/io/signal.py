@@ -168,7 +168,7 @@ class Signal:
         if scaled is None:
             signal = signal.flushed()
         if signal.lies is None or len(signal.lies) != 3:
-            raise InputError("it takes images whose pixels are scaled one by one; a layer would be needed that does")
+            raise InputError("it takes images whose pixels are scaled one by one; no layer of sparsenn does that")
         made = made if scaled is None else scaled
         image = made.layer(Identity()).output_shape((1, *signal.pixels))[1:]
         signal = replace(signal, pending=made)._as_image(image)
@@ -242,7 +242,9 @@ class Signal:
     def become(self, shape: tuple[int, ...]) -> Signal:
         """Return rows taken for images of a shape, before any layer."""
         if self.lies is not None or self.width not in (0, prod(shape)):
-            raise ShapeError(f"makes {shape} of {self.shape} between layers; only inputs can be taken for images")
+            raise ShapeError(
+                f"makes {shape} of {self.shape} between layers; only the network's input can become images"
+            )
         return replace(self, shape=shape)
 
     # ---- Layers -----------------------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ class Signal:
         """
         signal = self
         if self.shape == _UNTOLD:
-            raise ShapeError(f"takes images, and nothing says of which shape: {self.hint}")
+            raise ShapeError(f"takes images, but their shape is not given: {self.hint}")
         if signal.axis is None and len(signal.shape) in (3, 4) and signal.shape[0] == 1:
             signal = replace(signal, shape=signal.shape[1:], axis=0)
         if signal.axis != 0 or len(signal.shape) not in (2, 3):
@@ -309,7 +311,7 @@ class Signal:
             )
         image = signal.shape if len(signal.shape) == 3 else (signal.shape[0], 1, signal.shape[1])
         if signal.lies not in (None, image):
-            raise InputError("it takes images made of rows of features; that needs a layer that unflattens")
+            raise InputError("it takes images made of rows of features; sparsenn has no layer that does that")
         network_image = (image[0], image[1], image[2]) if signal.lies is None else signal.image
         if (signal.lies, signal.image) == (image, network_image):
             return signal
@@ -332,7 +334,7 @@ class Signal:
         if not isinstance(signal.pending, Scaling):
             return signal
         if not signal.width:
-            raise ShapeError(f"nothing says how many numbers a row has: {self.hint}")
+            raise ShapeError(f"the number of inputs is not given: {self.hint}")
         if signal.lies is None and signal.axis == 0 and len(signal.shape) == 3 and signal.order is None:
             signal = signal.images()
         assert isinstance(signal.pending, Scaling), "it is the same"

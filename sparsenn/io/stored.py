@@ -54,6 +54,6 @@ class Stored:
             while done < room.nbytes:
                 count = self._file.readinto(room[done:])  # type: ignore[attr-defined]
                 if not count:
-                    raise FileFormatError(self._path, "has become shorter while it was read")
+                    raise FileFormatError(self._path, "became shorter while it was read")
                 done += count
         return found.astype(self.dtype.newbyteorder("="), copy=False)

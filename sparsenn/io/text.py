@@ -170,7 +170,7 @@ def _chunks(
             raise FileFormatError(path, f"the line is longer than {LONGEST_LINE:,} bytes; it must hold {columns}", line)
     if rest.strip():
         raise FileFormatError(
-            path, f"the last line {_quoted(rest)} has no line end; if it is not truncated, end it with a line end", line
+            path, f"the last line {_quoted(rest)} has no line end; if it is not truncated, add one", line
         )
 
 

@@ -162,7 +162,7 @@ def _mean(signal: Signal, at: Arguments) -> Signal:
     """Return the mean of each channel."""
     rank = len(at["given"])
     if sorted(dimension % rank for dimension in at["dim"] or ()) != list(range(2, rank)) or rank < 3:
-        raise InputError(f"a mean over dimensions {at['dim']}; only that over all pixels is supported")
+        raise InputError(f"it takes the mean over dimensions {at['dim']}; only a mean over all pixels is supported")
     means = operators.adaptive_pool(signal, rank - 2, AvgPool2d, 1)
     return means if at["keepdim"] else means.flattened()
 
@@ -171,7 +171,7 @@ def _reshape(signal: Signal, at: Arguments) -> Signal:
     """Return rows of images, or images of the inputs."""
     given, made = at["given"], at["made"]
     if given[0] != made[0] or prod(given) != prod(made):
-        raise InputError(f"makes {made} of {given}; inputs must stay apart")
+        raise InputError(f"makes {made} of {given}; samples must not be mixed")
     if len(made) == 2:
         return signal.flattened()
     return signal if given == made else signal.become(made[1:])
@@ -197,7 +197,7 @@ def _scaling(factor: bool, inverse: bool) -> Operator:
     def scaled(signal: Signal, at: Arguments) -> Signal:
         left, right = at["self"], at["other"]
         if left is not None and inverse and factor:
-            raise InputError("divides by what a layer gives; no layer here does")
+            raise InputError("divides by a layer's output; no layer of sparsenn does")
         constant = _by_channel(right if left is None else left, at["given"]) * at.get("alpha", 1)
         if factor:
             return signal.scaled(1 / constant if inverse else constant, 0.0)
@@ -205,7 +205,7 @@ def _scaling(factor: bool, inverse: bool) -> Operator:
             return signal.scaled(1.0, -constant if inverse else constant)
         if at.get("alpha", 1) == 1:
             return signal.scaled(-1.0 if inverse else 1.0, constant)
-        raise InputError("adds a multiple of what a layer gives to a constant; only 1 is supported")
+        raise InputError("adds a multiple of a layer's output to a constant; only a factor of 1 is supported")
 
     return scaled
 

@@ -146,7 +146,7 @@ def _reader(module: Any) -> Reader | None:
 
 def _convolution(signal: Signal, part: Any) -> Signal:
     if part.padding_mode != "zeros" and part.padding not in (0, (0,), (0, 0), "valid"):
-        raise InputError(f"pads by {part.padding_mode!r}; layers here pad by zeros")
+        raise InputError(f"pads by {part.padding_mode!r}; sparsenn's layers pad with zeros")
     return operators.convolution(signal, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
 
 
@@ -157,7 +157,7 @@ def _batch_norm(signal: Signal, part: Any) -> Signal:
 def _max_pool(dimensions: int) -> Reader:
     def read(signal: Signal, part: Any) -> Signal:
         if part.return_indices:
-            raise InputError("gives indices, too; layers here give the largest numbers alone")
+            raise InputError("also gives indices; sparsenn's layers give only the largest numbers")
         return operators.max_pool(
             signal, dimensions, part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
         )
@@ -188,7 +188,7 @@ def _adaptive_pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> 
 
 def _unflatten(signal: Signal, part: Any) -> Signal:
     if part.dim not in (1, -1) or len(part.unflattened_size) not in (2, 3):
-        raise InputError(f"makes {part.unflattened_size} of dimension {part.dim}; rows can become images here")
+        raise InputError(f"makes {part.unflattened_size} of dimension {part.dim}; only rows can become images")
     return signal.become(tuple(part.unflattened_size))
 
 

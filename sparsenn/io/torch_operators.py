@@ -67,7 +67,7 @@ def convolution(
 def batch_norm(signal: Signal, weight: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> Signal:
     """Return the normalisation by running means and variances."""
     if mean is None or variance is None:
-        raise InputError("normalises by each batch's own mean and variance; running ones are needed")
+        raise InputError("normalises by each batch's own mean and variance; only running ones are supported")
     means, spread = (
         host_array(what, each).astype(np.float64)
         for what, each in (("running mean", mean), ("running variance", variance))
@@ -91,7 +91,7 @@ def max_pool(
 ) -> Signal:
     """Return the largest of each window."""
     if _pair(dilation, 1, dimensions) != (1, 1):
-        raise InputError(f"a dilation of {dilation}; layers here pool windows without gaps")
+        raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
     sizes = _pair(window, 1, dimensions)
     layer = MaxPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, _pair(padding, 0, dimensions))
     return _pooled(signal, layer, ceil)
@@ -110,7 +110,7 @@ def average_pool(
     """Return the mean of each window."""
     sizes, around = _pair(window, 1, dimensions), _pair(padding, 0, dimensions)
     if any(around) and not counts_padding:
-        raise InputError("means that leave padding out; layers here count padding as zeros")
+        raise InputError("means without the padding; sparsenn's layers count padding as zeros")
     layer = AvgPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, around)
     return _pooled(signal, layer, ceil).times(1 if divisor is None else sizes[0] * sizes[1] / divisor)
 
@@ -151,14 +151,14 @@ def parametric_relu(signal: Signal, weight: Any) -> Signal:
 def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
     """Return rows."""
     if start not in (1, 1 - signal.rank) or end not in (-1, signal.rank - 1, 2):
-        raise InputError(f"flattens dimensions {start} to {end}; all but the first are joined here")
+        raise InputError(f"flattens dimensions {start} to {end}; all dimensions but the first must be flattened")
     return signal.flattened()
 
 
 def softmax(signal: Signal, dimension: int | None) -> Signal:
     """Return shares of one, along a row."""
     if dimension not in (1, -1, None):
-        raise InputError(f"a softmax over dimension {dimension}; only that over a row's numbers is supported")
+        raise InputError(f"a softmax over dimension {dimension}; only a softmax over the numbers of a row is supported")
     return signal.softmax()
 
 
@@ -168,7 +168,7 @@ def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:
     image = signal.images().pixels[1:]
     rest = [(image[axis] + 2 * padding[axis] - window[axis]) % stride[axis] for axis in (0, 1)]
     if ceil and any(rest):
-        raise ShapeError("windows reach beyond the image (ceil_mode); layers here leave the rest out")
+        raise ShapeError("windows reach beyond the image (ceil_mode); sparsenn's layers leave such windows out")
     return signal.pooled(layer)
 
 

@@ -264,8 +264,8 @@ def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
             what = f"weights of shape {_shape(group)}"
         if what is not None:
             raise InputError(
-                f"{group.name}: has {what}, and is no fully connected layer; say what is applied, and in which order: "
-                f"{told} with activations and pools between them (on the command line --steps)"
+                f"{group.name}: has {what}, and is not a fully connected layer; say what is applied, and in which "
+                f"order: {told} with activations and pools between them (on the command line --steps)"
             )
     sizes = Counter(size for group in groups.values() for size in _shape(group))
     certain = len(groups) == 1 or sorted(sizes.values()) == [1, 1, *[2] * (len(groups) - 1)]
@@ -291,7 +291,7 @@ def _step(word: str, groups: Mapping[str, _Group]) -> Step:
     if word in _WORDS:
         return _WORDS[word]
     known = f"{', '.join(_WORDS)}, relu6, max_pool2 or avg_pool3/2"
-    raise UsageError(f"the step {word!r} is no layer of these weights ({', '.join(groups)}), and not {known}")
+    raise UsageError(f"the step {word!r} is not a layer of these weights ({', '.join(groups)}), and not {known}")
 
 
 def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:

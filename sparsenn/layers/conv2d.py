@@ -76,7 +76,7 @@ class Conv2d(Rebuilt, ImageLayer):
             object.__setattr__(self, name, pair(getattr(self, name), name, least))
         groups = integers((self.groups,), 1)
         if groups is None:
-            raise UsageError(f"{self.groups} groups make no convolution; an integer of at least 1 is needed")
+            raise UsageError(f"{self.groups} groups are not possible; give an integer of at least 1")
         object.__setattr__(self, "groups", groups[0])
         if self.filters % self.groups:
             raise ShapeError(f"{self.filters} filters cannot be cut into {self.groups} groups")

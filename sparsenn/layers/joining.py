@@ -56,7 +56,7 @@ class StackLayer(ImageLayer):
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Refuse: what a layer gives depends on what is kept."""
-        raise ShapeError(f"what {self.name} gives depends on what is kept; Network.shapes says it")
+        raise ShapeError(f"what {self.name} gives depends on what is kept; Network.shapes has it")
 
     def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
         """Return 0: nothing is multiplied."""
@@ -135,7 +135,7 @@ class Join(Rebuilt, StackLayer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", size(self.count, "count"))
         if self.count < 2:
-            raise UsageError(f"a count of {self.count}; two or more are joined")
+            raise UsageError(f"a count of {self.count}; it must join two or more")
 
     @property
     def keeps_zero_rows(self) -> bool:

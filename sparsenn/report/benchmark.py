@@ -22,10 +22,10 @@ __all__ = ["benchmark_page", "benchmark_record", "benchmark_table"]
 def benchmark_table(name: str, result: BenchmarkResult) -> Table:
     """Return the table of a benchmark: a line for each number of rows and each way, in 80 columns."""
     told = (
-        f"Warm calls, the answer awaited; {OURS} multiplies in {result.precision}. A peer's outputs are within "
-        f"{result.allowed:g} of ours, in parts of the largest. Rows and outputs lie where each way computes."
+        f"Warm calls, until the answer is there; {OURS} multiplies in {result.precision}. A peer's outputs are within "
+        f"{result.allowed:g} of {OURS}'s, relative to the largest. Rows and outputs lie where each way computes."
     )
-    told += "".join(f" Left out: {peer}, for {reason}." for peer, reason in result.left_out)
+    told += "".join(f" Left out: {peer}, because {reason}." for peer, reason in result.left_out)
     title = f"{printable(name)} on {result.device}"
     table = FittedTable(title=title, caption=printable(told))
     table.add_numbers("samples")

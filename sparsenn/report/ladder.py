@@ -51,7 +51,7 @@ def _caption(result: LadderResult) -> str:
         f"float32 multiply-adds at {ceilings.multiply_adds / 1e9:,.0f} billion a second, as measured here."
     )
     if result.scaled:
-        told += " Errors are in parts of the reference's largest output."
+        told += " Errors are relative to the reference's largest output."
     if result.note:
         told += f" {result.note}"
     by_reason: dict[str, list[str]] = {}

@@ -82,13 +82,12 @@ def _caption(result: RooflineResult) -> str:
     )
     if any(prediction.model == "compulsory" for prediction in result.predictions):
         told += (
-            " Compulsory: nothing is known of what the kernel moves, and the bytes are those that any has to, each once"
-            " from memory; what a cache still holds from the run before comes faster."
+            " Compulsory: there is no model of what the kernel moves; the bytes are those that any kernel must move,"
+            " each once from memory. What a cache still holds from the previous run comes faster."
         )
     if any(prediction.source not in (MEMORY, "") for prediction in result.predictions):
         told += (
-            f" Other models count the bytes that blocks read and write, from {result.roofs.cache} "
-            f"where that holds them."
+            f" Other models count the bytes that blocks read and write, from {result.roofs.cache} if that holds them."
         )
     if result.beyond:
         told += (

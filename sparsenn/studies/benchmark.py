@@ -147,7 +147,7 @@ def run_benchmark(
                 lying = peer.place(given)
                 off = _error(peer.fetch(peer.run(lying)), right)
                 if off > ALLOWED[precision]:
-                    left_out[name] = f"its outputs are {off:.1e} of the largest off, for {count:,} rows"
+                    left_out[name] = f"its outputs are off by {off:.1e} of the largest, for {count:,} samples"
                     continue
                 calls.append(_timed(count, name, partial(peer.run, lying), seconds, off))
                 progress("ways timed", len(calls), steps)

@@ -344,7 +344,7 @@ def _resume(
 ) -> None:
     """Bring state and trainer to where a checkpoint is, which must be of the same training."""
     if not wanted:
-        raise UsageError(f"{os.fspath(path)} exists already: resume from it (--resume), or remove it to begin anew")
+        raise UsageError(f"{os.fspath(path)} exists already: resume from it (--resume), or remove it to start anew")
     found = read_checkpoint(path)
     names = [name for name in {**options, **found.options} if options.get(name) != found.options.get(name)]
     if names:
@@ -357,7 +357,7 @@ def _resume(
         raise UsageError(f"{os.fspath(path)} has {len(found.losses)} epochs done, more than the {epochs} asked for")
     shapes = [(layer.weights.shape, layer.activation) for layer in found.layers]
     if shapes != [(layer.weights.shape, layer.activation) for layer in trainer.layers()]:
-        raise InputError(f"{os.fspath(path)}: its layers do not match its options; it is damaged")
+        raise InputError(f"{os.fspath(path)}: its layers do not match its options; the file is damaged")
     trainer.restore(found.layers, found.velocities)
     state.generator.bit_generator.state = found.generator
     state.losses, state.first = list(found.losses), len(found.losses)

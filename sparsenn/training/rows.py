@@ -147,7 +147,7 @@ def _unknown_kind(path: str | os.PathLike[str], known: Sequence[str]) -> UsageEr
 
 def _with_targets(path: str | os.PathLike[str], found: TrainingData | InputRows) -> TrainingData:
     if isinstance(found, InputRows):
-        raise FileFormatError(path, "holds inputs only; training takes targets or labels, too")
+        raise FileFormatError(path, "holds only inputs; training also needs targets or labels")
     return found
 
 
@@ -360,7 +360,7 @@ def _read_labelled(
     place = _labels_beside(Path(path)) if labels is None else Path(labels)
     if place is None:
         raise UsageError(
-            f"{os.fspath(path)}: no labels were found beside it, named as for MNIST; name their file with --labels"
+            f"{os.fspath(path)}: no labels were found beside it, named as for MNIST; give their file with --labels"
         )
     found = read_idx(place)
     if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) != len(pixels):

@@ -23,4 +23,4 @@ def test_what_no_layer_computes_is_one_line(run, tmp_path):
     path = write_legacy(tmp_path / "model.h5", (2,), [dense(np.ones((2, 3)), np.ones(3), "gelu")])
     done = run("info", path)
     assert done.exit_code == 2
-    assert "l1 (Dense): no layer here has the activation 'gelu'" in " ".join(done.stderr.split())
+    assert "l1 (Dense): no layer of sparsenn has the activation 'gelu'" in " ".join(done.stderr.split())

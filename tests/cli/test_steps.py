@@ -59,12 +59,15 @@ def test_steps_that_do_not_go(run: Run, weights: Path, rows: Path, tmp_path: Pat
     assert run("convert", weights, model, "--steps", STEPS).exit_code == 0
     for arguments, why in (
         (("info", weights), r"(on the command line --steps)"),
-        (("info", weights, "--steps", "conv,fc"), "bag.npz: conv: takes images, and nothing says of which shape"),
+        (("info", weights, "--steps", "conv,fc"), "bag.npz: conv: takes images, but their shape is not given"),
         (
             ("infer", weights, "--inputs", rows, "--steps", f"{STEPS},gelu"),
-            "the step 'gelu' is no layer of these weights",
+            "the step 'gelu' is not a layer of these weights",
         ),
-        (("info", model, "--steps", STEPS), "steps (--steps) are said of weights alone, .safetensors and .npz files"),
+        (
+            ("info", model, "--steps", STEPS),
+            "steps (--steps) apply only to files of weights alone, .safetensors and .npz files",
+        ),
         (("info", "radixnet-1024x120", "--steps", STEPS), "--steps goes with a model, which this is not"),
         (("convert", "radixnet-1024x120", tmp_path / "x.h5", "--steps", STEPS), "--steps has no meaning for a dataset"),
     ):

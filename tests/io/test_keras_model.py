@@ -137,9 +137,9 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "padded pool": (
         (5, 5, 1),
         [padded_pool("MaxPooling2D")],
-        r"pads images of 5 × 5 by \(\(0, 1\), \(0, 1\)\); layers",
+        r"pads images of 5 × 5 by \(\(0, 1\), \(0, 1\)\); sparsenn's layers",
     ),
-    "padded mean": ((5, 5, 1), [padded_pool("AveragePooling2D")], "and means count what is padded"),
+    "padded mean": ((5, 5, 1), [padded_pool("AveragePooling2D")], "and means count the padding"),
     "axis": (PICTURE, [layer("Softmax", axis=2)], "a softmax along axis 2"),
     "rows of channels": ((72,), [layer("Reshape", target_shape=PICTURE)], "makes images of 2 channels of rows"),
     "reshaped between": (

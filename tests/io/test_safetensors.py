@@ -59,7 +59,7 @@ def test_arrays_in_the_order_of_their_bytes(tmp_path: Path) -> None:
         ((b"[" * 100_000,), "its header is not"),
         ((b"[]",), "its header is not a JSON object"),
         ((b"\xff\xfe",), "its header is not"),
-        ((b'{"a": {}, "a": {}}',), "a name comes twice"),
+        ((b'{"a": {}, "a": {}}',), "a name occurs twice"),
         (({"a": 3},), "a: has no valid dtype"),
         (({"a": entry(shape=[-1])}, bytes(8)), "a: has no valid dtype"),
         (({"a": entry(shape=[2.0])}, bytes(8)), "a: has no valid dtype"),

@@ -123,12 +123,12 @@ def test_layers_as_a_text(text: str, between: list[Any]) -> None:
     [
         (
             "1x6x6,conv,flatten,dense",
-            r"the step 'dense' is no layer of these weights \(conv, relu\), and not relu, sigmoid, .*",
+            r"the step 'dense' is not a layer of these weights \(conv, relu\), and not relu, sigmoid, .*",
         ),
-        ("", "the step '' is no layer"),
-        ("conv,1x6x6,flatten,relu", "the step '1x6x6' is no layer"),
-        ("0x6x6,conv,flatten,relu", "the step '0x6x6' is no layer"),
-        ("1x6x6,conv,max_pool0,flatten,relu", "the step 'max_pool0' is no layer"),
+        ("", "the step '' is not a layer"),
+        ("conv,1x6x6,flatten,relu", "the step '1x6x6' is not a layer"),
+        ("0x6x6,conv,flatten,relu", "the step '0x6x6' is not a layer"),
+        ("1x6x6,conv,max_pool0,flatten,relu", "the step 'max_pool0' is not a layer"),
         ("1x6x6,conv,max_pool9,flatten,relu", "a window of 9 x 9"),
         ("1x6x6,conv,relu0,max_pool2,flatten,relu", "a ReLU clip of 0"),
         ("1x6x6,conv,flatten", "the layers leave out relu"),

@@ -68,7 +68,7 @@ def test_counts_that_are_none(make: Any, count: Any) -> None:
 
 
 def test_one_is_not_joined() -> None:
-    with pytest.raises(UsageError, match="a count of 1; two or more are joined"):
+    with pytest.raises(UsageError, match="a count of 1; it must join two or more"):
         Add(1)
 
 

@@ -57,7 +57,7 @@ def test_precision_is_shown_where_rungs_differ_in_it(result: LadderResult) -> No
 
 
 def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: LadderResult) -> None:
-    plain, told = str(ladder_table(result).caption), "Errors are in parts of the reference's largest output."
+    plain, told = str(ladder_table(result).caption), "Errors are relative to the reference's largest output."
     assert told not in plain
     assert "Left out" not in plain
     noted = str(ladder_table(replace(result, note="Errors are absolute.")).caption)

@@ -62,8 +62,8 @@ def test_table_has_prediction_and_measurement_side_by_side(result: RooflineResul
     ]
     caption = " ".join(text.split())
     assert "conv2d on cuda:0 (Test): 16 rows" in caption
-    assert "Compulsory: nothing is known of what the kernel moves" in caption
-    assert "from L2 where that holds them" in caption
+    assert "Compulsory: there is no model of what the kernel moves" in caption
+    assert "from L2 if that holds them" in caption
 
 
 def test_captions_say_what_is_there_only(result: RooflineResult) -> None:

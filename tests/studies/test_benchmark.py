@@ -71,9 +71,9 @@ def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, m
     assert [call.way for call in result.calls] == [OURS]
     reasons = dict(result.left_out)
     assert reasons["onnxruntime"] == "onnxruntime is not installed"
-    assert "of the largest off, for 4 rows" in reasons["torch"]
-    assert "its outputs are inf" in reasons["scipy"]
-    assert "Left out: torch, for its outputs" in str(benchmark_table("m.h5", result).caption)
+    assert "of the largest, for 4 samples" in reasons["torch"]
+    assert "its outputs are off by inf" in reasons["scipy"]
+    assert "Left out: torch, because its outputs" in str(benchmark_table("m.h5", result).caption)
 
 
 def test_rows_that_are_given_are_taken_over_and_over(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
             "1,001 different texts, more than 1,000",
         ),
         ("a,y\n1,2\n\n3,4\n", ":3: is empty"),
-        ('a,y\n"1\n",2\n', "line ends within a line|columns instead of"),
+        ('a,y\n"1\n",2\n', "line ends within a row|columns instead of"),
         ("y\n1\n", "cannot take 1 target columns of 1"),
     ],
 )

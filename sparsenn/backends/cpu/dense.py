@@ -319,7 +319,7 @@ REGISTER_TILED = register(
     DenseKernel(
         name="register_tiled",
         device="cpu",
-        summary="sums of some rows and outputs in registers, by increasing input; then bias and activation",
+        summary="sums of a tile of rows and outputs in registers, input after input; then bias and activation",
         launch=launch,
         auto=True,
         seconds=seconds,

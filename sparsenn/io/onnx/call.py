@@ -57,9 +57,9 @@ class Call:
         """
         first, *others = self.inputs
         if not isinstance(first, Signal) or any(isinstance(other, Signal | Classes) for other in others):
-            raise InputError("another than its first input depends on the network's input; constants are needed there")
+            raise InputError("an input other than its first depends on the network's input; it must be a constant")
         if first.integers:
-            raise InputError("it computes with integers that the network is given; a Cast to float32 before is needed")
+            raise InputError("it computes with integers from the network's input; put a Cast to float32 before it")
         return first
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -146,7 +146,9 @@ def aligned(signal: Signal, constant: Constant) -> tuple[Signal, Array]:
     numbers = numbers.reshape((1,) * (signal.rank - numbers.ndim) + numbers.shape)
     if signal.axis is not None:
         if numbers.shape[signal.axis] != 1:
-            raise InputError(f"its constant of shape {numbers.shape} differs by row, and {signal} has rows alike")
+            raise InputError(
+                f"its constant of shape {numbers.shape} differs from row to row; all rows must be treated alike"
+            )
         numbers = numbers.squeeze(signal.axis)
     if any(size not in (1, there) for size, there in zip(numbers.shape, signal.shape, strict=True)):
         raise InputError(f"its constant gives each row the shape {numbers.shape}, and it takes {signal}")

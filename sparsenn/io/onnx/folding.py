@@ -59,9 +59,13 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
     """
     operator = node.op_type
     if operator not in _MOVING | _ELEMENTWISE | _OTHER or node.domain not in ("", "ai.onnx"):
-        raise InputError("it takes constants alone, and nothing here computes it: fold constants before (onnxsim does)")
+        raise InputError(
+            "all its inputs are constants, but sparsenn cannot compute it: fold constants first (onnxsim does)"
+        )
     if any(value is not None and names_rows(value) for value in inputs) and operator not in _MOVING:
-        raise InputError("it computes with the number of rows, which is not known here: export with fixed sizes")
+        raise InputError(
+            "it computes with the number of rows, which is not known when the file is read: export with fixed sizes"
+        )
     if (folded := _sparse(operator, inputs)) is not None:
         return [folded]
     arrays = [None if value is None else dense(value) for value in inputs]
@@ -72,7 +76,7 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
         raise
     except Exception as error:  # the library raises whatever its parts raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"it cannot be computed of its constants: {reason}") from error
+        raise InputError(f"it cannot be computed from its constants: {reason}") from error
 
 
 def names_rows(value: Constant) -> bool:

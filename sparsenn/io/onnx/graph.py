@@ -95,9 +95,7 @@ class _Walk:
         self._opsets = _opsets(model)
         self._context = _checker(model, self._opsets)
         if model.functions:
-            raise InputError(
-                "it defines functions of its own; inline them before (onnx.inliner.inline_local_functions)"
-            )
+            raise InputError("it defines its own functions; inline them first (onnx.inliner.inline_local_functions)")
         self.constants: dict[str, Value] = {}
         for tensor in self._graph.initializer:
             self._add(tensor.name, tensors.array, tensor)
@@ -132,7 +130,7 @@ class _Walk:
         """Return a node's outputs."""
         domain = _DOMAINS.get(node.domain)
         if domain is None:
-            raise InputError(f"its domain {node.domain!r} is none of ONNX's own; nothing is known of the operator")
+            raise InputError(f"its domain {node.domain!r} is not one of ONNX's; nothing is known about the operator")
         try:
             onnx_library().checker.check_node(node, self._context)
         except Exception as error:  # the checker raises whatever its parts raise
@@ -144,7 +142,7 @@ class _Walk:
             needed = _NEEDED.get(node.op_type, "a layer for it; docs/importing-onnx.md lists what is read")
             raise InputError(f"no layer does that; sparsenn would need {needed}")
         if any(isinstance(value, Classes) for value in inputs) and node.op_type not in _OF_CLASSES:
-            raise InputError("it computes with numbers of classes; that is left to whoever gets them")
+            raise InputError("it computes with the numbers of classes; do that with the network's outputs")
         return [OPERATORS[node.op_type](Call(node.op_type, self._opsets[domain], attributes, inputs))]
 
     def _folded(self, node: Any, attributes: dict[str, Any], inputs: list[Value]) -> list[Value]:
@@ -158,7 +156,7 @@ class _Walk:
         onnx = onnx_library()
         if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             raise InputError(
-                f"its attribute {attribute.name!r} is a graph of its own; no layer is chosen while it runs"
+                f"its attribute {attribute.name!r} is a subgraph; sparsenn does not choose layers at run time"
             )
         return onnx.helper.get_attribute_value(attribute)
 
@@ -198,7 +196,7 @@ def _inputs(graph: Any, constants: dict[str, Value]) -> Iterator[tuple[str, Sign
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
         names = ", ".join(repr(value.name) for value in inputs) or "none"
-        raise InputError(f"it has {len(inputs)} inputs ({names}) that are no constants; one is needed")
+        raise InputError(f"it has {len(inputs)} inputs ({names}) that are not constants; one is needed")
     kind, name = inputs[0].type.tensor_type, inputs[0].name
     types = onnx.TensorProto
     floating = kind.elem_type in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16)
@@ -211,7 +209,7 @@ def _inputs(graph: Any, constants: dict[str, Value]) -> Iterator[tuple[str, Sign
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
     if len(open_axes) > 1:
         raise InputError(
-            f"its input {name!r} has open sizes at axes {open_axes}; only that of rows may be open: fix the others"
+            f"its input {name!r} has open sizes at axes {open_axes}; only the axis of rows may be open: fix the others"
         )
     axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
     for axis in axes:
@@ -234,7 +232,7 @@ def _found(name: str, values: dict[str, Value]) -> Value:
     if not name:
         return None
     if name not in values:
-        raise InputError(f"{name!r} is given by no input, initialiser or node before it")
+        raise InputError(f"{name!r} is not an input, an initialiser, or the output of a node before it")
     return values[name]
 
 

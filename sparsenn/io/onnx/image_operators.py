@@ -98,7 +98,7 @@ def _pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
             raise InputError("it has no kernel_shape")
         window, stride = _pair(call, "kernel_shape", 1, 1), _pair(call, "strides", 1, 1)
         if _pair(call, "dilations", 1, 1) != (1, 1):
-            raise InputError("it pools pixels that are apart; a pooling with a dilation would be needed")
+            raise InputError("it pools pixels with gaps between them; sparsenn would need a pooling with a dilation")
         pads = _pads(call, signal, window, stride, (1, 1))
         padding = _same_windows(signal, window, stride, pads, bool(call.attribute("ceil_mode", 0)))
         signal = signal.pooled(layer(window, stride, padding))
@@ -106,7 +106,7 @@ def _pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
             return signal.times(_shares(signal, call.signal, window, stride, padding))
         if layer is AvgPool2d and pads != ((padding[0],) * 2, (padding[1],) * 2):
             raise InputError(
-                "it counts padding that differs at both sides; a pooling with four paddings would be needed"
+                "it counts padding that differs between two sides; sparsenn would need a pooling with four paddings"
             )
         return signal
 

@@ -54,7 +54,7 @@ def _reshaped(signal: Signal, target: list[int]) -> Signal:
         if prod(shape) == signal.width and (axis is None or prod(shape[:axis]) == before):
             return replace(signal, shape=shape, axis=axis)
     shown = ["rows" if size == ROWS else size for size in target]
-    raise InputError(f"it takes {signal} and would make {shown} of it, which mixes rows or does not fit")
+    raise InputError(f"it takes {signal} and would make {shown} of it, which mixes rows, or does not fit")
 
 
 def _filled(signal: Signal, target: list[int]) -> list[int]:
@@ -147,7 +147,7 @@ def _identity(call: Call) -> Value:
 
 def _dropout(call: Call) -> Value:
     if call.number(2, 0.0):
-        raise InputError("it drops numbers, as in training; export the network for inference")
+        raise InputError("it drops numbers at random, as in training; export the network for inference")
     return call.inputs[0]
 
 
@@ -162,7 +162,7 @@ def _cast(call: Call) -> Value:
         return replace(value, integers=False)
     if value.integers and call.attribute("to", 0) in (types.INT64, types.INT32):
         return value
-    raise InputError("it makes other numbers than floating-point ones of what the network computes")
+    raise InputError("it converts what the network computes to numbers other than floating-point ones")
 
 
 def _shape(call: Call) -> Array:

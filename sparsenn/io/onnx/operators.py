@@ -97,14 +97,14 @@ def _sub(call: Call) -> Signal:
 def _mul(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(one, Signal) and isinstance(other, Signal):
-        raise InputError("both of its inputs depend on the network's input; a gate would be needed, which no layer is")
+        raise InputError("both of its inputs depend on the network's input; sparsenn has no layer that multiplies them")
     return _times(one, other) if isinstance(one, Signal) else _times(other, one)
 
 
 def _div(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(other, Signal):
-        raise InputError("it divides by what depends on the network's input; no layer does")
+        raise InputError("it divides by something that depends on the network's input; no layer of sparsenn does")
     return _times(one, 1.0 / floats(other))
 
 
@@ -129,7 +129,7 @@ def _scaler(call: Call) -> Signal:
 
 def _batch_normalization(call: Call) -> Signal:
     if not call.attribute("spatial", 1):
-        raise InputError("it normalises pixel by pixel; an operator of version 9 or newer is needed")
+        raise InputError("it normalises pixel by pixel; only version 9 of the operator or newer is supported")
     if call.attribute("training_mode", 0):
         raise InputError("it normalises by the batch, as in training; export the network for inference")
     scale, shift, mean, variance = (floats(call.given(number)) for number in range(1, 5))
@@ -166,14 +166,16 @@ def _min(call: Call) -> Signal:
 def _bounds(call: Call) -> list[float]:
     bounds = [floats(value) for value in call.inputs if not isinstance(value, Signal)]
     if any(bound.size != 1 for bound in bounds):
-        raise InputError("it has a bound for each number; one for all is needed")
+        raise InputError("it has a bound for each number; it must have one for all")
     return [float(bound.reshape(-1)[0]) for bound in bounds]
 
 
 def _one_signal(call: Call) -> Signal:
     signals = [value for value in call.inputs if isinstance(value, Signal)]
     if len(signals) != 1 or len(call.inputs) < 2:
-        raise InputError("it compares tensors that depend on the network's input; a signal and constants are needed")
+        raise InputError(
+            "it compares several tensors that depend on the network's input; only one may: the others must be constants"
+        )
     return _check_floats(signals[0])
 
 
@@ -189,7 +191,8 @@ def _between(signal: Signal, least: float, most: float) -> Signal:
 def _check_near(bound: float) -> None:
     if abs(bound) > _NEAR:
         raise InputError(
-            f"its bound of {bound:g} is far from 0, which would cost digits; an activation with it would be needed"
+            f"its bound of {bound:g} is so far from 0 that digits would be lost; sparsenn would need an activation "
+            "with such a bound"
         )
 
 
@@ -208,7 +211,7 @@ def _softmax(call: Call) -> Signal:
 def _argmax(call: Call) -> Classes:
     signal = call.signal
     if call.attribute("select_last_index", 0):
-        raise InputError("it takes the last of equal numbers; the first is taken here")
+        raise InputError("it takes the last of equal numbers; sparsenn takes the first")
     _check_whole(signal, int(call.attribute("axis", 0)))
     return Classes(signal)
 
@@ -221,13 +224,15 @@ def _check_whole(signal: Signal, axis: int, together: bool = False) -> None:
     if axis == signal.axis or (together and signal.axis is not None and signal.axis > axis):
         raise InputError(f"it takes {signal}, and compares rows with each other")
     if not 0 <= axis < signal.rank or prod(sizes) != signal.width:
-        raise InputError(f"it takes {signal}, and compares the numbers along axis {axis}; those of a row are compared")
+        raise InputError(
+            f"it takes {signal}, and compares the numbers along axis {axis}; only the numbers of a row can be compared"
+        )
 
 
 def _concat(call: Call) -> Signal:
     signals = [value for value in call.inputs if isinstance(value, Signal)]
     if len(signals) != len(call.inputs):
-        raise InputError("it puts constants beside what depends on the network's input; no layer does")
+        raise InputError("it joins constants with what depends on the network's input; no layer of sparsenn does")
     first, axis = signals[0], int(call.attribute("axis", 0))
     axis += first.rank if axis < 0 else 0
     if len(signals) == 1:
@@ -280,7 +285,9 @@ def _joined(signal: Signal, product: Product) -> Signal:
 def _labels(call: Call) -> Classes:
     found = [value for value in call.inputs if isinstance(value, Classes)]
     if len(found) != 1:
-        raise InputError("it picks numbers of a constant by what the network computes; only labels of classes are")
+        raise InputError(
+            "it picks elements of a constant by what the network computes; that is supported for labels of classes only"
+        )
     return found[0]
 
 
@@ -295,9 +302,9 @@ def _finite(number: float) -> float:
 
 def _check_floats(signal: Signal) -> Signal:
     if not isinstance(signal, Signal):
-        raise InputError("it computes with numbers of classes; that is left to whoever gets them")
+        raise InputError("it computes with the numbers of classes; do that with the network's outputs")
     if signal.integers:
-        raise InputError("it computes with integers that the network is given; a Cast to float32 before is needed")
+        raise InputError("it computes with integers from the network's input; put a Cast to float32 before it")
     return signal
 
 

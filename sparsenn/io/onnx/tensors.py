@@ -113,7 +113,9 @@ class Tensors:
             offset = int(entries.get("offset", 0))
             length = int(entries.get("length", count * dtype.itemsize))
         except ValueError as error:
-            raise InputError(f"the tensor {tensor.name!r} has external data at no place: {entries}") from error
+            raise InputError(
+                f"the tensor {tensor.name!r} has external data without a valid location: {entries}"
+            ) from error
         with open_plain(path) as file, reading(path):
             size = os.fstat(file.fileno()).st_size
             if not (offset >= 0 and length >= 0 and offset + length <= size):
@@ -126,7 +128,9 @@ class Tensors:
     def _beside(self, name: str, location: str) -> Path:
         """Return where external data are: in the model's folder or below, and not through a link."""
         if self.folder is None:
-            raise InputError(f"the tensor {name!r} has external data; give the model's path, beside which they are")
+            raise InputError(
+                f"the tensor {name!r} has external data; give the path of the model, next to which they lie"
+            )
         given = Path(location)
         outside = not location or given.is_absolute() or ".." in given.parts or "\\" in location or "\0" in location
         path = self.folder / given

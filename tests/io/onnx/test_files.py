@@ -151,7 +151,7 @@ def test_external_data_lie_beside_the_model(tmp_path: Path) -> None:
     path = with_external(tmp_path)
     wanted = np.frombuffer((tmp_path / "weights.bin").read_bytes()[8:], np.float32).reshape(5, 3)
     np.testing.assert_array_equal(from_onnx(path)[0].weights, wanted)
-    with pytest.raises(InputError, match="give the model's path"):
+    with pytest.raises(InputError, match="give the path of the model"):
         from_onnx(onnx.load(path, load_external_data=False))
 
 
@@ -236,7 +236,7 @@ HOSTILE = {
     "opset": "of version 1000",
     "old": "of version 6",
     "inputs": "2 inputs",
-    "sizes": "only that of rows may be open",
+    "sizes": "only the axis of rows may be open",
     "texts": "not a tensor of numbers",
     "sparse": "a position outside",
     "sparse size": "has the shape",

@@ -451,7 +451,7 @@ def test_concatenated_channels() -> None:
 def test_rows_and_images_of_one_input_are_not_joined() -> None:
     made = [node("Flatten", "x", to="a"), node("Conv", "x", "F", to="b"), node("Flatten", "b", to="c")]
     proto = model([*made, node("Concat", "a", "c", axis=1)], ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
-    with pytest.raises(InputError, match=r"node 4 \(Concat\): it joins what is made of images with"):
+    with pytest.raises(InputError, match=r"node 4 \(Concat\): it joins images with rows of features"):
         from_onnx(proto)
 
 
@@ -484,25 +484,25 @@ def test_images_with_zeros_around_them(pads: list[int], opset: int) -> None:
 REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
     "operator": ([node("LeakyRelu", "x")], {}, r"node 1 \(LeakyRelu\): no layer does that; .* an activation LeakyReLU"),
     "unknown": ([node("Erf", "x")], {}, r"node 1 \(Erf\)"),
-    "gate": ([node("Sigmoid", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* a gate would be needed"),
+    "gate": ([node("Sigmoid", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* that multiplies them"),
     "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "joins them along axis 0"),
     "widths": ([node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Add", "x", "b")],
                {"W": normal(5, 3)}, r"node 3 \(Add\): it adds 5 and 3, which are not of one shape"),
     "attribute": ([node("Relu", "x", alpha=1.0)], {}, r"node 1 \(Relu\): .*alpha"),
-    "domain": ([node("Relu", "x", domain="com.example")], {}, "its domain 'com.example' is none of ONNX's own"),
-    "missing": ([node("Add", "x", "nothing")], {}, "'nothing' is given by no input"),
-    "cycle": ([node("Add", "z", "x"), node("Relu", "y", to="z")], {}, "'z' is given by no input"),
+    "domain": ([node("Relu", "x", domain="com.example")], {}, "its domain 'com.example' is not one of ONNX's"),
+    "missing": ([node("Add", "x", "nothing")], {}, "'nothing' is not an input"),
+    "cycle": ([node("Add", "z", "x"), node("Relu", "y", to="z")], {}, "'z' is not an input"),
     "twice": ([node("Relu", "x", to="x"), node("Relu", "x")], {}, "'x' is given twice"),
     "nan": ([node("MatMul", "x", "W")], {"W": np.full((5, 3), np.nan, np.float32)}, "the weights hold NaN"),
     "shapes": ([node("MatMul", "x", "W")], {"W": normal(4, 3)}, "its weights take 4 inputs"),
     "addend": ([node("Add", "x", "b")], {"b": normal(4)}, r"the shape \(4,\), and it takes a tensor of shape"),
-    "by row": ([node("Add", "x", "b")], {"b": normal(2, 5)}, "differs by row"),
+    "by row": ([node("Add", "x", "b")], {"b": normal(2, 5)}, "differs from row to row"),
     "zero": ([node("Div", "x", "b")], {"b": np.zeros(5, np.float32)}, "NaN or infinity"),
     "rows": ([node("Reshape", "x", "s")], {"s": np.array([5, -1])}, "mixes rows"),
     "rows summed": ([node("MatMul", "W", "x")], {"W": normal(3, 4)}, "sums over rows"),
     "huge": ([node("Expand", "b", "s", to="c"), node("Add", "x", "c")],
              {"b": normal(1), "s": np.array([1 << 40, 5])}, r"node 1 \(Expand\)"),
-    "no output": ([node("Relu", "x", to="a")], {}, "'y' is given by no input"),
+    "no output": ([node("Relu", "x", to="a")], {}, "'y' is not an input"),
     "far bound": ([node("Clip", "x", "b")], {"b": np.float32(-1e6)}, "its bound of -1e"),
     "far limit": ([node("Clip", "x", "", "b")], {"b": np.float32(1e6)}, "its bound of 1e"),
     "training": ([node("Dropout", "x", "r", "t")], {"r": np.float32(0.5), "t": np.array(True)}, "as in training"),
