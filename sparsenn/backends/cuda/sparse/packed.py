@@ -23,6 +23,9 @@ _LAYER = np.dtype(
 TOGETHER = 1 << 22
 """Edges of layers that are laid out together, which takes some 60 bytes each for a while."""
 
+ON_HOST = 1 << 20
+"""Edges up to which a network is laid out on the host: it takes less time than CuPy does to load what it adds by."""
+
 ALIGNMENT = 512
 """Bytes, as of arrays of their own."""
 
@@ -56,13 +59,14 @@ def bytes_of(rows: int, width: int) -> int:
 
 
 def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
-    """Pack layers on the device."""
+    """Pack layers: on the device, or, where they are small, on the host."""
     cp = cupy()
+    xp = np if sum(layer.weights.nnz for layer in layers) <= ON_HOST else cp
     records = np.zeros(len(layers), _LAYER)
     runs, pairs, biases, copies = [], [], [], []
     start = outputs = first = 0
     for batch in _batches(layers):
-        laid_out = _laid_out(batch)
+        laid_out = _laid_out(xp, batch)
         record = records[first : first + len(batch)]
         for name in ("inputs", "outputs", "activation", "clip"):
             record[name] = [getattr(layer, name) for layer in batch]
@@ -70,18 +74,18 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
         laid_out.runs[:, 0] += start
         runs.append(laid_out.runs)
         pairs.append(laid_out.pairs)
-        biases.append(laid_out.spread([layer.bias for layer in batch]))
-        copies.append(laid_out.spread([layer.copies for layer in batch]))
+        biases.append(laid_out.spread(xp, [layer.bias for layer in batch]))
+        copies.append(laid_out.spread(xp, [layer.copies for layer in batch]))
         start, outputs = start + len(laid_out.pairs), outputs + len(laid_out.runs)
         first += len(batch)
     arrays = (
-        cp.asarray(np.frombuffer(records.tobytes(), np.uint8)),
-        cp.concatenate(runs).astype(np.int32),
-        cp.concatenate(pairs),
-        cp.concatenate(biases),
-        cp.concatenate(copies).astype(np.int32),
+        np.frombuffer(records.tobytes(), np.uint8),
+        xp.concatenate(runs).astype(np.int32),
+        xp.concatenate(pairs),
+        xp.concatenate(biases),
+        xp.concatenate(copies).astype(np.int32),
     )
-    block, places = _together(arrays)
+    block, places = _together([cp.asarray(array) for array in arrays])
     pointers = cp.asarray(np.array([block.data.ptr + place for place in places], np.uint64))
     return PackedNetwork(tuple(layers), (layers[0].inputs, *(layer.outputs for layer in layers)), block, pointers)
 
@@ -114,9 +118,9 @@ class _LaidOut:
     Parameters
     ----------
     first_outputs : (layers,) where the outputs of each begin.
-    places : on the device, the place of each real output among all.
-    runs : (outputs, 2) int64 on the device: where each output's first pair is, and how many it has.
-    pairs : (pairs, 4) int32 on the device: input and weight, as bits, of one edge and of the other.
+    places : the place of each real output among all.
+    runs : (outputs, 2) int64: where each output's first pair is, and how many it has.
+    pairs : (pairs, 4) int32: input and weight, as bits, of one edge and of the other.
     edges : (layers,) of each, an even number for each output.
     """
 
@@ -126,49 +130,59 @@ class _LaidOut:
     pairs: Any
     edges: Array
 
-    def spread(self, numbers: Sequence[Any]) -> Any:
-        """Return numbers of the outputs of each layer at the places of these, 0 elsewhere."""
-        given = cupy().concatenate(numbers)
-        found = cupy().zeros(len(self.runs), given.dtype)
+    def spread(self, xp: Any, numbers: Sequence[Any]) -> Any:
+        """Return numbers of the outputs of each layer at the places of these, 0 elsewhere; `xp` as for `_laid_out`."""
+        given = _joined(xp, numbers)
+        found = xp.zeros(len(self.runs), given.dtype)
         found[self.places] = given
         return found
 
 
-def _laid_out(layers: Sequence[DeviceLayer]) -> _LaidOut:
-    """Lay the edges of layers out together: what each takes is not worth a launch of its own."""
-    cp, weights = cupy(), [layer.weights for layer in layers]
+def _joined(xp: Any, arrays: Sequence[Any]) -> Any:
+    """Return device arrays one after the other, where `xp` computes."""
+    return xp.concatenate([cupy().asnumpy(array) for array in arrays] if xp is np else arrays)
+
+
+def _laid_out(xp: Any, layers: Sequence[DeviceLayer]) -> _LaidOut:
+    """Lay the edges of layers out together: what each takes is not worth a launch of its own.
+
+    Parameters
+    ----------
+    xp : NumPy or CuPy, which computes, and whose the result is.
+    """
+    weights = [layer.weights for layer in layers]
     outputs = np.array([layer.outputs for layer in layers])
     firsts = np.concatenate([[0], np.cumsum(-(-outputs // SLICE) * SLICE)])
     number = np.repeat(np.arange(len(layers)), outputs)  # of each output's layer
     within = np.arange(number.size) - np.repeat(np.cumsum(outputs) - outputs, outputs)
-    places = cp.asarray(firsts[number] + within)
-    ends = cp.concatenate([each.indptr for each in weights])
-    own = cp.asarray(np.arange(number.size) + number)  # of an output's offset among those of all layers
+    places = xp.asarray(firsts[number] + within)
+    ends = _joined(xp, [each.indptr for each in weights])
+    own = xp.asarray(np.arange(number.size) + number)  # of an output's offset among those of all layers
     degrees = ends[own + 1] - ends[own]
-    runs = cp.zeros((int(firsts[-1]), 2), np.int64)
+    runs = xp.zeros((int(firsts[-1]), 2), np.int64)
     runs[places, 1] = (degrees + 1) // 2
     slices = len(runs) // SLICE
     depths = -(-runs[:, 1].reshape(slices, SLICE).max(axis=1) // DEPTH) * DEPTH
-    starts = cp.zeros(slices + 1, np.int64)
-    cp.cumsum(SLICE * depths, out=starts[1:])
-    runs[:, 0] = starts[:-1].repeat(SLICE) + cp.arange(len(runs)) % SLICE
-    counted = cp.concatenate([starts[-1:], cp.cumsum(runs[:, 1])[cp.asarray(firsts[1:] - 1)]])
-    size, *upto = cp.asnumpy(counted).tolist()
-    slice_inputs = cp.asarray(np.repeat([layer.inputs for layer in layers], np.diff(firsts) // SLICE).astype(np.int32))
-    pairs = cp.zeros((size, 4), np.int32)
-    of_slice = cp.searchsorted(starts, cp.arange(size), side="right") - 1
+    starts = xp.zeros(slices + 1, np.int64)
+    xp.cumsum(SLICE * depths, out=starts[1:])
+    runs[:, 0] = starts[:-1].repeat(SLICE) + xp.arange(len(runs)) % SLICE
+    counted = xp.concatenate([starts[-1:], xp.cumsum(runs[:, 1])[xp.asarray(firsts[1:] - 1)]])
+    size, *upto = counted.tolist()
+    slice_inputs = xp.asarray(np.repeat([layer.inputs for layer in layers], np.diff(firsts) // SLICE).astype(np.int32))
+    pairs = xp.zeros((size, 4), np.int32)
+    of_slice = xp.searchsorted(starts, xp.arange(size), side="right") - 1
     pairs[:, ::2] = slice_inputs[of_slice][:, None]  # padding reads the zero behind the last input
-    edges_before = cp.zeros(number.size + 1, np.int64)
-    cp.cumsum(degrees, out=edges_before[1:])
-    entries = cp.arange(sum(each.nnz for each in weights))
-    output = cp.searchsorted(edges_before, entries, side="right") - 1
+    edges_before = xp.zeros(number.size + 1, np.int64)
+    xp.cumsum(degrees, out=edges_before[1:])
+    entries = xp.arange(sum(each.nnz for each in weights))
+    output = xp.searchsorted(edges_before, entries, side="right") - 1
     rank = entries - edges_before[output]
     pair, second = runs[places[output], 0] + rank // 2 * SLICE, rank % 2 * 2
-    pairs[pair, second] = cp.concatenate([each.indices for each in weights]).astype(np.int32)
+    pairs[pair, second] = _joined(xp, [each.indices for each in weights]).astype(np.int32)
     stored = np.array([each.values.size for each in weights])
     kept = np.array([each.nnz for each in weights])
     begins = np.stack([np.cumsum(stored) - stored, np.cumsum(kept) - kept, stored > 1])  # of values and edges; several
-    first_value, first_edge, several = cp.asarray(begins)[:, cp.asarray(number)[output]]
-    values = cp.concatenate([each.values for each in weights])[first_value + several * (entries - first_edge)]
+    first_value, first_edge, several = xp.asarray(begins)[:, xp.asarray(number)[output]]
+    values = _joined(xp, [each.values for each in weights])[first_value + several * (entries - first_edge)]
     pairs[pair, second + 1] = values.view(np.int32)
     return _LaidOut(firsts[:-1], places, runs, pairs, 2 * np.diff([0, *upto]))

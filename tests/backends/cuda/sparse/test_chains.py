@@ -9,7 +9,7 @@ from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import chunks, resident
+from sparsenn.backends.cuda.sparse import chunks, packed, resident
 from sparsenn.backends.cuda.sparse.rows import active_rows, spread
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.formats import CSR, from_dense
@@ -157,6 +157,31 @@ def test_chains_on_a_gpu(kernel, form, widths, capacity, rng):
             check(chain, cupy, rng, layers, form, rows, counting=number == 2)
             if number == 2:
                 assert len(chain.counts()) == len(layers)
+
+
+def both_packings(library, rng, monkeypatch):
+    """What a network is packed to on the device, and on the host; one layer's weights are all one value."""
+    layers = layers_of(rng, (100, 127, 60, 33))
+    layers[1] = replace(layers[1], weights=replace(layers[1].weights, values=np.full(1, 0.25, np.float32)))
+    for most in (0, 1 << 20):
+        monkeypatch.setattr(packed, "ON_HOST", most)
+        stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], library.asarray)
+        yield bytes(library.asnumpy(packed.pack_network(stack.layers).block))
+
+
+def test_the_host_packs_as_the_device_does(rng, emulated, monkeypatch):
+    import cupy
+
+    found = list(both_packings(cupy, rng, monkeypatch))
+    assert found[0] == found[1]
+
+
+@pytest.mark.gpu
+def test_the_host_packs_as_a_gpu_does(rng, monkeypatch):
+    import cupy
+
+    found = list(both_packings(cupy, rng, monkeypatch))
+    assert found[0] == found[1]
 
 
 @pytest.mark.gpu
