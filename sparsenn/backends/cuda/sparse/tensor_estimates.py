@@ -25,7 +25,7 @@ it a clock, and copies write 44 to 56; it has 128."""
 FINISHING_CLOCKS = 5000
 """From a tile's last products until its outputs are stored, while nothing is multiplied."""
 
-LAID_SHARE = 0.5
+LAID_SHARE = 0.75
 """Of the bandwidth of copies, what rows reach that are laid out."""
 
 MENDED = 8.0
