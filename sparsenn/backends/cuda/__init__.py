@@ -23,6 +23,7 @@ from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, w
 from sparsenn.backends.cuda.spans import note_use
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
+from sparsenn.backends.cuda.streams import wait_for_device
 from sparsenn.backends.cuda.transfer import Transfer
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.steps import join_rows
@@ -145,7 +146,7 @@ class CUDABackend:
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
         with cupy().cuda.Device(self.index):
-            cupy().cuda.runtime.deviceSynchronize()
+            wait_for_device()
 
     def begin_turn(self) -> None:
         """Make the current stream wait for that of the call before, if it was another; make the device current."""

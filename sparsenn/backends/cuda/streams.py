@@ -1,13 +1,20 @@
-"""Streams of other libraries."""
+"""Streams of other libraries, and graphs of what is queued on a stream."""
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from sparsenn.backends.cuda.device import cupy
 
-__all__ = ["on_stream"]
+__all__ = ["capture", "on_stream", "wait_for_device"]
+
+_captures: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+"""By device: CUDA refuses to wait for a device while a stream of it is captured, by whichever thread, and spoils what
+was captured; so one waits for the other."""
 
 
 def on_stream(pointer: int) -> AbstractContextManager[Any]:
@@ -15,3 +22,18 @@ def on_stream(pointer: int) -> AbstractContextManager[Any]:
     cuda = cupy().cuda
     stream: AbstractContextManager[Any] = cuda.ExternalStream(pointer) if pointer else cuda.Stream.null
     return stream
+
+
+def capture(stream: Any, enqueue: Callable[[], None]) -> Any:
+    """Return a graph of what `enqueue` queues on a stream of the current device, which has run before."""
+    with _captures[cupy().cuda.runtime.getDevice()]:
+        stream.begin_capture()
+        enqueue()
+        return stream.end_capture()
+
+
+def wait_for_device() -> None:
+    """Wait until the current device has done all that was queued, by all threads."""
+    runtime = cupy().cuda.runtime
+    with _captures[runtime.getDevice()]:
+        runtime.deviceSynchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -15,3 +16,22 @@ def test_the_default_stream_and_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=cuda))
     assert streams.on_stream(0) is null
     assert streams.on_stream(77) == ("stream", 77)
+
+
+def test_a_device_is_not_waited_for_while_a_stream_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    runtime = SimpleNamespace(getDevice=lambda: 0, deviceSynchronize=lambda: done.append("waited"))
+    monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    stream = SimpleNamespace(
+        begin_capture=lambda: done.append("begin"), end_capture=lambda: done.append("end") or "graph"
+    )
+    waiting = threading.Thread(target=streams.wait_for_device)
+
+    def enqueue() -> None:
+        waiting.start()
+        waiting.join(0.05)
+        done.append("queued")
+
+    assert streams.capture(stream, enqueue) == "graph"
+    waiting.join()
+    assert done == ["begin", "queued", "end", "waited"]

@@ -14,6 +14,7 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.streams import capture, wait_for_device
 from sparsenn.formats import CSR
 
 __all__ = ["CALL_BYTES", "NOTHING", "Call", "Turns", "captured"]
@@ -95,7 +96,7 @@ class Turns:
         if key == self._key:
             return stream
         if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
-            cuda.runtime.deviceSynchronize()
+            wait_for_device()
         elif self._last is not None:
             self._queued.record(self._last)
             stream.wait_event(self._queued)
@@ -115,6 +116,4 @@ def captured(enqueue: Callable[[], None]) -> Any:
     with stream:
         enqueue()
         stream.synchronize()
-        stream.begin_capture()
-        enqueue()
-        return stream.end_capture()
+        return capture(stream, enqueue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.streams import capture
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem
@@ -149,9 +151,7 @@ class GraphTrainer(FusedTrainer):
         self._graphs = {span: self._capture(span) for span in spans}
 
     def _capture(self, rows: int) -> Any:
-        self._stream.begin_capture()
-        self._enqueue(rows)
-        return self._stream.end_capture()
+        return capture(self._stream, partial(self._enqueue, rows))
 
     def _pass(self) -> None:
         runtime = cupy().cuda.runtime
