@@ -52,7 +52,7 @@ def compared(tables: Mapping[str, Sequence[ResultFile]]) -> list[Compared]:
         _of_models(f"{pruned}, on a CPU", *_row(tables, "models", "key", "lenet300-dns-10000", gpu=False)),
         _of_models(f"{pruned}, on a GPU", *_row(tables, "models", "key", "lenet300-dns-10000", gpu=True)),
         _of_challenge("the challenge, 1024 × 120, 60,000 images, on a CPU", tables),
-        _of_session("24 random layers, 1024 wide, 3 % of the weights, 60,000 rows, on a GPU", tables),
+        _of_session("the challenge, 1024 × 120, 60,000 images, on a GPU", tables),
     ]
 
 
@@ -121,7 +121,7 @@ def _of_challenge(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Comp
 
 
 def _of_session(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Compared:
-    row, source = _row(tables, "session", "key", "1024-32-float32", gpu=True)
+    row, source = _row(tables, "session", "key", "challenge-1024", gpu=True)
     return Compared(task, row["peer"], 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"], source)
 
 

@@ -25,7 +25,7 @@ TABLES = {
     "session": [
         result(
             "session",
-            {"key": "1024-32-float32", "milliseconds": 4.0, "peer": "PyTorch", "peer_milliseconds": 3.0},
+            {"key": "challenge-1024", "milliseconds": 4.0, "peer": "PyTorch", "peer_milliseconds": 3.0},
             gpu="Card",
         )
     ],
