@@ -170,6 +170,7 @@ class StandIn:
                 free=device.give_back,
                 memGetInfo=lambda: (device.free, device.size),
                 deviceSynchronize=lambda: None,
+                getDevice=lambda: 0,
             ),
         )
 

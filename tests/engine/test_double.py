@@ -57,7 +57,8 @@ def network(kind: str) -> Network:
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU whose libraries are NumPy and SciPy."""
-    runtime = SimpleNamespace(CUDARuntimeError=ZeroDivisionError, deviceSynchronize=lambda: None)
+    synchronize, device = lambda: None, lambda: 0
+    runtime = SimpleNamespace(CUDARuntimeError=ZeroDivisionError, deviceSynchronize=synchronize, getDevice=device)
     memory = SimpleNamespace(OutOfMemoryError=ZeroDivisionError)
     library = Library(SimpleNamespace(Device=lambda number: nullcontext(), runtime=runtime, memory=memory))
     monkeypatch.setitem(sys.modules, "cupy", library)
