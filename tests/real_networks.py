@@ -10,7 +10,9 @@ import pytest
 
 from sparsenn.io import read_idx
 
-__all__ = ["RIGHT", "images_and_labels", "real_weights"]
+__all__ = ["DEVICES", "RIGHT", "images_and_labels", "real_weights"]
+
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
 RIGHT = {"lenet300-dns": 9801, "lenet300-lobs": 9664, "lenet5-dns": 9909}
 """Images of 10,000 that each network classifies rightly, as counted with NumPy in float64."""

@@ -25,7 +25,7 @@ from keras_files import (
     write_functional,
     write_legacy,
 )
-from real_networks import RIGHT, images_and_labels, real_weights
+from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError
@@ -66,9 +66,10 @@ def test_rows_become_images(tmp_path: Path) -> None:
     assert check(saved("reshaped", "keras", tmp_path), "reshaped", np.asarray).image == (1, 6, 6)
 
 
+@DEVICES
 @pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize("name", RIGHT)
-def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str, suffix: str) -> None:
+def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str, suffix: str, device: str) -> None:
     images, labels = images_and_labels(shared_data, name)
     arrays = list(real_weights(shared_data, name).values())
     shape: tuple[int, ...] = (28, 28)
@@ -83,7 +84,7 @@ def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str, suff
         layers.append(dense(arrays[6].T, arrays[7]))
     network = from_keras(WRITERS[suffix](tmp_path / f"model.{suffix}", shape, layers))
     assert {type(each) for each in network} <= {SparseLinear, Conv2d, MaxPool2d, Flatten}
-    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT[name]
+    assert (Session(network, device=device)(images).argmax(axis=1) == labels).sum() == RIGHT[name]
 
 
 KERNEL, BIAS = np.arange(6.0).reshape(2, 3).astype(np.float32), np.ones(3, np.float32)

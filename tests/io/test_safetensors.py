@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_networks import RIGHT, images_and_labels, real_weights
+from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError
@@ -103,8 +103,9 @@ def test_missing_file(tmp_path: Path) -> None:
         read_safetensors(tmp_path / "missing.safetensors")
 
 
+@DEVICES
 @pytest.mark.parametrize("name", ["lenet300-dns", "lenet300-lobs"])
-def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str) -> None:
+def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str, device: str) -> None:
     images, labels = images_and_labels(shared_data, name)
     header, data = {}, b""
     for key, array in sorted(real_weights(shared_data, name).items()):
@@ -112,7 +113,7 @@ def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str) -> N
         header[key] = entry(kind, list(array.shape), [len(data), len(data) + array.nbytes])
         data += array.tobytes()
     network = from_weights(written(tmp_path / "bag.safetensors", header, data))
-    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT[name]
+    assert (Session(network, device=device)(images).argmax(axis=1) == labels).sum() == RIGHT[name]
 
 
 def test_the_formats_own_library_writes_what_is_read(tmp_path: Path, rng: np.random.Generator) -> None:

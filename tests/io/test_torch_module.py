@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real_networks import RIGHT, images_and_labels, real_weights
+from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
 from sparsenn.errors import InputError, UsageError
@@ -419,10 +419,11 @@ def lenet(arrays: dict[str, Any]) -> Any:
     return module
 
 
+@DEVICES
 @pytest.mark.parametrize("name", RIGHT)
-def test_real_pruned_networks(shared_data: Path, name: str) -> None:
+def test_real_pruned_networks(shared_data: Path, name: str, device: str) -> None:
     images, labels = images_and_labels(shared_data, name)
     network = from_torch(lenet(real_weights(shared_data, name)))
     assert {type(layer) for layer in network} <= {SparseLinear, Conv2d, MaxPool2d, Flatten}
-    found = Session(network, device="cpu")(torch.from_numpy(images))
+    found = Session(network, device=device)(torch.from_numpy(images))
     assert int((found.argmax(dim=1).numpy() == labels).sum()) == RIGHT[name]

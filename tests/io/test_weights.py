@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real_networks import RIGHT, images_and_labels
+from real_networks import DEVICES, RIGHT, images_and_labels
 from scipy.sparse import csr_array, save_npz
 
 from sparsenn.engine import Session
@@ -223,15 +223,17 @@ def test_other_names_and_files_that_are_not_there(tmp_path: Path) -> None:
         from_weights(tmp_path / "weights.npz")
 
 
+@DEVICES
 @pytest.mark.parametrize("name", ["lenet300-dns", "lenet300-lobs"])
-def test_real_pruned_perceptrons(shared_data: Path, name: str) -> None:
+def test_real_pruned_perceptrons(shared_data: Path, name: str, device: str) -> None:
     images, labels = images_and_labels(shared_data, name)
     network = from_weights(shared_data / "networks" / f"{name}.npz")
     assert {type(layer) for layer in network} == {SparseLinear}
-    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT[name]
+    assert (Session(network, device=device)(images).argmax(axis=1) == labels).sum() == RIGHT[name]
 
 
-def test_real_pruned_convolutions(shared_data: Path) -> None:
+@DEVICES
+def test_real_pruned_convolutions(shared_data: Path, device: str) -> None:
     images, labels = images_and_labels(shared_data, "lenet5-dns")
     network = from_weights(
         shared_data / "networks" / "lenet5-dns.npz",
@@ -239,7 +241,7 @@ def test_real_pruned_convolutions(shared_data: Path) -> None:
         image=(1, 28, 28),
     )
     assert [type(layer) for layer in network.layers[-2:]] == [SparseLinear, SparseLinear]
-    assert (Session(network, device="cpu")(images).argmax(axis=1) == labels).sum() == RIGHT["lenet5-dns"]
+    assert (Session(network, device=device)(images).argmax(axis=1) == labels).sum() == RIGHT["lenet5-dns"]
 
 
 def test_files_of_weights_are_models(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_networks import RIGHT, images_and_labels, real_weights
+from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 
 pytest.importorskip("onnx", reason="reads ONNX files")
 
@@ -32,10 +32,11 @@ def network(name: str, arrays: dict[str, Any]) -> Network:
     return Network(tuple(layers), image=(1, 28, 28))
 
 
+@DEVICES
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("sparse", [False, True])
-def test_as_many_are_right(shared_data: Path, name: str, sparse: bool, tmp_path: Path) -> None:
+def test_as_many_are_right(shared_data: Path, name: str, sparse: bool, tmp_path: Path, device: str) -> None:
     to_onnx(network(name, real_weights(shared_data, name)), tmp_path / "network.onnx", sparse=sparse)
     rows, labels = images_and_labels(shared_data, name)
-    outputs = Session(from_onnx(tmp_path / "network.onnx"), device="cpu")(rows)
+    outputs = Session(from_onnx(tmp_path / "network.onnx"), device=device)(rows)
     assert int((outputs.argmax(axis=1) == labels).sum()) == RIGHT[name]
