@@ -29,7 +29,8 @@ from results_file import Column, results_path, write_results
 
 from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
-from sparsenn.backends.cuda.sparse.chunks import from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.sparse.chunks import gather_chunks
+from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.tiling import Tiling, estimated_clocks, tiling_for, tilings
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSC, index_dtype
@@ -183,19 +184,19 @@ def describe(tiling: Tiling, stages: int) -> str:
 def time_ours(weights: Weights, features: Any, tiling: Tiling, machine: Machine, runs: int) -> tuple[Timing, str, Any]:
     """Return time, tiling in words, and the outputs row-major."""
     chunked = chunk_weights(weights.sparse, weights.bias, tiling, machine)
-    tiles = to_tiles(features, tiling.block)
+    tiles = rows_to_tiles(features, tiling.block.rows)
     alive = cp.zeros(tiles.shape[0] * tiles.shape[2], np.uint8)
     timing = timed(lambda: gather_chunks(chunked, RELU, NO_CLIP, tiles, alive), runs)
     outputs = gather_chunks(chunked, RELU, NO_CLIP, tiles)
-    rows = from_tiles(outputs, features.shape[0], tiling.block)
+    rows = tiles_to_rows(outputs, features.shape[0])
     return timing, describe(chunked.tiling, chunked.stages), rows
 
 
 def time_layout(features: Any, tiling: Tiling) -> float:
     """Return the seconds that taking rows to tiles and tiles to rows takes, once each."""
-    tiles = to_tiles(features, tiling.block)
-    there = timed(lambda: to_tiles(features, tiling.block)).median
-    return there + timed(lambda: from_tiles(tiles, features.shape[0], tiling.block)).median
+    tiles = rows_to_tiles(features, tiling.block.rows)
+    there = timed(lambda: rows_to_tiles(features, tiling.block.rows)).median
+    return there + timed(lambda: tiles_to_rows(tiles, features.shape[0])).median
 
 
 def measure(case: Case, weights: Weights, cublas: dict[Any, Timing], machine: Machine, top: Ceilings) -> dict[str, Any]:

@@ -153,19 +153,6 @@ def _bytes_at(pointer, size):
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointer))
 
 
-def _rows_to_tiles(matrix, tiles, rows, width):
-    tiles = tiles[: -(-rows // tiles.shape[-1])]
-    side = tiles.shape[-1]
-    padded = np.zeros((tiles.shape[0] * side, width), np.float32)
-    padded[:rows] = matrix
-    tiles[...] = padded.reshape(tiles.shape[0], side, width).transpose(0, 2, 1)
-
-
-def _tiles_to_rows(tiles, matrix, rows, width):
-    whole = tiles.transpose(0, 2, 1).reshape(-1, width)
-    matrix[:rows] = whole[:rows]
-
-
 def _to_dense(rows, width, indptr, indices, values, iso, dense):
     for row in range(rows):
         entries = slice(indptr[row], indptr[row + 1])
@@ -185,8 +172,6 @@ def _count_tiles(tiles, rows, width, side, lines, copies, degrees, multiplicity,
 
 
 _IN_NUMPY = {
-    "rows_to_tiles": _rows_to_tiles,
-    "tiles_to_rows": _tiles_to_rows,
     "to_dense": _to_dense,
     "histogram": _histogram,
     "count_tiles": _count_tiles,

@@ -30,13 +30,20 @@ from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
 from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Turns, captured
-from sparsenn.backends.cuda.sparse.rows import count_tiles, take_rows, tiles_from_csr, weigh_rows
+from sparsenn.backends.cuda.sparse.rows import (
+    count_tiles,
+    rows_to_tiles,
+    take_rows,
+    tiles_from_csr,
+    tiles_to_rows,
+    weigh_rows,
+)
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, BlockShape, Tiling, shared_tilings
+from sparsenn.backends.cuda.sparse.tiling import BLOCKS, Tiling, shared_tilings
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "from_tiles", "gather_chunks", "launch_chunks", "prepare", "to_tiles"]
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "launch_chunks", "prepare"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -100,30 +107,6 @@ def _launch_of(
     )
     kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
     return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes
-
-
-def to_tiles(matrix: Any, block: BlockShape, tiles: Any = None) -> Any:
-    """Lay dense rows out in tiles, new ones or those given; rows that fill the last one up are zeros."""
-    rows, width = matrix.shape
-    if tiles is None:
-        tiles = cupy().empty((-(-rows // block.rows), width, block.rows), np.float32)
-    return _transpose("rows_to_tiles", block, tiles.shape[0], matrix, tiles, np.int32(rows), width)
-
-
-def from_tiles(tiles: Any, rows: int, block: BlockShape) -> Any:
-    """Return the first `rows` rows as a row-major matrix."""
-    width = tiles.shape[1]
-    matrix = cupy().empty((rows, width), np.float32)
-    return _transpose("tiles_to_rows", block, -(-rows // block.rows), tiles, matrix, np.int32(rows), width)
-
-
-def _transpose(name: str, block: BlockShape, tiles: int, source: Any, target: Any, *rows_and_width: Any) -> Any:
-    *rows, width = rows_and_width
-    if tiles and width:
-        grid = (tiles, -(-width // WARP))
-        with part(name):
-            _PROGRAMS[block].kernel(name)(grid, (WARP, 8), (source, target, *rows, np.int32(width)))
-    return target
 
 
 class ChunkChain:
@@ -222,7 +205,7 @@ class ChunkChain:
 
     def _leave(self, rows: int) -> Any:
         """Queue what brings a run's outputs from tiles to a matrix of their own; return that."""
-        return from_tiles(self._in_tiles(len(self._layers), -(-rows // self._block.rows)), rows, self._block)
+        return tiles_to_rows(self._in_tiles(len(self._layers), -(-rows // self._block.rows)), rows)
 
     def _enter(self, features: Features) -> None:
         """Queue what lays a run's rows out in tiles."""
@@ -230,7 +213,7 @@ class ChunkChain:
         if isinstance(features, CSR):
             tiles_from_csr(features, self._block.rows, tiles)
         else:
-            to_tiles(_readable(features), self._block, tiles)
+            rows_to_tiles(_readable(features), self._block.rows, tiles)
 
     def _launch(self, number: int, alive: Any, count: Any, tiles: int) -> tuple[Any, ...]:
         layer, (source, target) = self._layers[number], (self._buffers[at % 2] for at in (number, number + 1))

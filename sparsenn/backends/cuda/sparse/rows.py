@@ -1,6 +1,7 @@
 """Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros.
 
-Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): see `rows/tiles.cu`.
+Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): see `rows/tiles.cu` and
+`rows/dense_tiles.cu`.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ __all__ = [
     "on_device",
     "owned_rows",
     "rows_owned",
+    "rows_to_tiles",
     "spread",
     "take_rows",
     "tiles_from_csr",
+    "tiles_to_rows",
     "to_dense",
     "weigh_rows",
 ]
 
 THREADS = 256
 ROWS_PER_BLOCK = THREADS // 32
+
+TURNED_COLUMNS = 128
+"""Of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` turns."""
 
 COUNTED_BYTES = 1 << 16
 """What a block of `count_tiles` reads: sixteen times 16 bytes a thread."""
@@ -62,6 +68,7 @@ _TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
 _SPREAD = program("rows/spread.cu", NUMBER=("float", "half_bits"))
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
+_DENSE_TILES = program("rows/dense_tiles.cu")
 
 
 def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
@@ -274,6 +281,29 @@ def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
     sizes = (np.int32(rows), np.int32(width), np.int32(side))
     launch("tiles_from_csr", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), *sizes, *entries, tiles)
     return tiles
+
+
+def rows_to_tiles(matrix: Any, side: int, tiles: Any = None) -> Any:
+    """Lay dense rows, float32 and contiguous, out in tiles; parameters and result as for `tiles_from_csr`."""
+    rows, width = matrix.shape
+    if tiles is None:
+        tiles = cupy().empty((-(-rows // side), width, side), np.float32)
+    return _turn("rows_to_tiles", tiles, matrix, tiles, rows)
+
+
+def tiles_to_rows(tiles: Any, rows: int) -> Any:
+    """Return the first `rows` rows of tiles as a new row-major matrix; there are as many tiles as it takes."""
+    matrix = cupy().empty((rows, tiles.shape[1]), np.float32)
+    return _turn("tiles_to_rows", tiles, tiles, matrix, rows)
+
+
+def _turn(name: str, tiles: Any, source: Any, target: Any, rows: int) -> Any:
+    count, width, side = tiles.shape
+    if tiles.size:
+        blocks = count * (side // WARP) * -(-width // TURNED_COLUMNS)
+        sizes = (np.int32(rows), np.int32(width), np.int32(side))
+        launch(name, _DENSE_TILES.kernel(name), (blocks,), (THREADS,), source, target, *sizes)
+    return target
 
 
 def count_tiles(

@@ -1,4 +1,4 @@
-"""gather_chunks on a GPU: what the kernel computes, and rows in tiles."""
+"""gather_chunks on a GPU: what the kernel computes."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from oracle import EPSILON
 from sparsenn import backends
 from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
-from sparsenn.backends.cuda.sparse.chunks import from_tiles, gather_chunks, to_tiles
+from sparsenn.backends.cuda.sparse.chunks import gather_chunks
+from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.tiling import BLOCKS, Tiling
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, Tanh
@@ -48,11 +49,11 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
     chunked = chunk_weights(
         place(CSC.from_scipy(from_dense(weights).to_scipy())), cp.asarray(bias), tiling, current_machine()
     )
-    tiles = to_tiles(cp.asarray(features), block)
+    tiles = rows_to_tiles(cp.asarray(features), block.rows)
     clip = getattr(ACTIVATIONS[activation], "clip", None)
     alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
     found = gather_chunks(chunked, np.int32(activation), np.float32(np.inf if clip is None else clip), tiles, alive)
-    return cp.asnumpy(from_tiles(found, rows, block)), cp.asnumpy(alive[:rows]).astype(bool)
+    return cp.asnumpy(tiles_to_rows(found, rows)), cp.asnumpy(alive[:rows]).astype(bool)
 
 
 @pytest.mark.gpu
@@ -96,17 +97,3 @@ def test_infinity_and_nan_reach_only_the_outputs_that_read_them(activation, rng)
                 assert np.isnan(found[row, reads]).all()
             elif activation == 3:
                 assert np.array_equal(found[row, reads], np.sign(weights[column, reads]) * features[row, column])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(1, 1), (31, 33), (257, 65), (0, 5), (5, 0)])
-def test_tiles_and_back(shape, rng):
-    import cupy as cp
-
-    matrix = rng.normal(size=shape).astype(np.float32)
-    for block in BLOCKS:
-        tiles = to_tiles(cp.asarray(matrix), block)
-        whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * block.rows, shape[1])
-        assert np.array_equal(whole[: shape[0]], matrix)
-        assert not whole[shape[0] :].any()
-        assert np.array_equal(cp.asnumpy(from_tiles(tiles, shape[0], block)), matrix)

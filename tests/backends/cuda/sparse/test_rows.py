@@ -8,7 +8,14 @@ from strategies import csr_matrices
 
 from sparsenn import backends
 from sparsenn.backends.contract import RowsLeft
-from sparsenn.backends.cuda.sparse.rows import active_rows, count_tiles, spread, tiles_from_csr
+from sparsenn.backends.cuda.sparse.rows import (
+    active_rows,
+    count_tiles,
+    rows_to_tiles,
+    spread,
+    tiles_from_csr,
+    tiles_to_rows,
+)
 from sparsenn.backends.cuda.sparse.tiling import TILE_ROWS
 from sparsenn.formats import CSR, from_dense
 
@@ -75,6 +82,22 @@ def test_sparse_rows_into_tiles(matrix, side):
     full = matrix.to_scipy().toarray()
     assert np.array_equal(whole[:rows], full)
     assert not whole[rows:].any()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (31, 33), (257, 65), (70, 128), (300, 516), (0, 5), (5, 0)])
+@pytest.mark.parametrize("side", TILE_ROWS)
+def test_dense_rows_into_tiles_and_back(shape, side, rng):
+    import cupy as cp
+
+    matrix = rng.normal(size=shape).astype(np.float32)
+    for first in range(2):  # memory that begins at a multiple of 16 bytes, and elsewhere
+        rows = cp.empty(matrix.size + first, np.float32)[first:].reshape(shape)
+        rows[...] = cp.asarray(matrix)
+        tiles = rows_to_tiles(rows, side)
+        whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, shape[1])
+        assert np.array_equal(whole[: shape[0]], matrix)
+        assert not whole[shape[0] :].any()
+        assert np.array_equal(cp.asnumpy(tiles_to_rows(tiles, shape[0])), matrix)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (1, 1), (700, 70), (1025, 33), (5, 4096)])

@@ -26,8 +26,6 @@
 //           block.
 #include "gather_chunks.cuh"
 
-// ---- One layer --------------------------------------------------------------------------------------------------
-
 struct Layer {
     Chunks laid_out;
     const Slot* slots;
@@ -147,51 +145,4 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     } else {
         produce(layer, features, tiles, ring, lane);
     }
-}
-
-// ---- Layouts ----------------------------------------------------------------------------------------------------
-
-constexpr int SIDE = 32, STEP = 8;  // columns of a block, and the rows that its 256 threads take at a time
-
-// Row-major to tiles, rows past the last as zeros. Block x: tile, y: 32 columns.
-extern "C" __global__ void __launch_bounds__(SIDE * STEP)
-    rows_to_tiles(const float* __restrict__ matrix, float* __restrict__ tiles, int rows, int width) {
-    __shared__ float block[SIDE][ROWS + 1];
-    const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
-    float values[ROWS / STEP];
-#pragma unroll
-    for (int k = 0; k < ROWS / STEP; k++) {
-        const int row = first_row + threadIdx.y + k * STEP;
-        values[k] = row < rows && column < width ? matrix[static_cast<int64>(row) * width + column] : 0.0f;
-    }
-#pragma unroll
-    for (int k = 0; k < ROWS / STEP; k++) block[threadIdx.x][threadIdx.y + k * STEP] = values[k];
-    __syncthreads();
-    float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
-    for (int line = threadIdx.y; line < SIDE && blockIdx.y * SIDE + line < width; line += STEP)
-        for (int row = threadIdx.x; row < ROWS; row += SIDE)
-            tile[static_cast<int64>(blockIdx.y * SIDE + line) * ROWS + row] = block[line][row];
-}
-
-// And back; only the first *count rows where count is not null.
-extern "C" __global__ void __launch_bounds__(SIDE * STEP)
-    tiles_to_rows(const float* __restrict__ tiles, float* __restrict__ matrix, int rows, int width) {
-    __shared__ float block[SIDE][ROWS + 1];
-    const int column = blockIdx.y * SIDE + threadIdx.x, first_row = blockIdx.x * ROWS;
-    const float* tile = tiles + static_cast<int64>(blockIdx.x) * width * ROWS;
-    float values[SIDE / STEP][ROWS / SIDE];
-#pragma unroll
-    for (int k = 0; k < SIDE / STEP; k++) {
-        const int line = blockIdx.y * SIDE + threadIdx.y + k * STEP;
-#pragma unroll
-        for (int r = 0; r < ROWS / SIDE; r++)
-            values[k][r] = line < width ? tile[static_cast<int64>(line) * ROWS + r * SIDE + threadIdx.x] : 0.0f;
-    }
-#pragma unroll
-    for (int k = 0; k < SIDE / STEP; k++)
-#pragma unroll
-        for (int r = 0; r < ROWS / SIDE; r++) block[threadIdx.y + k * STEP][r * SIDE + threadIdx.x] = values[k][r];
-    __syncthreads();
-    for (int row = threadIdx.y; row < ROWS && first_row + row < rows; row += STEP)
-        if (column < width) matrix[static_cast<int64>(first_row + row) * width + column] = block[threadIdx.x][row];
 }
