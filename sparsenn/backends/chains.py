@@ -98,7 +98,8 @@ class SparseProblem:
     Parameters
     ----------
     rows : most rows of a run.
-    form : of the rows: `dense`, `csr`, or `iso` for CSR whose entries all have one value.
+    form : of the rows: `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one
+        value.
     droppable_from : rows that are all zero may be dropped after this layer of the chain, counted from 0, and those that
         follow; the number of layers, or more, where none may be.
     deduplicate : whether rows that are equal bit for bit are computed once.

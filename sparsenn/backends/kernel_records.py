@@ -159,6 +159,8 @@ class Kernel:
         Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not told.
     half_rows : bool, default False
         Whether it takes float16 rows or images as they are, and gives such.
+    half_row_seconds : callable, optional
+        Estimates what a problem of float16 rows takes, where that is not what `seconds` says.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
     half_sums : int, default 0
@@ -184,6 +186,7 @@ class Kernel:
     seconds: Callable[..., float] | None = None
     precision: str = "float32"
     half_rows: bool = False
+    half_row_seconds: Callable[..., float] | None = None
     tf32_products: int = 0
     half_sums: int = 0
     tunable: Tunable | None = None

@@ -8,7 +8,7 @@ ones: where they hold enough weights, multiplying zeros costs less than skipping
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -40,7 +40,7 @@ STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
 """Overhead of a step beyond its kernel's estimate, by device; none elsewhere."""
 
 HALF_ROWS_SECONDS = 25e-6
-"""Time to convert float16 rows to float32 for a first kernel without float16, where half precision is asked for."""
+"""Time to convert float16 rows to float32 for a first kernel that does not take them as they are."""
 
 FILLED_SECONDS = 4e-10
 """Time to write a value of a sparse row of the host's, zero or not, for a kernel of dense rows."""
@@ -57,7 +57,7 @@ class Rows:
     Parameters
     ----------
     count : how many, at a time.
-    form : `dense`, `csr`, or `iso` for CSR whose entries all have one value.
+    form : `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one value.
     """
 
     count: int
@@ -205,9 +205,8 @@ class _Chooser:
         """Return the seconds to convert a network's rows to the type and form that a kernel takes."""
         if first > 0:
             return 0.0
-        halves = any(other.half_rows for other in self.kernels.dense)
-        seconds = HALF_ROWS_SECONDS if halves and not kernel.half_rows else 0.0
-        if self.backend.device == "cpu" and kernel.operation == DENSE_OPERATION and self.rows.form != "dense":
+        seconds = HALF_ROWS_SECONDS if self.rows.form == "half" and not kernel.half_rows else 0.0
+        if self.backend.device == "cpu" and kernel.operation == DENSE_OPERATION and self.rows.form in ("csr", "iso"):
             seconds += self.rows.count * self.network.inputs * FILLED_SECONDS
         return seconds
 
@@ -280,7 +279,8 @@ class _Chooser:
         return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
 
     def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int, saves: bool) -> float:
-        if kernel.seconds is None:
+        estimate = self._estimate(kernel, first)
+        if estimate is None:
             return 0.0
         machine, count = self.backend.machine, self.rows.count
         alive = self.alive[first : first + len(layers)] if self.alive is not None and saves else None
@@ -288,9 +288,14 @@ class _Chooser:
             if alive is not None and self.backend.in_host_memory:
                 edges = [layer.edges for layer in layers]
                 count = math.ceil(count * float(np.average(alive, weights=edges))) if any(edges) else count
-            return kernel.seconds(machine, layers, count)
+            return estimate(machine, layers, count)
         form = self.rows.form if first == 0 else "dense"
-        return kernel.seconds(machine, layers, count, alive=alive, form=form)
+        return estimate(machine, layers, count, alive=alive, form=form)
+
+    def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
+        """Return what estimates the time of a kernel that begins with layer `first`."""
+        halves = first == 0 and self.rows.form == "half"
+        return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:
         """Whether sparse layers among these may be multiplied as dense ones."""
@@ -304,8 +309,10 @@ class _Chooser:
         machine = self.backend.machine
         layers = [_shape_of(self.network[number]) for number in range(first, last)]
         able = able_dense(self.kernels.dense, machine, layers, first)
+        estimates = [self._estimate(kernel, first) for kernel in able]
         found = [
-            _Way(kernel, kernel.seconds(machine, layers, self.rows.count) if kernel.seconds else 0.0) for kernel in able
+            _Way(kernel, estimate(machine, layers, self.rows.count) if estimate else 0.0)
+            for kernel, estimate in zip(able, estimates, strict=True)
         ]
         best = (
             min(found, key=lambda way: way.seconds + self._entering(first, way.kernel)) if len(found) > 1 else found[0]

@@ -7,10 +7,12 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
-from sparsenn.backends import Features, RowsCheck, SparseKernel
+import numpy as np
+
+from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
 from sparsenn.engine.choosing import Rows
 from sparsenn.engine.early_look import looking_kernel, shares_computed
-from sparsenn.engine.finite import HalfRange
+from sparsenn.engine.finite import HALF_PRECISION, HalfRange
 from sparsenn.engine.inputs import Given, canonical
 from sparsenn.engine.plan import Plan, Problem, bucket
 from sparsenn.engine.ready import Ready
@@ -92,7 +94,7 @@ class Shelf:
         None where the rows have to be placed, which ends with their check.
         """
         plan = self._plans.get(_key_of("iso", given.whole, size))
-        if plan is None or len(plan.steps) != 1 or self._placed.get(_form_of(given)) != "iso":
+        if plan is None or len(plan.steps) != 1 or self._placed.get(self._form_of(given)) != "iso":
             return None
         kernel = plan.steps[0].kernel
         if not isinstance(kernel, SparseKernel) or not kernel.awaits_check:
@@ -121,7 +123,7 @@ class Shelf:
     def _look_early(self, given: Given) -> str:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
         most = LOOKED_AT if self._backend.in_host_memory else LOOKED_AT_MOST
-        guess, form, count = _form_of(given), self._expected(given), min(given.count, most)
+        guess, form, count = self._form_of(given), self._expected(given), min(given.count, most)
         likely = Rows(count, "iso" if given.sparse else "dense")
         if looking_kernel(self._problem, likely) is not None:
             features = self.place(given.part(0, count))
@@ -137,14 +139,21 @@ class Shelf:
         self._alive.setdefault(guess, self._alive.setdefault(form, None))
         return form
 
+    def _form_of(self, given: Given) -> str:
+        """Return the form of rows, as far as it is known before they are on the device."""
+        if isinstance(given.rows, SparseRows):
+            return "csr"
+        form = form_of_features(given.rows)
+        return "dense" if form == "half" and self._problem.options.precision != HALF_PRECISION else form
+
     def _expected(self, given: Given) -> str:
         """Return the form that rows will have as placed, as far as that is known."""
-        guess = _form_of(given)
+        guess = self._form_of(given)
         return self._placed.get(guess, guess)
 
     def note(self, given: Given, form: str) -> None:
         """Note the form that rows have now that they are placed: others like them are expected to have it, too."""
-        self._placed[_form_of(given)] = form
+        self._placed[self._form_of(given)] = form
 
     def _planned(self, form: str, count: int, size: int) -> Plan:
         """Return the plan for so many rows of a form, so many at a time: one for all numbers of rows of a bucket."""
@@ -216,15 +225,8 @@ def _key(plan: Plan) -> tuple[str, int, int]:
     return plan.rows.form, bucket(plan.inputs), plan.rows.count
 
 
-def _form_of(given: Given) -> str:
-    """Return the form of rows, as far as it is known before they are on the device."""
-    if not given.sparse:
-        return "dense"
-    return form_of_features(given.rows) if isinstance(given.rows, CSR) else "csr"
-
-
 def form_of_features(features: Features) -> str:
     """Return the form of rows, as `Rows` has it."""
     if not isinstance(features, CSR):
-        return "dense"
+        return "half" if features.dtype == np.float16 else "dense"
     return "iso" if features.iso or not features.nnz else "csr"

@@ -261,14 +261,17 @@ def test_a_session_for_a_gpu_that_is_not_here_plans_and_is_closed() -> None:
         session.plan(rows_of(network))
 
 
-def test_where_halves_may_come_a_first_kernel_that_takes_them_is_worth_some_microseconds(
-    rng: np.random.Generator,
-) -> None:
-    weights = rng.standard_normal((200, 4096)) * (rng.random((200, 4096)) < 0.1)
-    network = Network.from_scipy([from_dense(weights.astype(np.float32)).to_scipy()])
-    made = {precision: plan(network, np.zeros((7, 200)), machine=H200, precision=precision) for precision in PRECISIONS}
-    assert {name: each.steps[0].kernel.name for name, each in made.items()} == {
-        "float32": "cublas",
-        "tf32": "cublas_tf32",
-        "float16": "cublas_float16",
-    }
+def test_rows_of_float16_go_to_a_kernel_that_takes_them(rng: np.random.Generator) -> None:
+    def kernels(outputs: int, rows: int, kind: type[np.generic]) -> dict[str, str]:
+        weights = rng.standard_normal((inputs, outputs)) * (rng.random((inputs, outputs)) < 0.1)
+        network = Network.from_scipy([from_dense(weights.astype(np.float32)).to_scipy()])
+        given = np.zeros((rows, inputs), kind)
+        made = {name: plan(network, given, machine=H200, precision=name) for name in PRECISIONS}
+        return {name: each.steps[0].kernel.name for name, each in made.items()}
+
+    inputs = 200
+    assert kernels(4096, 7, np.float32) == {"float32": "cublas", "tf32": "cublas_tf32", "float16": "cublas"}
+    assert kernels(4096, 7, np.float16) == {"float32": "cublas", "tf32": "cublas_tf32", "float16": "cublas_float16"}
+    inputs = 1024
+    assert kernels(1024, 60_000, np.float32)["float16"] == "two_of_four_float16"
+    assert kernels(1024, 60_000, np.float16)["float16"] == "cublas_float16"

@@ -44,11 +44,12 @@ MOST_TRIED = 2 << 30
 _EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT=("float", "half_bits"))
 
 
-def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what all layers take for so many rows."""
-    widths = estimates.widths_of(layers)
-    device = estimates.library_seconds(estimates.CUBLAS[precision], precision, machine, widths, rows)
-    return estimates.awaited(device, len(layers) + (precision == "float16"), estimates.QUEUE_PRODUCT)
+def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:
+    """Estimate what all layers take for so many rows, of numbers of so many bytes."""
+    given, widths = estimates.CUBLAS[precision], estimates.widths_of(layers)
+    device = estimates.library_seconds(given, precision, machine, widths, rows, row_bytes)
+    rounded = given.number_bytes != row_bytes
+    return estimates.awaited(device, len(layers) + rounded, estimates.QUEUE_PRODUCT)
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------
@@ -238,5 +239,6 @@ CUBLAS_FLOAT16 = dense_kernel(
     seconds=partial(seconds, "float16"),
     precision="float16",
     half_rows=True,
+    half_row_seconds=partial(seconds, "float16", row_bytes=2),
 )
 KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FLOAT16)

@@ -140,14 +140,21 @@ def fused_seconds(given: FusedRates, machine: Machine, widths: Sequence[int], ro
     return LAUNCH + max(alone, products * counted / (given.rate * share), moved)
 
 
-def library_seconds(given: LibraryRates, precision: str, machine: Machine, widths: Sequence[int], rows: int) -> float:
-    """Estimate a library's products of all layers; where it multiplies halves, features are rounded first."""
+def library_seconds(
+    given: LibraryRates, precision: str, machine: Machine, widths: Sequence[int], rows: int, row_bytes: int
+) -> float:
+    """Estimate a library's products of all layers; where it multiplies halves, other features are rounded first.
+
+    Parameters
+    ----------
+    row_bytes : of a number of the rows, and of one of the outputs.
+    """
     share = machine.multiply_adds(precision) / H200.multiply_adds(precision)
     bandwidth = machine.copy_bandwidth
     rounding = LAUNCH + 6 * rows * widths[0] / (ROUNDED_SHARE * machine.copy_bandwidth)
-    total = 0.0 if given.number_bytes == 4 else rounding
+    total = 0.0 if given.number_bytes == row_bytes else rounding
     for number, (inputs, outputs) in enumerate(pairwise(widths), start=2):
-        left = 4 if number == len(widths) else given.number_bytes
+        left = row_bytes if number == len(widths) else given.number_bytes
         weights = given.number_bytes * inputs * outputs
         moved = weights / WEIGHT_SHARE + rows * (given.number_bytes * inputs + left * outputs) / LIBRARY_SHARE
         total += given.layer * H200.clock / machine.clock + max(

@@ -368,6 +368,7 @@ def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
 
 
 def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> SparseKernel:
+    seconds, halves = partial(tensor_seconds, shape.planes, shape.rows, shape.neurons), precision == "float16"
     return SparseKernel(
         name=name,
         device="cuda",
@@ -376,12 +377,13 @@ def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> Spars
         prepare=partial(prepare, name, shape),
         needs=(GPU,),
         why_not=why_not,
-        seconds=partial(tensor_seconds, shape.planes, shape.rows, shape.neurons),
+        seconds=seconds,
         precision=precision,
         auto=True,
         fuses=True,
         own_outputs=True,
-        half_rows=precision == "float16",
+        half_rows=halves,
+        half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
     )
 
 

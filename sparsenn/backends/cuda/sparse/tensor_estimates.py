@@ -41,7 +41,13 @@ def extra_slabs(layer: SparseLinear) -> float:
 
 
 def tensor_seconds(
-    planes: int, rows_at_once: int, neurons: int, machine: Machine, layers: Sequence[SparseLinear], rows: int
+    planes: int,
+    rows_at_once: int,
+    neurons: int,
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    row_bytes: int = 4,
 ) -> float:
     """Estimate what `two_of_four` takes, in seconds.
 
@@ -49,17 +55,18 @@ def tensor_seconds(
     ----------
     planes, rows_at_once, neurons : of a block.
     rows : of a run.
+    row_bytes : of a number of the rows, and of one of the outputs.
     """
     products = 3 if planes == 2 else 1
     rate = SPARSE_FACTOR * REACHED * machine.multiply_adds("float16") / machine.multiprocessors
     width, bandwidth = layers[0].inputs, LAID_SHARE * machine.copy_bandwidth
-    total = RUN_SECONDS + LAYING_SECONDS + rows * width * (4 + 2 * planes) / bandwidth
+    total = RUN_SECONDS + LAYING_SECONDS + rows * width * (row_bytes + 2 * planes) / bandwidth
     for number, layer in enumerate(layers, start=1):
         slabs = parts_of(layer.inputs, SLAB) * (1 + extra_slabs(layer))
         tile = slabs * SLAB * neurons * rows_at_once * products / rate
         tile += FINISHING_CLOCKS / machine.clock
         tiles = parts_of(rows, rows_at_once) * parts_of(layer.outputs, neurons)
-        left = 4 if number == len(layers) else 2 * planes
+        left = row_bytes if number == len(layers) else 2 * planes
         moved = rows * (2 * planes * layer.inputs + left * layer.outputs)
         computed = math.ceil(tiles / machine.multiprocessors) * tile
         total += LAUNCH_SECONDS * H200.clock / machine.clock + max(computed, moved / machine.copy_bandwidth)
