@@ -7,9 +7,12 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from sparsenn.backends.cuda.device import cupy
+import numpy as np
 
-__all__ = ["kept", "stream_key"]
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.formats import Array
+
+__all__ = ["from_host", "kept", "stream_key"]
 
 Made = TypeVar("Made")
 
@@ -41,6 +44,17 @@ def kept(owner: Any, name: Hashable, make: Callable[[], Made]) -> Made:
             cupy().cuda.get_current_stream().wait_event(ready)
     result: Made = value
     return result
+
+
+def from_host(make: Callable[..., Array], *arrays: Array) -> Array:
+    """Return on the device what `make` makes on the host of arrays of the device.
+
+    Weights are laid out in this way: it is done once, and CuPy would compile a kernel for every operator first.
+    """
+    cp = cupy()
+    with np.errstate(all="ignore"):
+        made: Array = cp.asarray(make(*map(cp.asnumpy, arrays)))
+    return made
 
 
 def stream_key(stream: Any) -> Hashable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from sparsenn.formats import Array
@@ -17,18 +15,14 @@ SPLIT_PRODUCTS = 3
 """Products in TF32 for each of float32, of numbers that are split: all of their parts but the two small ones."""
 
 
-def split_tf32(xp: Any, values: Array) -> tuple[Array, Array]:
+def split_tf32(values: Array) -> tuple[Array, Array]:
     """Split float32 numbers into a number of TF32 and what is left of them, which is rounded to TF32 in turn.
 
     Numbers that would round to infinity are cut off instead.
-
-    Parameters
-    ----------
-    xp : NumPy or CuPy, whichever the values are of.
     """
     kept = np.uint32(0xFFFFE000)
-    bits = xp.ascontiguousarray(values).view(np.uint32)
+    bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = ((bits + np.uint32(0x1000)) & kept).view(np.float32)
-    high = xp.where(xp.isinf(rounded), (bits & kept).view(np.float32), rounded)
-    rest = xp.ascontiguousarray(values - high).view(np.uint32)
+    high = np.where(np.isinf(rounded), (bits & kept).view(np.float32), rounded)
+    rest = np.ascontiguousarray(values - high).view(np.uint32)
     return high, ((rest + np.uint32(0x1000)) & kept).view(np.float32)

@@ -152,7 +152,7 @@ def test_numbers_are_rounded_to_tf32(rng):
     a = np.ones((1, 8), np.float32)
     b = np.float32(1 + np.arange(-4, 4) * 2.0**-12)[None].repeat(8, 0)
     product, _ = by_emulation(TF32, SMALL, a, b)
-    assert np.array_equal(product[0], 8 * split_tf32(np, b[0])[0])
+    assert np.array_equal(product[0], 8 * split_tf32(b[0])[0])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -27,8 +27,8 @@ from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.device import machine_of
+from sparsenn.backends.cuda.kept import from_host, kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind, Tile, counters, partial_sums
@@ -155,7 +155,7 @@ def run_implicit(kind: Kind, layer: ConvLayer, images: Array) -> Array:
 
 def kept_filters(layer: ConvLayer, kind: Kind) -> Array:
     """Return a layer's filters in the kernels' order; they are laid out once."""
-    return kept(layer, ("implicit", kind), lambda: arranged(cupy(), kind, layer.weights))
+    return kept(layer, ("implicit", kind), lambda: from_host(partial(arranged, kind), layer.weights))
 
 
 def _launch(kind: Kind, layer: ConvLayer, ready: _Prepared, images: Array, outputs: Array) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import gcd, inf
-from typing import Any
 
 import numpy as np
 
@@ -257,7 +256,7 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, machine: 
 # ---- Filters in the kernel's order -------------------------------------------------------------------------------
 
 
-def arranged(xp: Any, kind: Kind, weights: Array) -> Array:
+def arranged(kind: Kind, weights: Array) -> Array:
     """Return filters as a kernel reads them, in bytes: chunk, tap, step of 32 bytes, 16 filters, lane, 16 bytes.
 
     Lane 4 g + t has, of filters g and g + 8, the terms that it multiplies: t, then t + 4 of 8 floats; or 2 t and
@@ -265,19 +264,18 @@ def arranged(xp: Any, kind: Kind, weights: Array) -> Array:
 
     Parameters
     ----------
-    xp : NumPy or CuPy, whichever the weights are of.
     weights : (filters, channels, kernel height, kernel width) float32.
     """
     filters, channels, *kernel = weights.shape
     taps, chunks = kernel[0] * kernel[1], parts_of(channels, kind.terms)
     tiles = parts_of(filters, 16)
-    padded = xp.zeros((tiles * 16, chunks * kind.terms, taps), np.float32)
+    padded = np.zeros((tiles * 16, chunks * kind.terms, taps), np.float32)
     padded[:filters, :channels] = weights.reshape(filters, channels, taps)
     if kind is TF32:
-        padded = split_tf32(xp, padded)[0]
+        padded = split_tf32(padded)[0]
     # tile, upper or lower filter, g; chunk, step, first or second unit, t, neighbours; tap
     parted = padded.reshape(tiles, 2, 8, chunks, 4, 2, 4, kind.terms // 32, taps)
     ordered = parted.transpose(3, 8, 4, 0, 2, 6, 5, 1, 7)
     numbers = ordered.astype(np.float16 if kind is HALF else np.float32)
-    found: Array = xp.ascontiguousarray(numbers).reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
+    found: Array = np.ascontiguousarray(numbers).reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.device import machine_of
+from sparsenn.backends.cuda.kept import from_host, kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
@@ -303,12 +303,11 @@ def fits(machine: Machine, geometry: Geometry) -> str | None:
 # ---- Launching ----------------------------------------------------------------------------------------------------
 
 
-def arranged(xp: Any, weights: Array, tiling: Tiling) -> Array:
+def arranged(tiling: Tiling, weights: Array) -> Array:
     """Return weights in the order in which blocks take them.
 
     Parameters
     ----------
-    xp : NumPy or CuPy, whichever the weights are of.
     weights : (filters, channels, kernel height, kernel width) float32.
 
     Returns
@@ -318,13 +317,13 @@ def arranged(xp: Any, weights: Array, tiling: Tiling) -> Array:
     """
     filters, channels, height, width = weights.shape
     sets = parts_of(filters, tiling.bundles * tiling.each)
-    padded = xp.zeros((sets * tiling.bundles * tiling.each, channels, height, width), np.float32)
+    padded = np.zeros((sets * tiling.bundles * tiling.each, channels, height, width), np.float32)
     padded[:filters] = weights
     cut = padded.reshape(
         sets, tiling.bundles, tiling.each, channels // tiling.slice, tiling.slice, height, width
     ).transpose(0, 3, 1, 4, 6, 5, 2)
     column = parts_of(height * tiling.each, 4) * 4
-    laid_out: Array = xp.zeros((*cut.shape[:5], column), np.float32)
+    laid_out: Array = np.zeros((*cut.shape[:5], column), np.float32)
     laid_out[..., : height * tiling.each] = cut.reshape(*cut.shape[:5], height * tiling.each)
     return laid_out
 
@@ -354,7 +353,7 @@ def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> N
     pointer: Any = images.data
     if pointer.ptr % (4 * tiling.vector):
         images = images.copy()
-    weights = kept(layer, tiling, lambda: arranged(cupy(), layer.weights, tiling))
+    weights = kept(layer, tiling, lambda: from_host(partial(arranged, tiling), layer.weights))
     found, blocks, shared = _prepared(given, tiling, activation_define(layer), layer.device)
     grid = (parts_of(count, tiling.images) * blocks,)
     arguments = np.int32(count), images, weights, layer.bias, layer.clip, outputs

@@ -25,8 +25,8 @@ from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
 from sparsenn.backends.cuda.conv.tensor_plan import Plan, clocks, fits_any_precision, fits_float32, plan
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.device import machine_of
+from sparsenn.backends.cuda.kept import from_host, kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.machine import WARP, Machine
@@ -78,7 +78,7 @@ def kernel_defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, acti
 def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
     if not images.shape[0]:
         return outputs
-    cp, geometry, machine = cupy(), layer.geometry, machine_of(layer.device)
+    geometry, machine = layer.geometry, machine_of(layer.device)
     made = plan(kind, geometry, images.shape[0], machine)
     assert made is not None, "what has no plan does not fit"
     pointer: Any = images.data
@@ -87,7 +87,7 @@ def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
         "conv2d", **kernel_defines(kind, geometry, made, copied, activation_define(layer))
     )
     name = kind.source, made.layout
-    laid_out = kept(layer, name, lambda: weight_image(cp, kind, geometry, made.layout, layer.weights))
+    laid_out = kept(layer, name, lambda: from_host(partial(weight_image, kind, geometry, made.layout), layer.weights))
     units = images.shape[0] * made.bands(geometry)
     blocks = min(units, machine.multiprocessors)
     arguments = images, outputs, laid_out, layer.weights, layer.bias, layer.clip, np.int32(units)

@@ -9,7 +9,6 @@ warp holds follows from the instructions m16n8k8 and m16n8k16 (PTX ISA, "Matrix 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -126,20 +125,19 @@ def places(kind: Kind, geometry: Geometry, layout: Layout) -> Array:
     return np.where(there, place, -1)
 
 
-def weight_image(xp: Any, kind: Kind, geometry: Geometry, layout: Layout, weights: Array) -> Array:
+def weight_image(kind: Kind, geometry: Geometry, layout: Layout, weights: Array) -> Array:
     """Return weights in the order in which a kernel reads them, as bytes.
 
     Parameters
     ----------
-    xp : NumPy or CuPy, whichever the weights are of.
     weights : (filters, channels, kernel height, kernel width) float32.
     """
-    found = xp.asarray(places(kind, geometry, layout))
-    held = xp.where(found < 0, np.float32(0), weights.ravel()[xp.maximum(found, 0)])
+    found = places(kind, geometry, layout)
+    held = np.where(found < 0, np.float32(0), weights.ravel()[np.maximum(found, 0)])
     if kind.quad == 8:
         image = held.astype(np.float16)
     else:
-        high, low = split_tf32(xp, held)
-        image = xp.concatenate((high, low), axis=5) if kind.passes > 1 else high
-    laid_out: Array = xp.ascontiguousarray(image).reshape(-1).view(np.uint8)
+        high, low = split_tf32(held)
+        image = np.concatenate((high, low), axis=5) if kind.passes > 1 else high
+    laid_out: Array = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
     return laid_out

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import gcd, inf
-from typing import Any
 
 import numpy as np
 
@@ -325,7 +324,7 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, machine: Machine) -> flo
 # ---- Filters in the kernel's order -------------------------------------------------------------------------------
 
 
-def arranged(xp: Any, kind: Kind, steps: int, weights: Array) -> Array:
+def arranged(kind: Kind, steps: int, weights: Array) -> Array:
     """Return filters as a kernel reads them, in bytes: 64 filters, chunk, tap, piece, unit, filter, 16 bytes.
 
     A float32 number has two pieces: TF32's, and the rest rounded to it. TF32 is rounded to. Filters and channels past
@@ -333,7 +332,6 @@ def arranged(xp: Any, kind: Kind, steps: int, weights: Array) -> Array:
 
     Parameters
     ----------
-    xp : NumPy or CuPy, whichever the weights are of.
     steps : of depth, in a chunk.
     weights : (filters, channels, kernel height, kernel width) float32.
     """
@@ -341,11 +339,11 @@ def arranged(xp: Any, kind: Kind, steps: int, weights: Array) -> Array:
     numbers = UNIT_BYTES // kind.factor_bytes
     units = steps * STEP_BYTES // UNIT_BYTES
     taps, chunks, tiles = kernel[0] * kernel[1], parts_of(channels, units * numbers), parts_of(filters, ROWS)
-    padded = xp.zeros((tiles * ROWS, chunks * units * numbers, taps), np.float32)
+    padded = np.zeros((tiles * ROWS, chunks * units * numbers, taps), np.float32)
     padded[:filters, :channels] = weights.reshape(filters, channels, taps)
-    pieces = [padded.astype(np.float16)] if kind is HALF else split_tf32(xp, padded)[: _pieces(kind)]
-    parted = xp.stack([piece.reshape(tiles, ROWS, chunks, units, numbers, taps) for piece in pieces])
+    pieces = [padded.astype(np.float16)] if kind is HALF else split_tf32(padded)[: _pieces(kind)]
+    parted = np.stack([piece.reshape(tiles, ROWS, chunks, units, numbers, taps) for piece in pieces])
     # piece, tile, filter, chunk, unit, number, tap
     ordered = parted.transpose(1, 3, 6, 0, 4, 2, 5)
-    found: Array = xp.ascontiguousarray(ordered).view(np.uint8)
+    found: Array = np.ascontiguousarray(ordered).view(np.uint8)
     return found

@@ -12,7 +12,7 @@ exceed that. Sums are float32. A launch gives the same bits every time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,8 @@ from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
     cut,
     plan,
 )
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.device import machine_of
+from sparsenn.backends.cuda.kept import from_host, kept
 from sparsenn.backends.cuda.loader import specialised
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import HALF
@@ -141,7 +141,9 @@ def _launch(layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) 
     aligned = pointer.ptr % UNIT_BYTES == 0
     activation = int(layer.activation)
     kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device, tile)
-    filters = kept(layer, ("warpgroup", HALF, made.steps), lambda: arranged(cupy(), HALF, made.steps, layer.weights))
+    filters = kept(
+        layer, ("warpgroup", HALF, made.steps), lambda: from_host(partial(arranged, HALF, made.steps), layer.weights)
+    )
     arguments = images, filters, layer.bias, outputs, layer.clip, *numbers
     blocks = made.blocks(machine_of(layer.device))
     launch("conv2d", kernel, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)

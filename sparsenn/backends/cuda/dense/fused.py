@@ -45,7 +45,7 @@ from sparsenn.backends.cuda.dense.image import (
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.kept import from_host, kept
 from sparsenn.backends.cuda.loader import Program, specialised
 from sparsenn.backends.cuda.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
@@ -258,14 +258,13 @@ def _defines(stack: DenseStack, given: Given) -> dict[str, int | str]:
 
 
 def _prepare_on_tensor_cores(kind: Kind, stack: DenseStack, given: Given, **others: int | str) -> Ready:
-    cp = cupy()
     machine = machine_of(stack.device)
     chosen = plan(kind, stack.widths, max(1, given.rows), machine)
     kernel = _TENSOR[kind.source].kernel("mlp", **_defines(stack, given), **chosen.defines(), **others)
     threads = WARP * chosen.warps
     at_once = machine.multiprocessors * blocks_at_once(kernel, threads, chosen.shared_bytes, stack.device)
     blocks = min(chosen.tiles, max(machine.multiprocessors, min(at_once, -(-chosen.tiles // chosen.warps))))
-    images = [kept(stack, kind.source, lambda: image(cp, kind, stack.layers))]
+    images = [kept(stack, kind.source, lambda: from_host(lambda: image(kind, stack.on_host())))]
     if kind is FLOAT32:
         images.append(plain_weights(stack))
     return Ready(
@@ -280,16 +279,19 @@ def _prepare_on_tensor_cores(kind: Kind, stack: DenseStack, given: Given, **othe
 
 def plain_weights(stack: DenseStack) -> Array:
     """Return the weights of all layers, row-major, one layer after the other."""
-    return kept(stack, "plain", lambda: cupy().concatenate([layer.weights.ravel() for layer in stack.layers]))
+
+    def joined() -> Array:
+        return np.concatenate([layer.weights.ravel() for layer in stack.on_host()])
+
+    return kept(stack, "plain", lambda: from_host(joined))
 
 
 def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
     """Make a launch of one kernel of ordinary float32 multiply-adds ready."""
-    cp = cupy()
     machine = machine_of(stack.device)
     size, staged, shared = rows_of_block(stack.widths, given.rows, machine)
     kernel = _FMA.kernel("mlp", **_defines(stack, given), **fma_defines(size, staged))
-    laid_out = kept(stack, "fused_fma", lambda: fma_image(cp, stack.layers))
+    laid_out = kept(stack, "fused_fma", lambda: from_host(lambda: fma_image(stack.on_host())))
     most = machine.multiprocessors * blocks_at_once(kernel, FMA_THREADS, shared, stack.device)
     blocks = min(-(-given.rows // size), most)
     outputs = given.rows, stack.widths[-1]

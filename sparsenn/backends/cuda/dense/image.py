@@ -8,7 +8,6 @@ mma"). An image starts with biases and clips.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -88,39 +87,34 @@ def tile_places(inputs: int, outputs: int, first: bool) -> Array:
     return places.reshape(tiles, tiles_of(outputs), WARP, 2)
 
 
-def image(xp: Any, kind: Kind, layers: tuple[DenseLayer, ...]) -> Array:
-    """Return biases, clips and weights in the order in which a tensor-core kernel reads them, as bytes.
-
-    Parameters
-    ----------
-    xp : NumPy or CuPy, whichever the layers' arrays are of.
-    """
-    parts = [_vectors(xp, layers, 8)]
+def image(kind: Kind, layers: tuple[DenseLayer, ...]) -> Array:
+    """Return biases, clips and weights in the order in which a tensor-core kernel reads them, as bytes."""
+    parts = [_vectors(layers, 8)]
     for number, layer in enumerate(layers):
-        places = xp.asarray(tile_places(layer.inputs, layer.outputs, number == 0))
-        weights = xp.where(places < 0, np.float32(0), layer.weights.ravel()[xp.maximum(places, 0)])
-        high, low = split_tf32(xp, weights)
+        places = tile_places(layer.inputs, layer.outputs, number == 0)
+        weights = np.where(places < 0, np.float32(0), layer.weights.ravel()[np.maximum(places, 0)])
+        high, low = split_tf32(weights)
         if kind is FLOAT32:
-            parts.append(xp.concatenate((high, low), axis=3))
+            parts.append(np.concatenate((high, low), axis=3))
         elif kind is TF32:
             parts.append(high)
         else:
             even = len(places) // 2 * 2
             pairs = weights[:even].reshape(even // 2, 2, *weights.shape[1:]).transpose(0, 2, 3, 1, 4)
             parts += [pairs.astype(np.float16), weights[even:].astype(np.float16)]
-    found: Array = xp.concatenate([xp.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+    found: Array = np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
     return found
 
 
-def _vectors(xp: Any, layers: tuple[DenseLayer, ...], multiple: int) -> Array:
+def _vectors(layers: tuple[DenseLayer, ...], multiple: int) -> Array:
     """Return biases, each padded to a multiple, then clips, then zeros up to 16 bytes; float32."""
     sizes = [-(-layer.outputs // multiple) * multiple for layer in layers]
-    vectors: Array = xp.zeros(-(-(sum(sizes) + len(layers)) // 4) * 4, np.float32)
+    vectors: Array = np.zeros(-(-(sum(sizes) + len(layers)) // 4) * 4, np.float32)
     start = 0
     for layer, size in zip(layers, sizes, strict=True):
         vectors[start : start + layer.outputs] = layer.bias
         start += size
-    vectors[start : start + len(layers)] = xp.asarray(np.array([layer.clip for layer in layers], np.float32))
+    vectors[start : start + len(layers)] = np.array([layer.clip for layer in layers], np.float32)
     return vectors
 
 
@@ -131,12 +125,12 @@ def fma_floats(widths: tuple[int, ...]) -> int:
     return weights + -(-(sum(padded) + len(padded)) // 4) * 4
 
 
-def fma_image(xp: Any, layers: tuple[DenseLayer, ...]) -> Array:
+def fma_image(layers: tuple[DenseLayer, ...]) -> Array:
     """Return weights, each row padded to a multiple of 4, then biases and clips; float32."""
     parts = []
     for layer in layers:
-        padded = xp.zeros((layer.inputs, -(-layer.outputs // 4) * 4), np.float32)
+        padded = np.zeros((layer.inputs, -(-layer.outputs // 4) * 4), np.float32)
         padded[:, : layer.outputs] = layer.weights
         parts.append(padded.ravel())
-    found: Array = xp.concatenate([*parts, _vectors(xp, layers, 4)])
+    found: Array = np.concatenate([*parts, _vectors(layers, 4)])
     return found

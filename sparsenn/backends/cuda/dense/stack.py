@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +63,11 @@ class DenseLayer:
     activation: np.int32
     clip: np.float32
 
+    def on_host(self) -> DenseLayer:
+        """Return a copy in host memory."""
+        cp = cupy()
+        return replace(self, weights=cp.asnumpy(self.weights), bias=cp.asnumpy(self.bias))
+
     @property
     def inputs(self) -> int:
         """Width of Y."""
@@ -91,6 +96,10 @@ class DenseStack:
     def widths(self) -> tuple[int, ...]:
         """Inputs of the first layer, then outputs of each."""
         return self.shape.widths
+
+    def on_host(self) -> tuple[DenseLayer, ...]:
+        """Return copies of the layers in host memory."""
+        return tuple(layer.on_host() for layer in self.layers)
 
     @cached_property
     def ready(self) -> dict[Any, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -233,18 +232,20 @@ def terms_of(kind: Kind) -> int:
     return UNIT // kind.factor_bytes
 
 
-def units_read(xp: Any, kind: Kind, weights: Array) -> Array:
+def units_read(kind: Kind, weights: Array) -> Array:
     """Return which units of the first layer's inputs have a weight, ascending, (units,) int64; only these are read.
 
     Parameters
     ----------
-    xp : NumPy or CuPy, whichever the weights, (inputs, outputs), are of.
+    weights : (inputs, outputs) float32.
     """
-    found: Array = xp.unique(xp.flatnonzero(weights.any(axis=1)) // terms_of(kind))
-    return found
+    terms = terms_of(kind)
+    read = np.zeros(parts_of(len(weights), terms), bool)
+    read[np.flatnonzero(weights.any(axis=1)) // terms] = True
+    return np.flatnonzero(read)
 
 
-def unit_list(xp: Any, tile: Tile, inputs: int, units: Array) -> Array:
+def unit_list(tile: Tile, inputs: int, units: Array) -> Array:
     """Return the units that a thread of a block asks for, panel by panel, int32.
 
     The last panel, and `AHEAD` more that are asked for before the end is known, are filled up with a unit that is not
@@ -253,31 +254,30 @@ def unit_list(xp: Any, tile: Tile, inputs: int, units: Array) -> Array:
     terms = terms_of(tile.kind)
     panel = tile.depth // terms
     size = panel * (max(1, parts_of(units.size, panel)) + AHEAD)
-    listed: Array = xp.full(size, parts_of(inputs, terms), np.int32)
+    listed: Array = np.full(size, parts_of(inputs, terms), np.int32)
     listed[: units.size] = units
     return listed
 
 
-def arranged(xp: Any, tile: Tile, layers: Sequence[DenseLayer], units: Array) -> Array:
+def arranged(tile: Tile, layers: Sequence[DenseLayer], units: Array) -> Array:
     """Return what the kernel reads of a chain, as bytes: what layers are like, their biases, their weights.
 
     Parameters
     ----------
-    xp : NumPy or CuPy, whichever the layers' arrays are of.
     units : of the first layer's inputs, those that are read.
     """
     terms = terms_of(tile.kind)
     widths = [units.size * terms, *(layer.outputs for layer in layers)]
     told = np.zeros((len(layers), 4), np.int32)
-    biases = xp.zeros((len(layers), tile.neurons), np.float32)
+    biases = np.zeros((len(layers), tile.neurons), np.float32)
     parts = []
     for number, (layer, slabs) in enumerate(zip(layers, slabs_of(tile, widths), strict=True)):
         told[number, :3] = slabs, layer.outputs, layer.activation
         told[number, 3:] = np.array([layer.clip], np.float32).view(np.int32)
         biases[number, : layer.outputs] = layer.bias
-        weights = xp.zeros((slabs * tile.depth, tile.neurons), np.float32)
+        weights = np.zeros((slabs * tile.depth, tile.neurons), np.float32)
         if number == 0:
-            read = (terms * units[:, None] + xp.arange(terms)).ravel()
+            read = (terms * units[:, None] + np.arange(terms)).ravel()
             there = read < layer.inputs
             weights[: read.size][there, : layer.outputs] = layer.weights[read[there]]
         else:
@@ -285,17 +285,17 @@ def arranged(xp: Any, tile: Tile, layers: Sequence[DenseLayer], units: Array) ->
         units = weights.reshape(slabs, tile.depth // terms, terms, tile.neurons // NEURONS, NEURONS).transpose(
             0, 3, 1, 4, 2
         )
-        parts.append(xp.stack(_pieces(xp, tile.kind, xp.ascontiguousarray(units)), axis=2))
-    found: Array = xp.concatenate(
-        [xp.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in (xp.asarray(told), biases, *parts)]
+        parts.append(np.stack(_pieces(tile.kind, np.ascontiguousarray(units)), axis=2))
+    found: Array = np.concatenate(
+        [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in (told, biases, *parts)]
     )
     return found
 
 
-def _pieces(xp: Any, kind: Kind, weights: Array) -> tuple[Array, ...]:
+def _pieces(kind: Kind, weights: Array) -> tuple[Array, ...]:
     if kind is HALF:
         return (weights.astype(np.float16),)
-    split = split_tf32(xp, weights)
+    split = split_tf32(weights)
     return split if kind is FLOAT32 else split[:1]
 
 

@@ -87,7 +87,7 @@ def by_emulation(
     partial = np.full(made.tiles * made.parts * tile.sums if made.parts > 1 else 1, np.nan, np.float32)
     counters = np.zeros(made.tiles, np.uint32)
     shown = laid_out(geometry, images) if last else images
-    arrays = shown, arranged(np, kind, weights), weights, bias, outputs, partial, counters, np.float32(np.inf)
+    arrays = shown, arranged(kind, weights), weights, bias, outputs, partial, counters, np.float32(np.inf)
     kernel.launch(made.tiles * made.parts, tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
     assert not counters.any()
     return outputs, kernel.conflicts
@@ -298,11 +298,11 @@ def is_noticed(seed, geometry, given, expected, planted):
 @kinds
 def test_every_weight_is_held_once(kind, rng):
     weights = rng.permutation(20 * 70 * 6).reshape(20, 70, 2, 3).astype(np.float32) / 2**14
-    held = arranged(np, kind, weights)
+    held = arranged(kind, weights)
     chunks, taps = parts_of(70, kind.terms), 6
     assert held.shape == (chunks, taps, 4, 2, 32, 16)
     found = held.view(np.float16 if kind is HALF else np.float32).astype(np.float64)
-    rounded = weights.astype(np.float16) if kind is HALF else split_tf32(np, weights)[0] if kind is TF32 else weights
+    rounded = weights.astype(np.float16) if kind is HALF else split_tf32(weights)[0] if kind is TF32 else weights
     assert np.array_equal(np.sort(found[found != 0]), np.sort(rounded[rounded != 0].astype(np.float64)))
     lane, pairs = 4 * 5 + 3, kind.factor_bytes == 2  # g = 5, t = 3; step 1, filters 16 to 31
     terms = [6, 7, 14, 15] if pairs else [3, 7]

@@ -68,7 +68,7 @@ def test_arranged_weights_are_where_the_kernel_reads_them(geometry, data):
     tiling = data.draw(st.sampled_from(list(register_tiled.tilings(geometry, H200))))
     shape = geometry.filters, geometry.channels, *geometry.kernel
     weights = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
-    laid_out = register_tiled.arranged(np, weights, tiling)
+    laid_out = register_tiled.arranged(tiling, weights)
     assert laid_out.flags.c_contiguous
     column = -(-geometry.kernel[0] * tiling.each // 4) * 4
     bundle = tiling.slice * geometry.kernel[1] * column

@@ -54,7 +54,7 @@ def product(inputs, weights):
 
 def held_weights(kind, geometry, layout, weights):
     """Take an image apart: (parts, panels, turns, steps, tiles, 32, 2 quads, numbers), whole numbers or both parts."""
-    made = weight_image(np, kind, geometry, layout, weights)
+    made = weight_image(kind, geometry, layout, weights)
     assert made.dtype == np.uint8
     assert made.size == layout.weight_bytes(kind, geometry)
     shape = layout.panels(geometry), layout.turns(geometry), layout.steps(kind, geometry), layout.panel, 32
@@ -129,7 +129,7 @@ def test_items_of_one_pixel(rng):
 def test_a_corrupted_image_is_noticed(rng, monkeypatch):
     geometry, layout = Geometry(1, 12, 12, 4, (7, 7)), Layout(2, 1, 1)
     image, weights = integers(rng, 1, 12, 12), 1 + np.abs(integers(rng, 4, 1, 7, 7))
-    swapped = weight_image(np, TF32, geometry, layout, weights).view(np.float32)[::-1].copy().view(np.uint8)
+    swapped = weight_image(TF32, geometry, layout, weights).view(np.float32)[::-1].copy().view(np.uint8)
     monkeypatch.setitem(emulated.__globals__, "weight_image", lambda *_: swapped)
     expected = reference_conv2d(image[None], weights)[0]
     assert not np.array_equal(emulated(TF32, geometry, layout, image, weights), expected)

@@ -98,7 +98,7 @@ def by_emulation(kind, count, geometry, given, tile=SMALL, blocks=3, activation=
     defines = warpgroup.kernel_defines(kind, tile, made.row.run(geometry), half_rows, activation)
     kernel = emulated(SOURCES[kind], defines, **planted)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, images.dtype)
-    laid, filters = laid_out(kind, geometry, images, made), arranged(np, kind, tile.steps, weights)
+    laid, filters = laid_out(kind, geometry, images, made), arranged(kind, tile.steps, weights)
     arrays = laid, filters, images, weights, bias, outputs, np.float32(np.inf)
     kernel.launch(min(blocks, made.tiles), tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
     return outputs
@@ -118,7 +118,7 @@ def test_pixels_are_laid_out_in_one_row(kind, case, rng):
             whole[: geometry.channels, first : first + geometry.width] = images[image, :, y]
     assert not whole[:, made.places :].any()
     planes = whole[:, : made.places].reshape(made.units, unit, made.places).swapaxes(1, 2)
-    split = split_tf32(np, planes)
+    split = split_tf32(planes)
     expected = [planes.astype(np.float16)] if kind is HALF else split[: 2 if kind is FLOAT32 else 1]
     assert np.array_equal(laid_out(kind, geometry, images, made), np.stack(expected))
 
@@ -273,8 +273,8 @@ def test_every_weight_is_where_its_pixels_meet_it(kind, number, rng):
     unit = 16 // kind.factor_bytes
     units = 2 * number
     chunks = parts_of(21, units * unit)
-    held = arranged(np, kind, number, weights).view(np.float16 if kind is HALF else np.float32)
-    pieces = [weights.astype(np.float16)] if kind is HALF else split_tf32(np, weights)[: 2 if kind is FLOAT32 else 1]
+    held = arranged(kind, number, weights).view(np.float16 if kind is HALF else np.float32)
+    pieces = [weights.astype(np.float16)] if kind is HALF else split_tf32(weights)[: 2 if kind is FLOAT32 else 1]
     assert held.shape == (2, chunks, 6, len(pieces), units, 64, unit)
     for piece, whole in enumerate(pieces):
         assert np.count_nonzero(held[:, :, :, piece]) == np.count_nonzero(whole)

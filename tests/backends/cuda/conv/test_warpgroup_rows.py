@@ -51,7 +51,7 @@ def by_emulation(count, geometry, given, tile=None, blocks=3, activation=IDENTIT
     defines = warpgroup_rows.kernel_defines(made, geometry, aligned, images.dtype == np.float16, activation)
     kernel = emulated(SOURCE, defines, **planted)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, images.dtype)
-    arrays = images, arranged(np, HALF, made.steps, weights), bias, outputs, np.float32(np.inf)
+    arrays = images, arranged(HALF, made.steps, weights), bias, outputs, np.float32(np.inf)
     blocks = made.tiles_down * min(blocks, made.all_lines)
     kernel.launch(blocks, made.tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
     return outputs

@@ -153,7 +153,7 @@ class Reader:
 
 def emulated(kind, layers, features):
     """Run 16 rows as the kernels do: a layer's sums are, lane by lane, the next layer's inputs."""
-    reader = Reader(image(np, kind, on_host(layers).layers))
+    reader = Reader(image(kind, on_host(layers).layers))
     tiles = [-(-layer.outputs // 8) for layer in layers]
     biases = [reader.take(np.float32, size, 8) for size in tiles]
     assert np.isinf(reader.take(np.float32, len(layers))).all()
@@ -181,7 +181,7 @@ def eights(kind, reader, shares, size):
             if kind is TF32:
                 sums[number] += multiply_8(a, unit)
                 continue
-            high, low = split_tf32(np, a.astype(np.float32))
+            high, low = split_tf32(a.astype(np.float32))
             sums[number] += multiply_8(low, unit[:, :2]) + multiply_8(high, unit[:, 2:]) + multiply_8(high, unit[:, :2])
     return sums
 
@@ -208,7 +208,7 @@ def test_lanes_hold_what_the_instructions_multiply(kind, widths, rng):
 def test_a_corrupted_image_is_noticed(rng, monkeypatch):
     layers = layers_of(rng, (16, 8), integers=True)
     features = rng.integers(1, 4, (16, 16)).astype(np.float32)
-    swapped = image(np, TF32, on_host(layers).layers)
+    swapped = image(TF32, on_host(layers).layers)
     weights = swapped[-8 * 32 * 2 :].view(np.float32)
     weights[:] = weights[::-1].copy()
     monkeypatch.setitem(emulated.__globals__, "image", lambda *_: swapped)
@@ -225,7 +225,7 @@ def test_split_weights_multiply_as_precisely_as_float32(rng):
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_number_is_the_sum_of_its_parts(value):
     whole = np.float32([value])
-    high, low = split_tf32(np, whole)
+    high, low = split_tf32(whole)
     assert np.isfinite(high).all()
     for part in (high, low):
         assert not (part.view(np.uint32) & 0x1FFF).any()
@@ -243,7 +243,7 @@ def test_every_weight_is_held_once(inputs, outputs, first):
 
 def test_image_of_the_plain_kernel(rng):
     layers = layers_of(rng, (3, 5, 2))
-    made = fma_image(np, on_host(layers).layers)
+    made = fma_image(on_host(layers).layers)
     assert made.size == fma_floats((3, 5, 2)) == 3 * 8 + 5 * 4 + 16
     assert np.array_equal(made[:24].reshape(3, 8)[:, :5], layers[0].weights)
     assert np.array_equal(made[24:44].reshape(5, 4)[:, :2], layers[1].weights)

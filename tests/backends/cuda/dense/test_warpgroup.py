@@ -94,9 +94,9 @@ def by_emulation(tile, layers, features, seed=1, stages=3, **planted):
     kernel = emulated(SOURCES[tile.kind], {**made, "STAGES": stages}, **planted)
     outputs = np.full((features.shape[0], widths[-1]), np.nan, features.dtype)
     plain = np.concatenate([layer.weights.ravel() for layer in held])
-    units = units_read(np, tile.kind, layers[0].weights)
-    listed = unit_list(np, tile, widths[0], units)
-    arrays = aligned(features), outputs, aligned(arranged(np, tile, held, units)), plain, listed
+    units = units_read(tile.kind, layers[0].weights)
+    listed = unit_list(tile, widths[0], units)
+    arrays = aligned(features), outputs, aligned(arranged(tile, held, units)), plain, listed
     numbers = (
         np.int64(features.shape[0]),
         np.int32(widths[0]),
@@ -161,7 +161,7 @@ def test_inputs_without_weights_are_passed_over_in_emulation(kind, most, rng):
     layers = pruned_first(layers_of(rng, (150, 30, 7), integers=True), rng, most)
     features = rng.integers(-2, 3, (40, 150)).astype(np.float32)
     tile = Tile(kind, 32, 2, 4)
-    assert units_read(np, kind, layers[0].weights).size <= most
+    assert units_read(kind, layers[0].weights).size <= most
     assert np.array_equal(by_emulation(tile, layers, features), exact(layers, features))
 
 
@@ -298,7 +298,7 @@ def test_estimates_grow_with_what_there_is_to_do():
 def test_every_weight_lies_where_the_kernel_looks(kind, rng):
     layers = layers_of(rng, (50, 70, 3))
     tile = Tile(kind, 16, 2, 4)
-    made, at = arranged(np, tile, on_host(layers), units_read(np, kind, layers[0].weights)), 0
+    made, at = arranged(tile, on_host(layers), units_read(kind, layers[0].weights)), 0
 
     def take(number, *shape):
         nonlocal at
@@ -315,7 +315,7 @@ def test_every_weight_lies_where_the_kernel_looks(kind, rng):
     for layer, slabs in zip(layers, told[:, 0], strict=True):
         held = take(number, slabs, 2, tile.pieces, 8, 64, terms)
         whole = held.transpose(2, 0, 3, 5, 1, 4).reshape(tile.pieces, slabs * tile.depth, 128)
-        high, low = split_tf32(np, layer.weights)
+        high, low = split_tf32(layer.weights)
         right = {"float32": (high, low), "tf32": (high,), "float16": (layer.weights.astype(np.float16),)}[kind.name]
         assert np.array_equal(whole[:, : layer.inputs, : layer.outputs], right)
         assert np.count_nonzero(whole) == sum(map(np.count_nonzero, right))
