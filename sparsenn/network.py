@@ -28,6 +28,7 @@ from sparsenn.layers import (
     StackLayer,
 )
 from sparsenn.layers.images import integers
+from sparsenn.printable import kind_of
 
 __all__ = ["Image", "Layer", "Network"]
 
@@ -358,7 +359,7 @@ class Network(Rebuilt):
             A dense matrix or a bias holds such a value, an activation is none, or a list does not have one per layer.
         """
         if hasattr(weights, "tocsc") or not isinstance(weights, Iterable):
-            found = "one matrix" if hasattr(weights, "tocsc") else f"a {type(weights).__name__}"
+            found = "one matrix" if hasattr(weights, "tocsc") else f"{kind_of(weights)}"
             raise MatrixError(f"the weights are {found}; from_scipy takes a list of matrices, one per layer")
         matrices = tuple(weights)
         each = zip(
@@ -392,12 +393,12 @@ def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
 def _checked_layers(layers: Any) -> tuple[Layer, ...]:
     """Return layers as a tuple, or say what was given instead."""
     if isinstance(layers, FullyConnected | ImageLayer) or hasattr(layers, "tocsc") or not isinstance(layers, Iterable):
-        raise InputError(f"the layers are a {type(layers).__name__}; a network takes a tuple of layers")
+        raise InputError(f"the layers are {kind_of(layers)}; a network takes a tuple of layers")
     checked = tuple(layers)
     for number, layer in enumerate(checked, start=1):
         if not isinstance(layer, FullyConnected | ImageLayer):
             raise InputError(
-                f"layer {number} is a {type(layer).__name__}, which is not a layer; Network.from_scipy and "
+                f"layer {number} is {kind_of(layer)}, which is not a layer; Network.from_scipy and "
                 "SparseLinear.from_scipy make layers of SciPy's matrices, and Linear of NumPy's"
             )
     return checked
@@ -434,4 +435,4 @@ def _shapes_after(
 
 def _called(layer: Layer) -> str:
     """Return what messages call a layer."""
-    return f"a {type(layer).__name__}" if layer.family is ImageLayer else FAMILIES[layer.family]
+    return f"{kind_of(layer)}" if layer.family is ImageLayer else FAMILIES[layer.family]

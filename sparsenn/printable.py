@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-__all__ = ["one_line", "printable"]
+__all__ = ["kind_of", "one_line", "printable"]
 
 _LONGEST = 60
 """Characters of a field that are shown as they are."""
@@ -18,6 +18,12 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def kind_of(value: object) -> str:
+    """Return what an object is, with an article: `an int`, `a list`."""
+    name = type(value).__name__
+    return f"{'an' if name.startswith((*'aeioAEIO', 'nd')) else 'a'} {name}"
 
 
 def one_line(record: Any) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import sparsenn
 from sparsenn.formats import coo_to_csc
-from sparsenn.printable import printable
+from sparsenn.printable import kind_of, printable
 
 LONGEST = 400
 
@@ -48,6 +48,16 @@ def shown_objects() -> list[object]:
     dataset = sparsenn.Dataset("x" * 300, network, inputs, None, {"made by": "hand"})
     model = sparsenn.Model(trained.network, "mse", False)
     return [network, result, result.plan, data, trained, *matrices, *layers, dataset, model, sparsenn.Session(network)]
+
+
+def test_what_an_object_is_has_an_article() -> None:
+    assert [kind_of(each) for each in (1, "", [], np.zeros(1), None)] == [
+        "an int",
+        "a str",
+        "a list",
+        "an ndarray",
+        "a NoneType",
+    ]
 
 
 def test_objects_are_shown_in_a_line() -> None:

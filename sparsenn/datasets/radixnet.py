@@ -20,6 +20,7 @@ from sparsenn.io.layout import CHALLENGE_CLIP
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.progress import Progress, silent
 
 __all__ = ["radixnet"]
@@ -78,7 +79,7 @@ def radixnet(
     """
     neurons, layers, kronecker = size(neurons, "neurons"), size(layers, "layers"), size(kronecker, "kronecker")
     if radices is not None and not isinstance(radices, Sequence | np.ndarray):
-        raise UsageError(f"the radices are a {type(radices).__name__}; give a list of integers")
+        raise UsageError(f"the radices are {kind_of(radices)}; give a list of integers")
     radices = _checked_radices(
         neurons, layers, None if radices is None else [size(radix, "a radix") for radix in radices], kronecker
     )

@@ -14,6 +14,7 @@ from sparsenn.engine.session import Session
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.progress import Progress, silent
 
 __all__ = ["Predictor", "execute", "plan", "plan_rows"]
@@ -100,7 +101,7 @@ def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:
         As `Session.run` does.
     """
     if not isinstance(plan, Plan):
-        raise UsageError(f"the plan is a {type(plan).__name__}; give what sparsenn.plan returns")
+        raise UsageError(f"the plan is {kind_of(plan)}; give what sparsenn.plan returns")
     warnings.warn("execute is deprecated: use sparsenn.Session and its run", DeprecationWarning, stacklevel=2)
     result = Session.of_plan(plan).run(inputs, progress=progress)
     if result.inputs != plan.inputs:

@@ -14,6 +14,7 @@ from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import real_numbers
 from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.workers import chunks, map_threads
 
 __all__ = ["Given", "Inputs", "canonical", "check_network", "like", "look"]
@@ -132,7 +133,7 @@ def check_network(network: Network) -> None:
         It is something else.
     """
     if not isinstance(network, Network):
-        raise UsageError(f"the network is a {type(network).__name__}; give a sparsenn.Network")
+        raise UsageError(f"the network is {kind_of(network)}; give a sparsenn.Network")
 
 
 def _check_range(matrix: Array) -> None:
@@ -172,7 +173,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if isinstance(inputs, list | tuple):
         return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(
-        f"the inputs are a {type(inputs).__name__}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
+        f"the inputs are {kind_of(inputs)}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
         f"array or any array that supports DLPack"
     )
 

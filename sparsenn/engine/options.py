@@ -12,6 +12,7 @@ from sparsenn.backends import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.memory import bytes_of
+from sparsenn.printable import kind_of
 from sparsenn.renamed import renewed
 
 __all__ = ["Options"]
@@ -99,7 +100,7 @@ class Options:
             if not isinstance(given, bool | np.bool_) and (given is not None or name != "merging"):
                 raise UsageError(f"{name} is {given!r}; give True or False")
         if not isinstance(self.machine, Machine | str | None):
-            raise UsageError(f"the machine is a {type(self.machine).__name__}; give a Machine, or one's name")
+            raise UsageError(f"the machine is {kind_of(self.machine)}; give a Machine, or one's name")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparsenn.errors import InputError, MatrixError, SparseNNError, UsageError
+from sparsenn.printable import kind_of
 
 __all__ = [
     "INDEX16_LIMIT",
@@ -161,7 +162,7 @@ def check_arrays(matrix: Any, *names: str) -> None:
     for name in names:
         array = getattr(matrix, name)
         if not hasattr(array, "dtype") or not hasattr(array, "shape"):
-            raise MatrixError(f"{name} are a {type(array).__name__}; a matrix takes arrays of NumPy")
+            raise MatrixError(f"{name} are {kind_of(array)}; a matrix takes arrays of NumPy")
         object.__setattr__(matrix, name, read_only(array))
 
 
@@ -180,7 +181,7 @@ def check_scipy(matrix: Any, conversion: str) -> None:
         It is so.
     """
     if not hasattr(matrix, conversion):
-        raise MatrixError(f"a {type(matrix).__name__} is not a SciPy sparse matrix; `from_dense` takes arrays")
+        raise MatrixError(f"{kind_of(matrix)} is not a SciPy sparse matrix; `from_dense` takes arrays")
     if len(matrix.shape) != 2:
         raise MatrixError(f"the sparse array has {len(matrix.shape)} dimensions; a matrix has two")
     rows, columns = matrix.shape

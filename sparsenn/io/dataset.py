@@ -10,7 +10,7 @@ from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
-from sparsenn.printable import one_line
+from sparsenn.printable import kind_of, one_line
 
 __all__ = ["Dataset", "check_limits"]
 
@@ -52,13 +52,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):
-            raise UsageError(f"the network is a {type(self.network).__name__}; a Dataset holds a sparsenn.Network")
+            raise UsageError(f"the network is {kind_of(self.network)}; a Dataset holds a sparsenn.Network")
         if not isinstance(self.inputs, CSR):
             raise InputError(
-                f"the inputs are a {type(self.inputs).__name__}; a Dataset holds a sparsenn.CSR (see CSR.from_scipy)"
+                f"the inputs are {kind_of(self.inputs)}; a Dataset holds a sparsenn.CSR (see CSR.from_scipy)"
             )
         if not isinstance(self.truth, np.ndarray | None):
-            raise InputError(f"the truth is a {type(self.truth).__name__}; a Dataset holds a NumPy array of int64")
+            raise InputError(f"the truth is {kind_of(self.truth)}; a Dataset holds a NumPy array of int64")
         rows, width = self.inputs.shape
         if width != self.network.inputs:
             raise ShapeError(f"the inputs have {width} columns; the network takes {self.network.inputs}")

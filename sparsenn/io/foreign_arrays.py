@@ -10,6 +10,7 @@ from scipy.sparse import coo_array, issparse
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import real_numbers
+from sparsenn.printable import kind_of
 
 __all__ = ["host_array", "host_matrix"]
 
@@ -44,9 +45,7 @@ def host_matrix(name: str, value: Any) -> Any:
         found = _of_torch(value) if hasattr(value, "detach") and hasattr(value, "layout") else value
     except (RuntimeError, NotImplementedError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(
-            f"the {name} is a {type(value).__name__} that cannot be brought to the host ({reason})"
-        ) from error
+        raise InputError(f"the {name} is {kind_of(value)} that cannot be brought to the host ({reason})") from error
     if not issparse(found):
         found = real_numbers(found, f"{name} holds", InputError)
     if found.dtype.kind not in "fiub":

@@ -40,6 +40,7 @@ from sparsenn.io.hdf5_network import read_layers, write_network
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.progress import Progress, silent
 from sparsenn.storage import replacing
 
@@ -119,7 +120,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(dataset, Dataset):
         raise UsageError(
-            f"write_dataset takes a Dataset and a path, not a {type(dataset).__name__} and a {type(path).__name__}; "
+            f"write_dataset takes a Dataset and a path, not {kind_of(dataset)} and {kind_of(path)}; "
             "sparsenn.Dataset(name, network, inputs) makes a Dataset of a network and its inputs"
         )
     with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance}) as file:

@@ -21,6 +21,7 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain
 from sparsenn.memory import check_memory
+from sparsenn.printable import kind_of
 
 __all__ = ["Hdf5Source", "opened"]
 
@@ -138,7 +139,7 @@ class Hdf5Source:
             if link is None:
                 return None
             if not isinstance(link, h5py.HardLink):
-                raise self.fault(f"{name}: {part} is a {type(link).__name__}; links are not followed")
+                raise self.fault(f"{name}: {part} is {kind_of(link)}; links are not followed")
             found = found[part]
         return found
 

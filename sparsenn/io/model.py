@@ -42,7 +42,7 @@ from sparsenn.io.hdf5_target import created
 from sparsenn.io.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
 from sparsenn.layers import Linear
 from sparsenn.network import Image, Network
-from sparsenn.printable import one_line
+from sparsenn.printable import kind_of, one_line
 from sparsenn.storage import replacing
 
 __all__ = [
@@ -125,7 +125,7 @@ class Model:
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):
-            raise UsageError(f"the network is a {type(self.network).__name__}; a model holds a sparsenn.Network")
+            raise UsageError(f"the network is {kind_of(self.network)}; a model holds a sparsenn.Network")
         if self.loss not in LOSSES:
             raise unknown_name("loss", str(self.loss), LOSSES)
         if self.resize is not None and self.resize not in RESIZES:
@@ -180,7 +180,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """
     if not isinstance(model, Model):
         raise UsageError(
-            f"write_model takes a path and a Model, not a {type(path).__name__} and a {type(model).__name__}; "
+            f"write_model takes a path and a Model, not {kind_of(path)} and {kind_of(model)}; "
             "sparsenn.Model(network, loss, classes) makes a Model of a network"
         )
     plain = model.class_names is None and model.encoding is None and model.scaling is None

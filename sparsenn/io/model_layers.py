@@ -44,6 +44,7 @@ from sparsenn.layers import (
     activation_named,
 )
 from sparsenn.network import Layer
+from sparsenn.printable import kind_of
 
 __all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers", "write_model_layers"]
 
@@ -134,7 +135,7 @@ def _record(number: int, layer: Layer) -> tuple[object, ...]:
     """Return a layer's line of the table."""
     kind = _KIND_OF.get(type(layer))
     if kind is None:
-        raise UsageError(f"layer {number} is a {type(layer).__name__}, which HDF5 files cannot hold")
+        raise UsageError(f"layer {number} is {kind_of(layer)}, which HDF5 files cannot hold")
     activation = getattr(layer, "activation", None)
     fields = (b"", math.nan) if activation is None else activation_fields(number, activation)
     return (kind.encode("ascii"), *_sizes(layer), *fields)

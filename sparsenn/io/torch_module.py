@@ -13,6 +13,7 @@ from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 
 __all__ = ["from_torch"]
 
@@ -56,7 +57,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     except ImportError as error:
         raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
     if not isinstance(module, torch.nn.Module):
-        raise UsageError(f"a {type(module).__name__} is not a torch.nn.Module; from_weights takes a state dict")
+        raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
     shape = None if example is None else tuple(getattr(example, "shape", ()))

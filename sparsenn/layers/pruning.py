@@ -43,10 +43,10 @@ def largest(values: Array, count: int) -> Array:
 
 @singledispatch
 def pruned(layer: Any, share: float) -> Any:
-    """Return a layer with that share of its weights, rounded, at least one; the layer itself where none has to go.
+    """Return a layer with that share of its weights, rounded, at least one; the layer itself where nothing changes.
 
     Kept are those largest by magnitude; of equal ones those of the first output, then of its first input. Weights that
-    are zero count, too: a layer that is sparse already may stay as it is. Biases stay. A `Linear` becomes a
+    are zero count, too: a layer that has so few already keeps them all. Biases stay. A `Linear` becomes a
     `SparseLinear` where `fully_connected` says so; a layer without weights is returned as it is.
     """
     return layer
@@ -54,8 +54,9 @@ def pruned(layer: Any, share: float) -> Any:
 
 @pruned.register
 def _(layer: Linear, share: float) -> Linear | SparseLinear:
-    weights = _kept(layer.weights.T, share)
-    return layer if weights is None else fully_connected(weights.T, layer.bias, layer.activation)
+    kept = _kept(layer.weights.T, share)
+    made = fully_connected(layer.weights if kept is None else kept.T, layer.bias, layer.activation)
+    return layer if kept is None and isinstance(made, Linear) else made
 
 
 @pruned.register

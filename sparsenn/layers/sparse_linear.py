@@ -13,7 +13,7 @@ from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import FLOAT32_MAX, Activation, ReLU, check_activation
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.linear import float32_bias
-from sparsenn.printable import one_line
+from sparsenn.printable import kind_of, one_line
 
 __all__ = ["SparseLinear"]
 
@@ -55,7 +55,7 @@ class SparseLinear(Rebuilt, FullyConnected):
         check_activation(self.activation)
         if not isinstance(self.weights, CSC):
             raise InputError(
-                f"the weights are a {type(self.weights).__name__}; a layer takes a CSC matrix; "
+                f"the weights are {kind_of(self.weights)}; a layer takes a CSC matrix; "
                 "SparseLinear.from_scipy takes SciPy's"
             )
         object.__setattr__(self, "weights", self.weights.checked())

@@ -16,7 +16,7 @@ from sparsenn.formats import Array
 from sparsenn.io import Dataset, Model
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.network import Network
-from sparsenn.printable import printable
+from sparsenn.printable import kind_of, printable
 from sparsenn.report.architecture import architecture_table, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count
@@ -128,7 +128,7 @@ def _truth(dataset: Dataset) -> str:
 @singledispatch
 def _layer_cells(layer: Any) -> tuple[str, ...]:
     """All columns of the table but the layer's number; of a dense layer, weights that are zero are no edges."""
-    raise UsageError(f"the table of layers has no columns for a {type(layer).__name__}")
+    raise UsageError(f"the table of layers has no columns for {kind_of(layer)}")
 
 
 @_layer_cells.register

@@ -14,7 +14,7 @@ from sparsenn.formats.equality import equal_patterns
 from sparsenn.jit import example
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
-from sparsenn.printable import one_line
+from sparsenn.printable import kind_of, one_line
 from sparsenn.structure.blocks import Blocks, Tiles, dense_tiles, independent_blocks
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
 from sparsenn.structure.outputs import equal_outputs, proportional, proportional_outputs
@@ -210,7 +210,7 @@ def find_structure(
     ones of 32 × 32, permuted.
     """
     if not isinstance(network, Network):
-        raise UsageError(f"the network is a {type(network).__name__}; what has structure is a sparsenn.Network")
+        raise UsageError(f"the network is {kind_of(network)}; what has structure is a sparsenn.Network")
     start = time.perf_counter()
 
     def look(numbered: tuple[int, SparseLinear]) -> LayerStructure:

@@ -18,6 +18,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import FullyConnected, Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 
 __all__ = ["PEERS", "Peer", "peer_for"]
 
@@ -46,7 +47,7 @@ def _layers(network: Network) -> Sequence[Any]:
     layers = tuple(network)
     other = next((layer for layer in layers if not isinstance(layer, FullyConnected)), None)
     if other is not None:
-        raise UsageError(f"it is compared on fully connected layers only; this network has a {type(other).__name__}")
+        raise UsageError(f"it is compared on fully connected layers only; this network has {kind_of(other)}")
     return layers
 
 

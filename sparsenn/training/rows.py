@@ -20,6 +20,7 @@ from sparsenn.io.matrix_market import read_matrix_market_rows
 from sparsenn.io.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.parquet import read_parquet
 from sparsenn.network import Image
+from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 from sparsenn.training.tables import DELIMITERS, TABLES, assumed, encoded, learnt, read_any_table
 
@@ -98,7 +99,7 @@ def read_data(
         The file is not there, cannot be read, or takes more than memory.
     """
     if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"the data are a {type(path).__name__}; give a file's name, or make a sparsenn.TrainingData")
+        raise UsageError(f"the data are {kind_of(path)}; give a file's name, or make a sparsenn.TrainingData")
     name = Path(path).name.lower().removesuffix(".gz")
     suffix = Path(name).suffix
     _check_labels(path, name, labels)

@@ -63,7 +63,7 @@ def test_other_numbers_of_workers_are_refused(workers: object) -> None:
 
 @pytest.mark.parametrize("client", ["tcp://127.0.0.1:1", 3])
 def test_what_is_no_client_is_refused(client: object, problem: Path) -> None:
-    with pytest.raises(UsageError, match=r"^the client is a (str|int); give a distributed.Client"):
+    with pytest.raises(UsageError, match=r"^the client is (a str|an int); give a distributed.Client"):
         infer(problem, problem, client)
 
 

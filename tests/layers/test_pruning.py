@@ -58,6 +58,15 @@ def test_a_dense_layer_and_a_sparse_one_keep_the_same_and_few_weights_make_a_lay
         assert np.array_equal(weights_of(dense), weights_of(sparse))
 
 
+def test_a_dense_layer_that_has_so_few_weights_already_becomes_sparse() -> None:
+    few = Linear(np.diag([1.0, 2.0, 3.0, 4.0]))
+    kept = pruned(few, 0.5)
+    assert isinstance(kept, SparseLinear)
+    assert np.array_equal(kept.weights.to_scipy().toarray(), few.weights)
+    full = Linear(np.ones((4, 4)))
+    assert pruned(full, 1.0) is full
+
+
 def test_filters_are_pruned_and_keep_their_shape_bias_and_steps() -> None:
     layer = Conv2d(np.arange(1, 9, dtype=np.float32).reshape(2, 1, 2, 2), 0.5, ReLU(6.0), stride=2, padding=1)
     found = pruned(layer, 0.25)

@@ -18,6 +18,7 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, in
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
+from sparsenn.printable import kind_of
 
 __all__ = [
     "QueuedCheck",
@@ -143,7 +144,7 @@ def _from_interface(rows: Any, index: int) -> Array | None:
             return None
         return _on(index, cp.asarray(rows))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"the rows, a {type(rows).__name__}, cannot be read on the GPU: {error}") from error
+        raise InputError(f"the rows, {kind_of(rows)}, cannot be read on the GPU: {error}") from error
 
 
 def _on(index: int, array: Any) -> Array:

@@ -35,6 +35,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.progress import Progress, silent
 
 __all__ = ["ClusterRun", "infer"]
@@ -265,7 +266,7 @@ def _current() -> Any:
 def _checked(client: Any) -> Any:
     """Return what is a client that waits for what it asks."""
     if not isinstance(client, distributed_library().Client) or client.asynchronous:
-        kind = "is asynchronous" if hasattr(client, "asynchronous") else f"is a {type(client).__name__}"
+        kind = "is asynchronous" if hasattr(client, "asynchronous") else f"is {kind_of(client)}"
         raise UsageError(f"the client {kind}; give a distributed.Client, such as Client('tcp://10.0.0.1:8786')")
     return client
 

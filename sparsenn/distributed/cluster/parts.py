@@ -16,6 +16,7 @@ from sparsenn.distributed.digests import content_digest, file_stamp
 from sparsenn.errors import ShapeError, UsageError, WorkerError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import opened_rows
+from sparsenn.printable import kind_of
 from sparsenn.workers import chunks
 
 __all__ = ["FilePart", "FileRows", "HeldRows", "Rows", "rows_of"]
@@ -183,7 +184,7 @@ def _rows(given: Any, width: int) -> Rows:
         return HeldRows(CSR.from_scipy(given, np.float64 if given.dtype == np.float64 else np.float32))
     if not isinstance(given, str | os.PathLike):
         raise UsageError(
-            f"the rows are a {type(given).__name__}; give a NumPy array, a SciPy matrix, CSR, a Dask array or a path"
+            f"the rows are {kind_of(given)}; give a NumPy array, a SciPy matrix, CSR, a Dask array or a path"
         )
     path = Path(os.path.abspath(given))  # noqa: PTH100  not resolved: workers may have other links
     with opened_rows(path, width) as source:

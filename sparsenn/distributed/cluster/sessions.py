@@ -20,6 +20,7 @@ from sparsenn.engine import Session
 from sparsenn.engine.options import Options
 from sparsenn.errors import InputError, SparseNNError, UsageError, WorkerError
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 
 __all__ = ["NetworkName", "Sizes", "keep_network", "name_of", "open_session", "read_network", "session_of"]
 
@@ -91,7 +92,7 @@ def name_of(network: Network | str | os.PathLike[str]) -> NetworkName:
         keep_network(digest, network)
         return NetworkName(digest, None)
     if not isinstance(network, str | os.PathLike):
-        raise UsageError(f"the network is a {type(network).__name__}; give a sparsenn.Network, or the path of a file")
+        raise UsageError(f"the network is {kind_of(network)}; give a sparsenn.Network, or the path of a file")
     path = Path(os.path.abspath(network))  # noqa: PTH100  not resolved: workers may have other links
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a file (sparsenn convert makes one), or sparsenn.load(…).network")

@@ -31,6 +31,7 @@ from sparsenn.layers import (
     Tanh,
 )
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.storage.records import package_version
 
 __all__ = ["export_graph"]
@@ -116,7 +117,7 @@ class _Writer:
     @singledispatchmethod
     def add(self, layer: Any) -> None:
         """Add a layer."""
-        raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files cannot hold")
+        raise UsageError(f"layer {self._number} is {kind_of(layer)}, which ONNX files cannot hold")
 
     @add.register
     def _(self, layer: Linear) -> None:
@@ -151,7 +152,7 @@ class _Writer:
         elif isinstance(layer, MaxPool2d):
             self._node("MaxPool", **form)
         else:
-            raise UsageError(f"layer {self._number} is a {type(layer).__name__}, which ONNX files cannot hold")
+            raise UsageError(f"layer {self._number} is {kind_of(layer)}, which ONNX files cannot hold")
 
     @add.register
     def _(self, layer: Keep | Recall) -> None:

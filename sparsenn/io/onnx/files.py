@@ -21,6 +21,7 @@ from sparsenn.io.onnx.tensors import Tensors
 from sparsenn.io.rounding import check_rounding
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 from sparsenn.storage import open_to_write, replacing
 
 __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
@@ -63,7 +64,7 @@ def from_onnx(model: Any) -> Network:
         return _imported(model)[0].network
     proto = onnx_library().ModelProto
     if not isinstance(model, proto):
-        raise UsageError(f"the model is a {type(model).__name__}; give a path or an onnx.ModelProto")
+        raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
     return _built(model, None).network
 
 
@@ -91,7 +92,7 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
         The file cannot be written.
     """
     if not isinstance(network, Network | Model):
-        raise UsageError(f"to_onnx takes a network or a model, not a {type(network).__name__}")
+        raise UsageError(f"to_onnx takes a network or a model, not {kind_of(network)}")
     model = _proto(network, sparse) if isinstance(network, Model) else export_graph(network, sparse)
     try:
         onnx_library().checker.check_model(model)
