@@ -89,11 +89,16 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
 def _lay_out(layers: Sequence[DeviceLayer], rows: int, machine: Machine) -> StageTiles:
     """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
     block, groups, chunk = min(
-        (_shape_for(layers, rows, block, machine) for block in COUNTING_BLOCKS), key=lambda found: found[0]
+        (
+            _shape_for(layers, rows, block, machine)
+            for block in COUNTING_BLOCKS
+            if not block.teams or all(layer.teams for layer in layers)
+        ),
+        key=lambda found: found[0],
     )[1:]
     while True:  # records that turn out too long are cut shorter, and then those of all layers
         weights = [
-            chunk_weights(layer.weights, layer.bias, Tiling(block, count, chunk), machine)
+            chunk_weights(layer.weights, layer.bias, Tiling(block, count, chunk), machine, layer.teams)
             for layer, count in zip(layers, groups, strict=True)
         ]
         shortest = min(found.tiling.chunk for found in weights)
@@ -112,12 +117,13 @@ def _shape_for(
     """Return the estimated clocks of all layers in blocks of a shape, the shape, their groups, and the chunk."""
     clocks, groups, chunk = 0.0, [], 1 << 30
     for layer in layers:
-        size = (rows, layer.inputs, max(1, layer.outputs), layer.weights.nnz)
+        size = (rows, layer.inputs, max(1, layer.outputs), layer.weights.nnz, machine)
+        teams = layer.team_size
         found = min(
-            (tiling for tiling in tilings(*size, machine, tile_rows=block.rows) if tiling.block == block),
-            key=lambda tiling: estimated_clocks(tiling, *size, machine),
+            (tiling for tiling in tilings(*size, tile_rows=block.rows, teams=teams) if tiling.block == block),
+            key=lambda tiling: estimated_clocks(tiling, *size, teams),
         )
-        clocks += estimated_clocks(found, *size, machine)
+        clocks += estimated_clocks(found, *size, teams)
         groups.append(found.groups)
         chunk = min(chunk, found.chunk)
     return clocks, block, groups, chunk

@@ -10,11 +10,14 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.conversion import running_sum
+from sparsenn.backends.cuda.sparse.teams import Teams
 from sparsenn.backends.cuda.sparse.tiling import (
     L2_BYTES,
     MOST_STAGES,
+    RUN_CLOCKS,
     BlockShape,
     Tiling,
+    header_words,
     record_bytes,
     room,
     stage_bytes,
@@ -31,9 +34,6 @@ MOST_UNITS = (1 << 31) - 1
 EVENNESS = 0.05
 """What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
 
-RUN_CLOCKS = 55
-"""Clocks of an H200 that the copy engine takes for a copy, however short."""
-
 
 def block_program(source: str, block: BlockShape) -> Program:
     """Declare a source that reads weights laid out in chunks, for blocks of a shape."""
@@ -45,6 +45,7 @@ def block_program(source: str, block: BlockShape) -> Program:
         WARPS=(block.warps,),
         BLOCKS=(block.blocks,),
         EDGES=(block.edges,),
+        TEAMS=(int(block.teams),),
     )
 
 
@@ -87,13 +88,16 @@ class ChunkedWeights:
         return sum(int(array.nbytes) for array in arrays)
 
 
-def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -> ChunkedWeights:
+def chunk_weights(
+    weights: CSC, bias: Array, tiling: Tiling, machine: Machine, teams: Teams | None = None
+) -> ChunkedWeights:
     """Lay out weights for a tiling, where they are: on the host or on the device.
 
     Parameters
     ----------
     weights : canonical CSC, over NumPy or CuPy arrays.
     bias : (outputs,) float32, where the weights are.
+    teams : of the outputs, where blocks take teams; there are no fewer groups than these make.
 
     Raises
     ------
@@ -102,7 +106,12 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
     """
     xp = np if isinstance(weights.indptr, np.ndarray) else cupy()
     block, most = tiling.block, room(machine, tiling.block)
-    group, place = _ranked(_on_host(xp, xp.diff(weights.indptr)), tiling.groups)
+    if block.teams:
+        assert teams is not None, "teams are not known"
+        tiling = replace(tiling, groups=max(tiling.groups, -(-teams.size.teams // block.warps)))
+        group, place = _grouped(teams, block, tiling.groups)
+    else:
+        group, place = _ranked(_on_host(xp, xp.diff(weights.indptr)), tiling.groups)
     output, chunk = _columns(xp, weights), tiling.chunk
     slot = xp.asarray(group * block.slots + place)[output]
     read = _Read.of(xp, weights, slot // block.slots, tiling)
@@ -120,12 +129,14 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
     starts = running_sum(xp, sizes)
-    dealt = _deal(
-        _on_host(xp, counts.astype(np.float32)).reshape(tiling.groups, -1, block.slots),
-        block,
-        place.max(initial=-1) + 1,
-    )
-    slot_of = group * block.slots + dealt[group, place]
+    if not block.teams:
+        dealt = _deal(
+            _on_host(xp, counts.astype(np.float32)).reshape(tiling.groups, -1, block.slots),
+            block,
+            place.max(initial=-1) + 1,
+        )
+        place = dealt[group, place]
+    slot_of = group * block.slots + place
     edges = replace(edges, slot=xp.asarray(slot_of)[output])
     return ChunkedWeights(
         weights.shape,
@@ -204,7 +215,9 @@ def _slots(block: BlockShape, groups: int, slot_of: Array, bias: Array) -> Array
 
 
 def _units(counts: Any, block: BlockShape) -> Any:
-    """Return how many units so many edges of slots take."""
+    """Return how many units so many edges of slots take, by slot; or those of teams, by warp."""
+    if block.teams:
+        return counts.reshape(len(counts), block.warps, block.outputs).max(axis=2)
     return -(-counts // block.edges)
 
 
@@ -221,6 +234,14 @@ def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:
     group[order] = np.repeat(np.arange(groups), np.diff(bounds))
     place[order] = np.arange(outputs) - bounds[group[order]]
     return group, place
+
+
+def _grouped(teams: Teams, block: BlockShape, groups: int) -> tuple[Array, Array]:
+    """Return each output's group, and its slot there: neighbouring teams make up a group, each a warp's."""
+    bounds = np.arange(groups + 1) * teams.size.teams // groups
+    team, among = np.divmod(teams.place, block.outputs)
+    group = np.searchsorted(bounds, team, side="right") - 1
+    return group, (team - bounds[group]) * block.outputs + among
 
 
 def _deal(counts: Array, block: BlockShape, most: int) -> Array:
@@ -285,23 +306,30 @@ class _Edges:
 
 
 def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, counts: Any, starts: Any) -> Any:
-    """Write headers and edges. A record's k-th slot has its units behind those of the slots before it."""
-    slots, size = block.slots, block.edges
+    """Write headers and edges. A record's k-th slot, or warp, has its units behind those before it."""
     words = xp.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
-    units = _units(counts, block)
-    begin = 4 + slots + 2 * size * (1 + xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
-    places = 4 * starts[:-1, None] + xp.arange(4 + slots)
-    words[places[:, 3]] = 4 * (4 + slots + 2 * size)
-    words[places[:, 4:]] = (4 * (begin + 2 * counts)).astype(np.int32)
+    size = 4 + block.outputs if block.teams else 2 * block.edges  # of a unit, in words
+    units, ahead = _units(counts, block), 0 if block.teams else size
+    begin = header_words(block) + ahead + size * (xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
+    used = size * units if block.teams else 2 * counts
+    header = 4 * starts[:-1, None] + xp.arange(4 + begin.shape[1])
+    words[header[:, 3]] = 4 * (header_words(block) + ahead)
+    words[header[:, 4:]] = (4 * (begin + used)).astype(np.int32)
     if not weights.nnz:
         return words
     segments = edges.segments(xp, block)
     begins = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
-    first = xp.flatnonzero(begins)[xp.cumsum(begins) - 1]
-    unit, place = xp.divmod(xp.arange(weights.nnz) - first, size)
-    at = (4 * starts[:-1, None] + begin).ravel()[segments] + 2 * size * unit + place
-    words[at - size] = (edges.place * block.line).astype(np.int32)
+    rank = xp.arange(weights.nnz) - xp.flatnonzero(begins)[xp.cumsum(begins) - 1]
+    first = (4 * starts[:-1, None] + begin).ravel()
+    if block.teams:
+        unit = first[segments // block.outputs] + size * rank
+        place, at = unit, unit + 4 + segments % block.outputs
+    else:
+        number, among = xp.divmod(rank, block.edges)
+        at = first[segments] + size * number + among
+        place = at - block.edges
+    words[place] = (edges.place * block.line).astype(np.int32)
     words[at] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
     return words

@@ -275,13 +275,14 @@ def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
     """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
     machine = current_machine()
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    tilings = shared_tilings(rows, shapes, machine)
+    tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers])
     return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
 
 
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
     """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
-    return kept(layer, ("chunks", tiling), lambda: chunk_weights(layer.weights, layer.bias, tiling, machine))
+    given = layer.weights, layer.bias, tiling, machine, layer.teams
+    return kept(layer, ("chunks", tiling), lambda: chunk_weights(*given))
 
 
 def _named(layers: Sequence[DeviceLayer]) -> str:

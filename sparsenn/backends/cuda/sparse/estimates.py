@@ -15,6 +15,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     runs_at_once,
     stage_lengths,
 )
+from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
 from sparsenn.backends.cuda.sparse.tiling import COUNTING_BLOCKS, estimated_clocks, shared_tilings, tilings
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
@@ -78,8 +79,9 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
     """
 
     def seconds(layer: SparseLinear) -> float:
-        (tiling,) = shared_tilings(rows, [_size(layer)], machine)
-        return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine) / machine.clock
+        teams = _teams(layer)
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams])
+        return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine, teams) / machine.clock
 
     turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
     return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
@@ -140,10 +142,11 @@ def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[fl
         )
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
     for layer, count in zip(layers, counts, strict=True):
-        given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges
+        given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges, machine
+        teams = _teams(layer)
         clocks = min(
-            estimated_clocks(tiling, *given, machine)
-            for tiling in tilings(*given, machine)
+            estimated_clocks(tiling, *given, teams)
+            for tiling in tilings(*given, teams=teams)
             if tiling.block in COUNTING_BLOCKS
         )
         total += COUNTED_SHARE * clocks / machine.clock
@@ -184,6 +187,11 @@ def _turned_seconds(machine: Machine, rows: float, width: float) -> float:
 
 def _size(layer: SparseLinear) -> tuple[int, int, int]:
     return layer.inputs, layer.outputs, layer.edges
+
+
+def _teams(layer: SparseLinear) -> TeamsSize | None:
+    teams = teams_of(layer)
+    return teams.size if teams else None
 
 
 def _over_all(layers: Sequence[SparseLinear], seconds: Callable[[SparseLinear], float]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from sparsenn.backends.cuda.activation import activation_code
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse import conversion
+from sparsenn.backends.cuda.sparse.teams import Teams, TeamsSize, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
@@ -30,6 +31,7 @@ class DeviceLayer:
     bias : (outputs,) float32.
     activation, clip : its code in `common.cuh`; infinity where there is no clip.
     copies : (outputs,) int64, how many neurons each output stands for.
+    teams : of the outputs, where there are some.
     """
 
     weights: CSC
@@ -37,6 +39,7 @@ class DeviceLayer:
     activation: np.int32
     clip: np.float32
     copies: Array
+    teams: Teams | None = None
 
     @property
     def inputs(self) -> int:
@@ -47,6 +50,11 @@ class DeviceLayer:
     def outputs(self) -> int:
         """Width of Y'."""
         return self.weights.shape[1]
+
+    @property
+    def team_size(self) -> TeamsSize | None:
+        """`Teams.size`, where there are teams."""
+        return self.teams.size if self.teams else None
 
     @property
     def degrees(self) -> Array:
@@ -118,4 +126,5 @@ def _upload(
         activation=code[0],
         clip=code[1],
         copies=to_device(copies.astype(np.int64, copy=False)),
+        teams=teams_of(layer),
     )

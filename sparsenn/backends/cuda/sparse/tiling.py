@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = [
     "BLOCKS",
     "COUNTING_BLOCKS",
+    "L2_BYTES",
     "MOST_STAGES",
+    "RUN_CLOCKS",
     "TILE_ROWS",
     "BlockShape",
     "Tiling",
     "estimated_clocks",
+    "header_words",
     "record_bytes",
     "room",
     "shared_tilings",
@@ -41,6 +45,7 @@ class BlockShape:
     warps : that compute; one more brings in their data. Together 4, 8, 12 or 16, as registers are given to 4 at a time.
     blocks : on a multiprocessor.
     edges : of an output that are read at once, 1 or 2: one where it has about one in a chunk.
+    teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
     """
 
     vector: int
@@ -48,6 +53,7 @@ class BlockShape:
     warps: int
     blocks: int
     edges: int = 2
+    teams: bool = False
 
     @property
     def rows(self) -> int:
@@ -84,6 +90,9 @@ BLOCKS = (
     BlockShape(2, 8, 7, 2),
     BlockShape(2, 4, 7, 2),
     BlockShape(1, 8, 7, 2),
+    BlockShape(4, TEAM, 15, 1, 1, teams=True),
+    BlockShape(2, TEAM, 15, 1, 1, teams=True),
+    BlockShape(1, TEAM, 7, 2, 1, teams=True),
 )
 """Large ones first: sums take 40 to 80 of a lane's 64 to 128 registers. Smaller ones give few rows to all
 multiprocessors."""
@@ -139,6 +148,9 @@ SLOT_INSTRUCTIONS = 26
 L2_BYTES = 53.5
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
 
+RUN_CLOCKS = 55
+"""That the copy engine takes for a copy, however short."""
+
 PAIR_CLOCKS = 78
 """Clocks from reading two edges to having added their products, with nothing else going on. Single edges are read by
 twice as many warps, which do not wait."""
@@ -173,14 +185,14 @@ class _Work:
     @property
     def odd(self) -> float:
         """Units of one edge where others have two, when edges fall at random on segments."""
-        if self.block.edges == 1:
+        if self.block.edges == 1 or self.block.teams:
             return 0.0
         return self.segments * (1 - math.exp(-2 * self.edges / max(1.0, self.segments))) / 2
 
     @property
     def full(self) -> float:
         """Units that are full."""
-        return (self.edges - self.odd) / self.block.edges
+        return (self.edges - self.odd) / (self.block.outputs if self.block.teams else self.block.edges)
 
     @property
     def units(self) -> float:
@@ -191,6 +203,8 @@ class _Work:
     def instructions(self) -> float:
         """Instructions of the loop over the edges and of going on to the next output."""
         vector, lines = self.block.vector, -(-self.block.vector // 4)
+        if self.block.teams:
+            return (5 + lines + self.block.outputs / 4 + self.block.outputs * vector) * self.units
         if self.block.edges == 1:
             return (5 + lines + vector) * self.edges + 2.25 * self.segments
         return (8 + 2 * lines + 2 * vector) * self.full + (6 + lines + vector) * self.odd + 5.5 * self.segments
@@ -198,12 +212,24 @@ class _Work:
     @property
     def reads(self) -> float:
         """Reads of shared memory, of up to 128 bytes: units, lines of inputs, and where outputs end."""
+        if self.block.teams:
+            return (1 + self.block.outputs / 4 + self.block.vector) * self.units
         return self.units + self.block.vector * self.edges + self.segments / 4
 
 
 def record_bytes(block: BlockShape, units: Any) -> Any:
-    """Bytes of a record with so many units of `block.edges` edges, before it is filled up to a multiple of 16."""
-    return 4 * (4 + block.slots + 2 * block.edges * (units + 1))
+    """Bytes of a record with so many units, before it is filled up to a multiple of 16.
+
+    A unit is `block.edges` edges; or an input, with the weights of a team.
+    """
+    if block.teams:
+        return 4 * (header_words(block) + (4 + block.outputs) * units)
+    return 4 * (header_words(block) + 2 * block.edges * (units + 1))
+
+
+def header_words(block: BlockShape) -> int:
+    """Words of a record before its units."""
+    return 4 + (-(-block.warps // 4) * 4 if block.teams else block.slots)
 
 
 def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:
@@ -228,16 +254,40 @@ def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_pe
     return max(1, -(-inputs // -(-max(1, inputs) // most)))
 
 
-def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges: int, machine: Machine) -> float:
+def _of_full_teams(teams: TeamsSize | None) -> tuple[int, int]:
+    """Return outputs and edges of a layer of as many teams, all of them full."""
+    assert teams is not None, "the layer has no teams"
+    return TEAM * teams.teams, TEAM * teams.reads
+
+
+def _brought(block: BlockShape, inputs: int, groups: int, teams: TeamsSize | None) -> tuple[float, float]:
+    """Return the lines of inputs that are brought for a group, and the clocks that they take on their way."""
+    clocks = block.line / L2_BYTES
+    if block.teams and teams is not None:
+        part = min(1.0, teams.teams / groups / NEIGHBOURS)  # of a block that lines and runs are counted for
+        blocks = -(-teams.teams // NEIGHBOURS)
+        lines, runs = teams.lines / blocks * part, teams.runs / blocks * part
+        if runs * RUN_CLOCKS + lines * clocks < inputs * clocks:
+            return lines, runs * RUN_CLOCKS + lines * clocks
+    return inputs, inputs * clocks
+
+
+def estimated_clocks(
+    tiling: Tiling, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None = None
+) -> float:
     """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands."""
     block, groups = tiling.block, tiling.groups
+    if block.teams:
+        outputs, edges = _of_full_teams(teams)
     items = -(-rows // block.rows) * groups
     share = -(-items // machine.multiprocessors)
     per_group = outputs / groups
-    chunks = -(-inputs // tiling.chunk)
+    lines, copied = _brought(block, inputs, groups, teams)
+    chunks = math.ceil(lines / tiling.chunk)
     work = _Work(block, edges / groups, chunks * per_group)
-    unevenness = math.ceil(per_group / block.warps) / (per_group / block.warps)
-    brought = inputs * block.line + 8 * block.edges * work.units + 4 * chunks * block.slots
+    each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
+    unevenness = math.ceil(each) / each
+    brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / L2_BYTES
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
     pairs = work.units * unevenness if block.edges == 2 else 0.0
     waited = (
@@ -249,7 +299,7 @@ def estimated_clocks(tiling: Tiling, rows: int, inputs: int, outputs: int, edges
     side_by_side = (
         (instructions + SLOT_INSTRUCTIONS * block.slots) / ISSUED,
         work.reads * unevenness * READ_CLOCKS,
-        brought / L2_BYTES,
+        brought,
         waited * -(-share // block.blocks) / max(1, share),
     )
     together = math.pow(sum(clocks**OVERLAP for clocks in side_by_side), 1 / OVERLAP)
@@ -264,6 +314,7 @@ def tilings(
     machine: Machine,
     stages: tuple[int, ...] = (2, 3),
     tile_rows: int | None = None,
+    teams: TeamsSize | None = None,
 ) -> Iterator[Tiling]:
     """Yield tilings worth considering: every shape, its outputs in as few groups as can be or somewhat more.
 
@@ -272,8 +323,13 @@ def tilings(
     rows, inputs, outputs, edges : shape of the product, and stored weights.
     stages : how many chunks shared memory is to hold; more of them are smaller ones.
     tile_rows : rows of the tiles that the features lie in; any unless given.
+    teams : `Teams.size` of the layer, if it has teams.
     """
+    alone = outputs, edges
     for block in (block for block in BLOCKS if tile_rows in (None, block.rows)):
+        if block.teams and teams is None:
+            continue
+        outputs, edges = _of_full_teams(teams) if block.teams else alone
         least = max(1, -(-outputs // block.slots))
         tiles = max(1, -(-rows // block.rows))
         rounds = -(-tiles * least // machine.multiprocessors)
@@ -281,20 +337,29 @@ def tilings(
         even = max(least, rounds * machine.multiprocessors // tiles)  # as many as cost no further round
         for groups in sorted({least, min(even, max(1, outputs))}):
             for count in stages:
-                each = edges / max(1, inputs * groups)
-                chunk = _chunk_for(block, space, count, inputs, each, outputs / groups)
+                lines = max(1, math.ceil(_brought(block, inputs, groups, teams)[0]))
+                chunk = _chunk_for(block, space, count, lines, edges / (lines * groups), outputs / groups)
                 yield Tiling(block, groups, chunk)
 
 
 def tiling_for(
-    rows: int, inputs: int, outputs: int, edges: int, machine: Machine, tile_rows: int | None = None
+    rows: int,
+    inputs: int,
+    outputs: int,
+    edges: int,
+    machine: Machine,
+    tile_rows: int | None = None,
+    teams: TeamsSize | None = None,
 ) -> Tiling:
     """Choose a tiling by estimated time; parameters as for `tilings`."""
-    found = tilings(rows, inputs, max(1, outputs), edges, machine, tile_rows=tile_rows)
-    return min(found, key=lambda tiling: estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine))
+    size = rows, inputs, max(1, outputs), edges, machine
+    found = tilings(*size, tile_rows=tile_rows, teams=teams)
+    return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams))
 
 
-def shared_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine) -> tuple[Tiling, ...]:
+def shared_tilings(
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[TeamsSize | None] | None = None
+) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
 
     Of all numbers of rows, that with the least sum of estimated times is taken.
@@ -303,16 +368,18 @@ def shared_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: M
     ----------
     rows : rows that all layers are computed on.
     shapes : (inputs, outputs, edges) of each layer.
+    teams : of each layer, as `tilings` takes them; None for none of all.
     """
-    ways = [[_timed_tiling(rows, *shape, machine, tile_rows) for shape in shapes] for tile_rows in TILE_ROWS]
+    given = list(zip(shapes, teams or [None] * len(shapes), strict=True))
+    ways = [[_timed_tiling(rows, *shape, machine, tile_rows, of) for shape, of in given] for tile_rows in TILE_ROWS]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)
 
 
 @lru_cache(maxsize=1 << 14)
 def _timed_tiling(
-    rows: int, inputs: int, outputs: int, edges: int, machine: Machine, tile_rows: int
+    rows: int, inputs: int, outputs: int, edges: int, machine: Machine, tile_rows: int, teams: TeamsSize | None
 ) -> tuple[Tiling, float]:
     """Return the best tiling for tiles of so many rows, and its estimated clocks."""
-    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows)
-    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine)
+    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams)
+    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams)

@@ -5,6 +5,7 @@ import pytest
 from sparse_emulation import emulated_kernel, fma
 
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
+from sparsenn.backends.cuda.sparse.teams import TEAM, teams_of_weights
 from sparsenn.backends.cuda.sparse.tiling import BlockShape, Tiling
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
@@ -14,6 +15,7 @@ SHAPES = [
     *(BlockShape(vector, 4, 2, 1, edges) for vector in (1, 2, 4, 8) for edges in (1, 2)),
     BlockShape(1, 40, 1, 1, 1),
     BlockShape(2, 34, 2, 1, 2),
+    *(BlockShape(vector, TEAM, 2, 1, 1, teams=True) for vector in (1, 2, 4, 8)),
 ]
 
 
@@ -28,11 +30,15 @@ def problem(rng, outputs, degrees):
     return rows, weights, rng.normal(size=outputs).astype(np.float32)
 
 
+def laid_out(weights, bias, block, chunk):
+    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
+    tiling = Tiling(block, -(-bias.size // block.slots), chunk)
+    return chunk_weights(sparse, bias, tiling, H200, teams_of_weights(sparse) if block.teams else None)
+
+
 def launched(rows, weights, bias, block, chunk):
     """Run the kernel; returns the outputs of the rows."""
-    groups = -(-bias.size // block.slots)
-    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
-    chunked = chunk_weights(sparse, bias, Tiling(block, groups, chunk), H200)
+    chunked = laid_out(weights, bias, block, chunk)
     tiles = -(-len(rows) // block.rows)
     padded = np.zeros((tiles * block.rows, rows.shape[1]), np.float32)
     padded[: len(rows)] = rows
@@ -44,10 +50,11 @@ def launched(rows, weights, bias, block, chunk):
         "WARPS": block.warps,
         "BLOCKS": 1,
         "EDGES": block.edges,
+        "TEAMS": int(block.teams),
     }
     kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines, __CUDA_ARCH__=900)
     cut = chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
-    numbers = tiles, *weights.shape, groups, *cut, IDENTITY
+    numbers = tiles, *weights.shape, chunked.tiling.groups, *cut, IDENTITY
     kernel.launch(
         2,
         32 * (block.warps + 1),
@@ -93,8 +100,25 @@ def test_inputs_that_a_group_does_not_read_are_left_out(block, rng):
         weights[inside] = mask * rng.normal(size=mask.shape)
     bias = rng.normal(size=outputs).astype(np.float32)
     expected = in_order(rows, weights, bias)
-    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
     for chunk in (20, 100):
-        brought = chunk_weights(sparse, bias, Tiling(block, 3, chunk), H200).runs[:, 2].sum()
-        assert brought < width
+        assert block.teams or laid_out(weights, bias, block, chunk).runs[:, 2].sum() < width
         assert_bits(launched(rows, weights, bias, block, chunk), expected)
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+def test_a_team_reads_each_of_its_inputs_once(vector, rng):
+    sizes, width = (1, 3, 0, TEAM, TEAM + 1, 2 * TEAM + 5, 4), 120
+    pattern = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    masks = rng.random((len(sizes), width)) < 0.2
+    masks[-1] = False
+    weights = (masks[pattern] * rng.normal(size=(pattern.size, width))).T.astype(np.float32)
+    rows, bias = (rng.normal(size=size).astype(np.float32) for size in ((70, width), pattern.size))
+    rows[:, 9] = rng.choice(np.float32([np.inf, -np.inf, np.nan]), 70)
+    block = BlockShape(vector, TEAM, 3, 1, 1, teams=True)
+    teams = teams_of_weights(CSC.from_scipy(from_dense(weights).to_scipy()))
+    assert teams.size.teams == sum(-(-size // TEAM) for size in sizes)
+    assert teams.size.reads == sum(-(-size // TEAM) * mask.sum() for size, mask in zip(sizes, masks, strict=True))
+    for chunk in (7, 50, width):
+        chunked = laid_out(weights, bias, block, chunk)
+        assert chunked.records.size < 20 * (teams.size.reads + 2 * chunked.chunks * chunked.tiling.groups)
+        assert_bits(launched(rows, weights, bias, block, chunk), in_order(rows, weights, bias))

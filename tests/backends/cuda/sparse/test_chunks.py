@@ -9,6 +9,7 @@ from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
 from sparsenn.backends.cuda.sparse.chunks import gather_chunks
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.teams import teams_of_weights
 from sparsenn.backends.cuda.sparse.tiling import BLOCKS, Tiling
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, Tanh
@@ -46,9 +47,9 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
     rows, (inputs, outputs) = features.shape[0], weights.shape
     least = max(1, -(-outputs // block.slots))
     tiling = Tiling(block, max(least, groups or least), chunk or max(1, min(inputs, 50)))
-    chunked = chunk_weights(
-        place(CSC.from_scipy(from_dense(weights).to_scipy())), cp.asarray(bias), tiling, current_machine()
-    )
+    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
+    teams = teams_of_weights(sparse) if block.teams else None
+    chunked = chunk_weights(place(sparse), cp.asarray(bias), tiling, current_machine(), teams)
     tiles = rows_to_tiles(cp.asarray(features), block.rows)
     clip = getattr(ACTIVATIONS[activation], "clip", None)
     alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)

@@ -14,12 +14,14 @@
 //           inputs of the next unit lie, in bytes from the chunk's first line; a unit in front has the places of the
 //           first. An output begins with a unit of its own; what its last one has too many is skipped. So a warp reads a
 //           unit while it reads the inputs of its weights. Slots say which output they hold (-1 for none) and its bias;
-//           outputs are dealt so that warps have alike work. A block takes one (tile, SLOTS outputs) after the other,
+//           outputs are dealt so that warps have alike work. With TEAMS, a warp's outputs read the same inputs: the header
+//           has 4 ints and one for each warp, up to a multiple of 4: where units begin, and where each warp's end; a unit is
+//           where an input lies, three ints of nothing, and its weights of all OUTPUTS. So an input is read once for all. A block takes one (tile, SLOTS outputs) after the other,
 //           those of one tile next to each other, so that chunks are shared in the L2 cache.
 // Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk
 //           and the longest record. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even), WARPS (that compute;
 //           one more brings chunks in), BLOCKS (on a multiprocessor), EDGES (read at once: 1 where outputs have about
-//           one edge in a chunk, 2 where they have more).
+//           one edge in a chunk, 2 where they have more), TEAMS (0 or 1; OUTPUTS then is a multiple of 4).
 // Beside    tile_layers, which keeps whole rows in shared memory: narrow networks only, and every weight is read from
 //           global memory once for 32 rows. Here rows have any width, up to 8 of them a lane; sums of many outputs are
 //           in registers, and edges in shared memory, too. Sums run by increasing input, the same for every shape of

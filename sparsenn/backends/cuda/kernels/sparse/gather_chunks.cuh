@@ -15,10 +15,12 @@
 #define WARPS 16
 #define BLOCKS 1
 #define EDGES 2
+#define TEAMS 0
 #endif
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
 static_assert(WARPS * OUTPUTS % 4 == 0, "weights of a record begin at a multiple of 16 bytes");
+static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
 static_assert(EDGES == 1 || EDGES == 2, "one or two edges are read at once");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
 
@@ -195,11 +197,51 @@ __device__ __forceinline__ void read_places(unsigned (&ahead)[2], unsigned weigh
     ahead[0] = two.x, ahead[1] = two.y;
 }
 
-// Waits for the stage's chunk, adds its products to the sums of this warp's outputs, and gives the stage back. The compiler
-// sees that `warp` is the same for all lanes, hence the ends, hence that lanes need not meet again after branches.
-__device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, float (&sums)[OUTPUTS][VECTOR]) {
-    barrier_wait(ring.full(), ring.turn.parity);
-    const unsigned record = ring.record(), ends = record + 16 + warp * OUTPUTS * 4, rows = ring.lines() + lane * PIECE * 4;
+// A lane's rows of one input, from shared memory.
+__device__ __forceinline__ void read_rows(float (&rows)[VECTOR], unsigned from) {
+    if constexpr (PIECE == 1) rows[0] = __int_as_float(read_word(from));
+    if constexpr (PIECE == 2) {
+        const int2 two = read_pair(from);
+        rows[0] = __int_as_float(two.x), rows[1] = __int_as_float(two.y);
+    }
+    if constexpr (PIECE == 4) {
+#pragma unroll
+        for (int k = 0; k < VECTOR; k += 4) {
+            unsigned four[4];
+            read_four(four, from + k * WARP * 4);
+#pragma unroll
+            for (int i = 0; i < 4; i++) rows[k + i] = __uint_as_float(four[i]);
+        }
+    }
+}
+
+// The products of a team, unit by unit: an input, and its weights of all outputs.
+__device__ __forceinline__ void add_team(unsigned record, unsigned rows, int warp, float (&sums)[OUTPUTS][VECTOR]) {
+    constexpr unsigned UNIT = 16 + 4 * OUTPUTS;  // bytes
+    const unsigned first = read_word(record + 12 + warp * 4), last = read_word(record + 16 + warp * 4);
+    for (unsigned unit = record + first; unit < record + last; unit += UNIT) {
+        float own[VECTOR];
+        unsigned weights[OUTPUTS];
+        read_rows(own, rows + read_word(unit));
+#pragma unroll
+        for (int output = 0; output < OUTPUTS; output += 4) {
+            unsigned four[4];
+            read_four(four, unit + 16 + 4 * output);
+#pragma unroll
+            for (int k = 0; k < 4; k++) weights[output + k] = four[k];
+        }
+#pragma unroll
+        for (int output = 0; output < OUTPUTS; output++)
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++)
+                sums[output][v] = fmaf(__uint_as_float(weights[output]), own[v], sums[output][v]);
+    }
+}
+
+// The products of outputs, one after the other. The compiler sees that `warp` is the same for all lanes, hence the ends,
+// hence that lanes need not meet again after branches.
+__device__ __forceinline__ void add_outputs(unsigned record, unsigned rows, int warp, float (&sums)[OUTPUTS][VECTOR]) {
+    const unsigned ends = record + 16 + warp * OUTPUTS * 4;
     constexpr unsigned UNIT = 8 * EDGES;  // bytes
     unsigned at = read_word(ends - 4), ahead[EDGES];
     if constexpr (EDGES > 1) at = (at + UNIT - 1) / UNIT * UNIT;
@@ -210,6 +252,17 @@ __device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, 
         read_ends(end, ends + 4 * first);
 #pragma unroll
         for (int k = 0; k < GROUP; k++) add_edges(sums[first + k], at, ahead, end[k], record, rows);
+    }
+}
+
+// Waits for the stage's chunk, adds its products to the sums of this warp's outputs, and gives the stage back.
+__device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, float (&sums)[OUTPUTS][VECTOR]) {
+    barrier_wait(ring.full(), ring.turn.parity);
+    const unsigned record = ring.record(), rows = ring.lines() + lane * PIECE * 4;
+    if constexpr (TEAMS) {
+        add_team(record, rows, warp, sums);
+    } else {
+        add_outputs(record, rows, warp, sums);
     }
     __syncwarp();
     barrier_arrive_if(ring.empty(), lane == 0);
