@@ -34,6 +34,9 @@ __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 WAVE_BYTES = 24 << 20
 """Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
 
+THREADS, TURNING_BLOCKS = 256, 8
+"""Of a block that moves rows; and such blocks of a multiprocessor, each with 16 KiB of shared memory."""
+
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
 
 _ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
@@ -189,16 +192,16 @@ class ChunkStages:
         tiles, multiprocessors = self._stages[number], self._machine.multiprocessors
         block, buffers = tiles.block, self._buffers[number * _BUFFERS.itemsize :]
         source, common = _PROGRAMS[block], (network, stage)
-        threads, few_rows = (512,), np.int32(few)
-        source.kernel("stage_to_tiles")((4 * multiprocessors,), threads, (*common, few_rows, buffers))
+        few_rows, turning = np.int32(few), ((TURNING_BLOCKS * multiprocessors,), (THREADS,))
+        source.kernel("stage_to_tiles")(*turning, (*common, few_rows, buffers))
         source.kernel("chunk_layers")(
             (multiprocessors * block.blocks,),
             (WARP * (block.warps + 1),),
             (*common, self._chunked[number], few_rows, buffers),
             shared_mem=tiles.stages * tiles.stage_bytes,
         )
-        source.kernel("leave_tiles")((2 * multiprocessors,), (256,), (*common, few_rows, buffers))
-        source.kernel("tiles_to_stage")((4 * multiprocessors,), threads, (*common, few_rows, buffers))
+        source.kernel("leave_tiles")((2 * multiprocessors,), (THREADS,), (*common, few_rows, buffers))
+        source.kernel("tiles_to_stage")(*turning, (*common, few_rows, buffers))
 
 
 def _records(stage: StageTiles) -> Any:

@@ -15,6 +15,7 @@
 #include "gather_chunks.cuh"
 #include "ptx/memory.cuh"
 #include "resident.cuh"
+#include "rows/turned_piece.cuh"
 
 static_assert(OUTPUTS <= WARP, "a lane has the copies of one output");
 
@@ -204,47 +205,41 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
 
 // ---- Into tiles and out of them ---------------------------------------------------------------------------------
 
-constexpr int SIDE = 32;      // columns that a block takes at a time: a strip
-constexpr int STRIPS = 4;     // strips that it takes one after the other
-constexpr int THREADS = 512;  // of the two kernels that move rows
-constexpr int WARP_ROWS = ROWS / (THREADS / WARP);
-static_assert(THREADS % ROWS == 0, "a thread keeps to one row");
+static_assert(ROWS % PIECE_ROWS == 0, "rows that are turned are of one tile");
+
+// Calls turn(tile, first row in it, first column, columns) for all pieces, which blocks take by turns.
+template <class Turn>
+__device__ __forceinline__ void each_piece(int rows, int width, Turn turn) {
+    const int across = (width + PIECE_COLUMNS - 1) / PIECE_COLUMNS, down = ROWS / PIECE_ROWS;
+    const int64 pieces = static_cast<int64>((rows + ROWS - 1) / ROWS) * down * across;
+    for (int64 number = blockIdx.x; number < pieces; number += gridDim.x) {
+        const int first = number % across * PIECE_COLUMNS, part = number / across;
+        turn(part / down, part % down * PIECE_ROWS, first, min(PIECE_COLUMNS, width - first));
+        __syncthreads();
+    }
+}
 
 // The stage's input rows, by its list, to tiles; what fills the last tile up is zeros.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
     stage_to_tiles(const Network* network, const Stage* stages, int few, const Buffers* where) {
-    __shared__ float block[SIDE][ROWS + 1];
-    __shared__ int from[ROWS];
+    __shared__ __align__(16) TurnedPiece piece;
     const Stage& stage = *stages;
     const int rows = *stage.count_in;
     if (rows <= few) return;
     const Buffers buffers = *where;
-    const int width = network->layers[stage.first].inputs, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int pieces = (width + SIDE * STRIPS - 1) / (SIDE * STRIPS), tiles = (rows + ROWS - 1) / ROWS;
-    for (int number = blockIdx.x; number < tiles * pieces; number += gridDim.x) {
-        const int tile = number / pieces, begin = number % pieces * SIDE * STRIPS, own = threadIdx.x % ROWS;
-        if (threadIdx.x < ROWS) {
-            const int position = tile * ROWS + threadIdx.x;
-            from[threadIdx.x] = position >= rows ? -1 : stage.list_in ? stage.list_in[position] : position;
-        }
+    const int width = network->layers[stage.first].inputs;
+    each_piece(rows, width, [&](int tile, int first_row, int first, int columns) {
+        const auto at = [&](int row) -> const float* {
+            const int position = tile * ROWS + first_row + row;
+            if (position >= rows) return nullptr;
+            const int64 from = stage.list_in ? stage.list_in[position] : position;
+            return stage.rows_in + from * width + first;
+        };
+        piece.rows_in(at, columns, width % FOUR == 0);
         __syncthreads();
-        float* target = reinterpret_cast<float*>(buffers.tile(tile, 0));
-        for (int first = begin; first < min(begin + SIDE * STRIPS, width); first += SIDE) {
-            float values[WARP_ROWS];
-#pragma unroll
-            for (int k = 0; k < WARP_ROWS; k++) {
-                const int row = from[warp * WARP_ROWS + k];
-                const bool inside = row >= 0 && first + lane < width;
-                values[k] = inside ? stage.rows_in[static_cast<int64>(row) * width + first + lane] : 0.0f;
-            }
-#pragma unroll
-            for (int k = 0; k < WARP_ROWS; k++) block[lane][warp * WARP_ROWS + k] = values[k];
-            __syncthreads();
-            for (int line = threadIdx.x / ROWS; line < SIDE && first + line < width; line += THREADS / ROWS)
-                target[static_cast<int64>(first + line) * ROWS + own] = block[line][own];
-            __syncthreads();
-        }
-    }
+        float* lines = reinterpret_cast<float*>(buffers.tile(tile, 0)) + first_row;
+        piece.lines_out(lines + static_cast<int64>(first) * ROWS, ROWS, columns);
+    });
 }
 
 // Gives the rows that are left a place in the output, and accounts for all layers of the stage. A warp takes 32 rows.
@@ -284,45 +279,35 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // The stage's outputs back to rows, where `leave_tiles` has put them, each with its hash.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
     tiles_to_stage(const Network* network, const Stage* stages, int few, const Buffers* where) {
-    __shared__ float block[SIDE][ROWS + 1];
-    __shared__ int slots[ROWS];
+    __shared__ __align__(16) TurnedPiece piece;
     const Stage& stage = *stages;
     const int rows = *stage.count_in;
     if (rows <= few) return;
     const Buffers buffers = *where;
-    const int width = network->layers[stage.last - 1].outputs, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int pieces = (width + SIDE * STRIPS - 1) / (SIDE * STRIPS), tiles = (rows + ROWS - 1) / ROWS;
-    for (int number = blockIdx.x; number < tiles * pieces; number += gridDim.x) {
-        const int tile = number / pieces, begin = number % pieces * SIDE * STRIPS, own = threadIdx.x % ROWS;
-        bool left = false;
-        if (threadIdx.x < ROWS) {
-            const int position = tile * ROWS + threadIdx.x;
-            slots[threadIdx.x] = position < rows ? stage.next[position] : -1;
-            left = slots[threadIdx.x] >= 0;
-        }
-        if (!__syncthreads_or(left)) continue;
-        const float* source = reinterpret_cast<const float*>(buffers.tile(tile, stage.last - stage.first));
-        uint64 hash = 0;
-        for (int first = begin; first < min(begin + SIDE * STRIPS, width); first += SIDE) {
-#pragma unroll 4
-            for (int line = threadIdx.x / ROWS; line < SIDE; line += THREADS / ROWS) {
-                if (first + line >= width) break;
-                const float value = source[static_cast<int64>(first + line) * ROWS + own];
-                block[line][own] = value;
-                hash += hash_element(value, first + line);
-            }
-            __syncthreads();
+    const int width = network->layers[stage.last - 1].outputs, lane = threadIdx.x % WARP;
+    each_piece(rows, width, [&](int tile, int first_row, int first, int columns) {
+        const auto slot_of = [&](int row) {
+            const int position = tile * ROWS + first_row + row;
+            return position < rows ? stage.next[position] : -1;
+        };
+        if (!__syncthreads_or(slot_of(lane) >= 0)) return;
+        const auto at = [&](int row) -> float* {
+            const int64 slot = slot_of(row);
+            return slot < 0 ? nullptr : stage.rows_out + slot * width + first;
+        };
+        const auto seen = [&](int row, int column, const float (&four)[FOUR]) {
+            uint64 hash = 0;
 #pragma unroll
-            for (int k = 0; k < WARP_ROWS; k++) {
-                const int slot = slots[warp * WARP_ROWS + k];
-                if (slot >= 0 && first + lane < width)
-                    stage.rows_out[static_cast<int64>(slot) * width + first + lane] = block[lane][warp * WARP_ROWS + k];
-            }
-            __syncthreads();
-        }
-        if (slots[own] >= 0) atomicAdd(&stage.hashes_out[slots[own]], hash);
+            for (int i = 0; i < FOUR; i++)
+                if (column + i < columns) hash += hash_element(four[i], first + column + i);
+            hash = warp_sum(hash);
+            if (lane == 0) atomicAdd(&stage.hashes_out[slot_of(row)], hash);
+        };
+        const float* lines = reinterpret_cast<const float*>(buffers.tile(tile, stage.last - stage.first)) + first_row;
+        piece.lines_in(lines + static_cast<int64>(first) * ROWS, ROWS, columns);
         __syncthreads();
-    }
+        piece.rows_out(at, columns, width % FOUR == 0, seen);
+    });
 }
