@@ -238,7 +238,7 @@ def _rates_alone(
 ) -> tuple[int, float, float]:
     """Return the rows of a piece, and the rows a second of reading pieces alone, and of computing them alone."""
     with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, FILE_NEURONS) as source:
-        size = rows_a_piece(source, sessions, limit, outputs=False)
+        size = rows_a_piece(source, network, sessions.sessions[0].backend, count, limit, outputs=False)
         held = [piece for _, piece in zip(range(4), source.pieces(size), strict=False)]
 
         def read() -> None:

@@ -19,7 +19,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -122,14 +123,14 @@ class Pieces:
                 self._matrix.flush()
                 os.fsync(self._matrix.fileno())
             with replacing(self._folder / f"{number:08d}.json") as temporary:
-                temporary.write_text(json.dumps(asdict(piece)), encoding="utf-8")
+                temporary.write_text(json.dumps(vars(piece)), encoding="utf-8")
         self.done[number] = piece
 
     @property
     def categories(self) -> Array:
         """Categories of all pieces that are done: sorted int64, counted from 0."""
-        found = [self.done[number].categories for number in sorted(self.done)]
-        return np.array([category for piece in found for category in piece], np.int64)
+        found = (self.done[number].categories for number in sorted(self.done))
+        return np.fromiter(chain.from_iterable(found), np.int64)
 
     def finish(self) -> None:
         """Have the output take its place, and remove the folder.

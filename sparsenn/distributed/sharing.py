@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -16,6 +17,13 @@ __all__ = ["Stopping", "ahead", "shared"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+SWITCH_SECONDS = 1e-4
+"""After which a thread that runs Python code gives way to others, while one reads ahead. A reader needs the interpreter
+for moments only, but many times an item: after Python's own 5 ms each, it would wait longer than it reads."""
+
+_switch_seconds: list[float] = []
+"""What was found by those that read ahead, to be put back; one each."""
 
 
 class _StoppedError(Exception):
@@ -174,6 +182,18 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
     try:
         with held_signals():
             thread.start()
-        yield given()
+        with _quick_switches():
+            yield given()
     finally:
         outlast(end)
+
+
+@contextmanager
+def _quick_switches() -> Iterator[None]:
+    """Have threads give way to each other after `SWITCH_SECONDS`, as long as anything reads ahead."""
+    _switch_seconds.append(sys.getswitchinterval())
+    try:
+        sys.setswitchinterval(min(_switch_seconds[-1], SWITCH_SECONDS))
+        yield
+    finally:
+        sys.setswitchinterval(_switch_seconds.pop())

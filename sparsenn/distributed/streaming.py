@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,15 +12,17 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from sparsenn.distributed.devices import Devices, Sessions, session_on
+from sparsenn.backends import Backend
+from sparsenn.distributed.devices import Devices, Sessions, device_names, session_on
 from sparsenn.distributed.digests import content_digest, file_stamp, rows_digest
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.named_options import StreamOptions, names_options_of
+from sparsenn.engine.options import Options
 from sparsenn.engine.passage import Part, joined
-from sparsenn.engine.plan import Plan, with_inputs
+from sparsenn.engine.plan import Plan, backend_of, with_inputs
 from sparsenn.engine.shelf import LOOKED_AT_MOST
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
@@ -45,6 +47,9 @@ LEAST_ROWS = 4096
 
 SPARE_PIECES = 3
 """In memory beside one a device: one that is read, one that waits, and one that is written."""
+
+WAITING_PIECES = 16
+"""For a GPU, instead of the one: it computes faster than files are read, and reading does not wait until it begins."""
 
 _FREE_OPTIONS = ("device", "memory_limit", "weight_memory", "batch_size")
 """Options that may differ when a run resumes: results are the same."""
@@ -133,17 +138,23 @@ def stream(
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
     with ExitStack() as files:
         source = files.enter_context(opened_rows(rows, network.inputs))
-        session = session_on(network, devices=devices, **options)
-        sessions = _within(session if isinstance(session, Sessions) else Sessions.of([session]), limit)
-        files.callback(sessions.close)
-        size = rows_a_piece(source, sessions, limit, target is not None and target.suffix.lower() != ".tsv")
+        asked = Options.of(options)
+        names = (asked.device,) if devices is None else device_names(devices)
+        backend = backend_of(network, replace(asked, device=names[0]))
+        matrix = target is not None and target.suffix.lower() != ".tsv"
+        size = rows_a_piece(source, network, backend, len(names), limit, matrix)
         pieces = None
         if target is not None:
             key = content_digest(
-                _of_options(sessions), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
+                _kept(asked, backend), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
             )
             pieces = files.enter_context(opened_pieces(target, key, size, resume))
-        run = _Run(sessions, source, pieces, size, Path(rows), prepare, classes, statistics, progress)
+            size = pieces.size
+        reading = _Reading(source, Path(rows), size, {} if pieces is None else pieces.done, _waiting(backend), files)
+        session = session_on(network, devices=devices, **options)  # equal outputs are looked for while rows are read
+        sessions = _within(session if isinstance(session, Sessions) else Sessions.of([session]), limit)
+        files.callback(sessions.close)
+        run = _Run(sessions, reading, pieces, prepare, classes, statistics, progress)
         result = run.result(files)
         if pieces is not None:
             pieces.finish()
@@ -166,21 +177,29 @@ def _checked_target(output: str | os.PathLike[str] | None, resume: bool, classes
     return target_of(output, classes)
 
 
-def _of_options(sessions: Sessions) -> list[Any]:
+def _kept(options: Options, backend: Backend) -> list[Any]:
     """Return what results may depend on, besides network and rows."""
-    options, backend = sessions.options, sessions.sessions[0].backend
     return [
         backend.device,
         *(getattr(options, field.name) for field in fields(options) if field.name not in _FREE_OPTIONS),
     ]
 
 
-def rows_a_piece(source: RowSource, sessions: Sessions, limit: int | None, outputs: bool) -> int:
+def _waiting(backend: Backend) -> int:
+    """Return how many pieces may wait for a device."""
+    return 1 if backend.in_host_memory else WAITING_PIECES
+
+
+def rows_a_piece(
+    source: RowSource, network: Network, backend: Backend, devices: int, limit: int | None, outputs: bool
+) -> int:
     """Return how many rows a piece has: as many as memory holds of all pieces that are in it at a time.
 
     Parameters
     ----------
-    source, sessions : the rows, and what runs them.
+    source, network : the rows, and what they run through.
+    backend : of the first device.
+    devices : how many there are.
     limit : bytes; None for the usual.
     outputs : whether outputs are written.
 
@@ -189,20 +208,57 @@ def rows_a_piece(source: RowSource, sessions: Sessions, limit: int | None, outpu
     ResourceError
         It does not hold one row of each.
     """
-    devices, network = len(sessions.devices), sessions.network
-    free = free_memory()
-    room = (limit or min(USUAL_MEMORY, USUAL_MEMORY if free is None else free // 4)) // 2
+    free, held = free_memory(), devices + SPARE_PIECES
+    room = limit or min(USUAL_MEMORY, USUAL_MEMORY if free is None else free // 4)
     row = 2 * source.row_bytes + (8 * network.outputs if outputs else 0) + 64
-    fitting = int(room / (devices + SPARE_PIECES) / row)
+    computing = held * row if backend.in_host_memory else 0  # takes half of the memory
+    needed = held * row + (_waiting(backend) - 1) * source.row_bytes + computing
+    fitting = min(int(room / needed), MOST_PIECE_ROWS)
     if fitting < 1:
         raise ResourceError(
-            f"a memory limit of {2 * room:,} bytes does not hold {devices + SPARE_PIECES} rows at a time, which take "
-            f"{2 * int(row * (devices + SPARE_PIECES)):,} with what they become"
+            f"a memory limit of {room:,} bytes does not hold {held} rows at a time, which take {int(needed):,} with "
+            "what they become"
         )
-    fitting = min(fitting, MOST_PIECE_ROWS)
     if source.rows is None:
         return fitting
     return max(1, min(fitting, max(LEAST_ROWS, -(-source.rows // (LEAST_PIECES * devices)))))
+
+
+class _Reading:
+    """Rows of a file that a thread reads ahead, in pieces.
+
+    Parameters
+    ----------
+    source, path : the rows, and where they are.
+    size : rows of each piece but the last.
+    earlier : pieces that an earlier run has done, by number.
+    waiting : how many pieces may wait.
+    files : ends the thread.
+
+    Attributes
+    ----------
+    first : the first rows, by which it is planned how all run; None where there are none.
+    work : pieces that are to be done.
+    """
+
+    def __init__(
+        self, source: RowSource, path: Path, size: int, earlier: Mapping[int, Piece], waiting: int, files: ExitStack
+    ) -> None:
+        self.rows, self.path, self.size, self.earlier = source.rows, path, size, dict(earlier)
+        self.first = next(source.pieces(min(size, LOOKED_AT_MOST)), None)
+        self.work = files.enter_context(ahead(self._pieces(source), waiting))
+
+    def _pieces(self, source: RowSource) -> Iterator[_Work]:
+        """Yield pieces that are to be done; the last of those before the first of them is held against its digest."""
+        begin = 0
+        while begin in self.earlier:
+            begin += 1
+        looked_at = max(0, begin - 1)
+        for number, rows in enumerate(source.pieces(self.size, looked_at * self.size), start=looked_at):
+            if number not in self.earlier:
+                yield _Work(number, rows)
+            elif number == looked_at and rows_digest(rows) != self.earlier[number].digest:
+                raise UsageError(f"{self.path}: the rows differ from those of the earlier run; remove its pieces")
 
 
 class _Run:
@@ -211,82 +267,67 @@ class _Run:
     def __init__(
         self,
         sessions: Sessions,
-        source: RowSource,
+        reading: _Reading,
         pieces: Pieces | None,
-        size: int,
-        path: Path,
         prepare: Callable[[Any], Any] | None,
         classes: bool,
         statistics: bool,
         progress: Progress,
     ) -> None:
-        self._sessions, self._source, self._pieces = sessions, source, pieces
-        self._size = size if pieces is None else pieces.size
-        self._path, self._prepare, self._classes = path, prepare, classes
+        self._sessions, self._reading, self._pieces = sessions, reading, pieces
+        self._prepare, self._classes = prepare, classes
         self._statistics, self._progress = statistics, progress
-        self._earlier = {} if pieces is None else dict(pieces.done)
 
     def result(self, files: ExitStack) -> Result:
         """Run all that is not done."""
-        start = time.perf_counter()
-        looked_at = next(self._source.pieces(min(self._size, LOOKED_AT_MOST)), None)
-        work = files.enter_context(ahead(self._work(), 1))  # reads while it is planned how rows run
-        plan, planned = self._planned(looked_at, files)
+        start, reading = time.perf_counter(), self._reading
+        plan, planned = self._planned(files)
         parts: dict[int, Part] = {}
         spent = Seconds()
-        done, task = sum(piece.rows for piece in self._earlier.values()), f"run {self._path.name}"
-        with closing(self._sessions.shared(self._worker, work, 1)) as finished:
+        done, task = sum(piece.rows for piece in reading.earlier.values()), f"run {reading.path.name}"
+        with closing(self._sessions.shared(self._worker, reading.work, 1)) as finished:
             for piece, (part, seconds, outputs) in finished:
                 if self._pieces is not None:
                     categories = part.categories.tolist()
                     self._pieces.keep(piece.number, Piece(part.rows, rows_digest(piece.rows), categories), outputs)
                 parts[piece.number], spent, done = part, spent + seconds, done + part.rows
-                self._progress(task, done, self._source.rows or done + 1)
+                self._progress(task, done, reading.rows or done + 1)
         self._progress(task, done, done)
         wall = time.perf_counter() - start - planned.total
         return self._joined(parts, plan, planned + self._in_all(spent, wall), done)
 
-    def _planned(self, looked_at: CSR | Array | None, files: ExitStack) -> tuple[Plan, Seconds]:
+    def _planned(self, files: ExitStack) -> tuple[Plan, Seconds]:
         """Have all devices know how rows run, by the first of them; make room for the outputs."""
         first, *others = self._sessions.sessions
-        rows = np.zeros((0, first.network.inputs), np.float32) if looked_at is None else self._prepared(looked_at)
-        _, plan, seconds = first.begin_shared(rows, self._source.rows)
+        begun, count = self._reading.first, self._reading.rows
+        rows = np.zeros((0, first.network.inputs), np.float32) if begun is None else self._prepared(begun)
+        _, plan, seconds = first.begin_shared(rows, count)
         for session in others:
             session.learn(first)
         if self._pieces is not None and self._pieces.takes_matrix:
-            if self._source.rows is None:
-                raise UsageError(f"{self._path}: its number of rows is known only at its end; write .tsv instead")
+            if count is None:
+                raise UsageError(
+                    f"{self._reading.path}: its number of rows is known only at its end; write .tsv instead"
+                )
             width = () if self._classes else (first.network.outputs,)
             kind = np.int64 if self._classes else np.float64 if first.backend.doubles else np.float32
-            self._pieces.prepare((self._source.rows, *width), kind, files)
+            self._pieces.prepare((count, *width), kind, files)
         return plan, seconds
 
     def _prepared(self, rows: Inputs) -> Inputs:
         return rows if self._prepare is None else self._prepare(rows)
 
-    def _work(self) -> Iterator[_Work]:
-        """Yield pieces that are to be done; the last of those before the first of them is held against its digest."""
-        begin = 0
-        while begin in self._earlier:
-            begin += 1
-        looked_at = max(0, begin - 1)
-        for number, rows in enumerate(self._source.pieces(self._size, looked_at * self._size), start=looked_at):
-            if number not in self._earlier:
-                yield _Work(number, rows)
-            elif number == looked_at and rows_digest(rows) != self._earlier[number].digest:
-                raise UsageError(f"{self._path}: the rows differ from those of the earlier run; remove its pieces")
-
     def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:
         wanted = self._pieces is not None and self._pieces.takes_matrix
 
         def run(piece: _Work, stopping: Stopping) -> _Done:
-            given, _, _ = session.begin_shared(self._prepared(piece.rows), self._source.rows)
+            given, _, _ = session.begin_shared(self._prepared(piece.rows), self._reading.rows)
             count = given.count
             part, seconds = session.run_part(given, 0, count, count, self._statistics, stopping.look)
             outputs = joined((part,), part.plan, seconds).dense if wanted else None
             if outputs is not None and self._classes:
                 outputs = outputs.argmax(axis=1)
-            first = piece.number * self._size
+            first = piece.number * self._reading.size
             return _Done(replace(part, batches=(), categories=part.categories + first), seconds, outputs)
 
         return run
@@ -303,9 +344,9 @@ class _Run:
         notes = [*result.notes]
         if len(self._sessions.devices) > 1:
             notes.append(f"Samples were shared by {', '.join(self._sessions.devices)}.")
-        if not self._earlier:
+        if not self._reading.earlier:
             return replace(result, notes=tuple(notes))
         assert self._pieces is not None
-        earlier = sum(piece.rows for piece in self._earlier.values())
+        earlier = sum(piece.rows for piece in self._reading.earlier.values())
         notes.append(f"{earlier:,} of {count:,} rows were done by an earlier run; times and counts refer to the rest.")
         return replace(result, inputs=count, categories=self._pieces.categories, statistics=(), notes=tuple(notes))

@@ -26,7 +26,7 @@ from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.spans import span
 
-__all__ = ["Plan", "Problem", "bucket", "cut_for_memory", "with_inputs"]
+__all__ = ["Plan", "Problem", "backend_of", "bucket", "cut_for_memory", "with_inputs"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
@@ -355,6 +355,18 @@ class Problem:
         if step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear):
             return DENSE_FORMS * 4 * layer.inputs * layer.outputs
         return self.backend.prepared_bytes(layer)
+
+
+def backend_of(network: Network, options: Options) -> Backend:
+    """Return what computes a network.
+
+    Raises
+    ------
+    SparseNNError
+        As `Problem.of` does.
+    """
+    check_network(network)
+    return _chosen(network, options)[0]
 
 
 def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:

@@ -383,21 +383,19 @@ def _offsets_sound(indptr: Array, entries: int) -> bool:
 
 @compiled
 def _indices_sound(indptr: Array, indices: Array, width: int, start: int, stop: int) -> bool:
-    """Whether the indices of groups `start` to `stop` are below `width` and rise within each; the offsets are sound.
+    """Whether the indices of groups `start` to `stop` are in range and rise within each; the offsets are sound.
 
-    Loops without an early end run on vector registers: all places where indices do not rise are counted, then
-    those between two groups, where that is allowed.
+    A loop without an early end runs on vector registers: all places where indices do not rise are counted, then those
+    between two groups, where that is allowed, are taken off. Of indices that rise only the ends need be in range.
     """
-    base, entries = indptr[start], indptr[stop] - indptr[start]
+    base = indptr[start]
     found = indices[base : indptr[stop]]
-    falls, least, most = 0, np.int64(0), np.int64(-1)
+    falls, outside = 0, 0
     for at in range(1, found.size):
         falls += found[at] <= found[at - 1]
-    for at in range(found.size):
-        least = min(least, np.int64(found[at]))
-        most = max(most, np.int64(found[at]))
-    for group in range(start + 1, stop):
-        at = indptr[group] - base
-        if indptr[group - 1] - base < at < entries:
-            falls -= found[at] <= found[at - 1]
-    return bool(falls == 0 and least == 0 and most < width)
+    for group in range(start, stop):
+        first, last = indptr[group] - base, indptr[group + 1] - base
+        if first < last:
+            falls -= first > 0 and found[first] <= found[first - 1]
+            outside += found[first] < 0 or found[last - 1] >= width
+    return bool(falls == 0 and outside == 0)

@@ -135,6 +135,7 @@ class _Sparse:
     def __init__(self, path: str | os.PathLike[str], width: int, indptr: Stored, indices: Stored, values: Stored):
         self._path, self._width = path, width
         self._indptr, self._indices, self._values = indptr, indices, values
+        self._most = 0
         if self._values.shape[0] not in (1, indices.shape[0]) or indptr.shape[0] < 1:
             raise FileFormatError(path, "the arrays of the inputs do not fit together")
 
@@ -160,7 +161,9 @@ class _Sparse:
         begin, end = int(indptr[0]), int(indptr[-1])
         if not 0 <= begin <= end <= self._indices.shape[0]:
             raise FileFormatError(self._path, f"inputs/indptr goes from {begin:,} to {end:,}, beyond the entries")
-        check_memory(6 * (end - begin), f"{os.fspath(self._path)}: {stop - start:,} rows")
+        if end - begin > self._most:  # asking for the free memory opens files: not for every piece
+            check_memory(6 * (end - begin), f"{os.fspath(self._path)}: {stop - start:,} rows")
+            self._most = end - begin
         indices = self._indices.read(begin, end)
         values = self._values.read(0, 1) if self._one_value else self._values.read(begin, end)
         return _checked(self._path, CSR((stop - start, self._width), indptr - begin, indices, values), start)

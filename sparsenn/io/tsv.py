@@ -243,7 +243,7 @@ def write_categories(path: str | os.PathLike[str], categories: Array) -> None:
     ResourceError
         The file cannot be written.
     """
-    text = "".join(f"{category}\n" for category in (np.sort(categories) + 1).tolist())
+    text = ("%d\n" * categories.size) % tuple((np.sort(categories) + 1).tolist())
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
         file.write(text.encode("ascii"))
 

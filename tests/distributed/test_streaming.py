@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -15,10 +17,12 @@ import scipy.sparse as sp
 
 from sparsenn import Linear, Network, Session, Sessions
 from sparsenn.distributed import streaming
+from sparsenn.distributed.devices import session_on
 from sparsenn.distributed.pieces import Piece, opened_pieces
+from sparsenn.distributed.sharing import ahead
 from sparsenn.errors import DeviceError, FileFormatError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import from_dense
-from sparsenn.io import Dataset, write_dataset
+from sparsenn.io import Dataset, row_source, write_dataset
 from sparsenn.io.tsv import read_categories, write_images
 from sparsenn.layers import Identity, ReLU
 
@@ -487,8 +491,6 @@ def test_memory_stays_within_the_limit(tmp_path):
 def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
     """The next piece is read before the one at hand is done."""
     read, real = threading.Event(), Session.run_part
-    from sparsenn.io import row_source
-
     pieces = row_source._Dense.pieces
 
     def told(self, size, first=0):
@@ -504,6 +506,64 @@ def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
     monkeypatch.setattr(row_source._Dense, "pieces", told)
     monkeypatch.setattr(Session, "run_part", run)
     stream(network, folder / "rows.npy", device="cpu", memory_limit=limit_for(100))
+
+
+def on_a_gpu(monkeypatch):
+    """Have streaming take the CPU for a device with memory of its own."""
+    there = SimpleNamespace(device="cuda", in_host_memory=False)
+    monkeypatch.setattr(streaming, "backend_of", lambda *_: there)
+    return there
+
+
+def test_reading_goes_on_while_a_gpu_is_made_ready(network, folder, monkeypatch):
+    """All pieces that may wait are read before it is known how they run."""
+    read, enough, real = [], threading.Event(), row_source._Sparse._piece
+
+    def piece(self, *edges):
+        found = real(self, *edges)
+        read.append(edges)
+        if len(read) > 5:
+            enough.set()
+        return found
+
+    def made(*given, **options):
+        assert enough.wait(20)
+        return session_on(*given, **options)
+
+    on_a_gpu(monkeypatch)
+    monkeypatch.setattr(streaming, "WAITING_PIECES", 4)
+    monkeypatch.setattr(streaming, "session_on", made)
+    monkeypatch.setattr(row_source._Sparse, "_piece", piece)
+    found = stream(network, folder / "rows.h5", device="cpu", memory_limit=40_000)
+    assert found.inputs == ROWS
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_pieces_for_gpus_fill_the_memory_and_fit_into_it(network, monkeypatch, devices):
+    source = SimpleNamespace(rows=10**9, row_bytes=200.0)
+    size = streaming.rows_a_piece(source, network, on_a_gpu(monkeypatch), devices, 10**9, False)
+    pieces = devices + streaming.SPARE_PIECES - 1 + streaming.WAITING_PIECES
+    assert 0.7e9 < pieces * size * source.row_bytes < 1e9
+
+
+def test_memory_is_asked_for_where_more_is_needed_than_before(network, folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(row_source, "check_memory", lambda needed, _: asked.append(needed))
+    with row_source.opened_rows(folder / "rows.h5", WIDTH) as source:
+        pieces = list(source.pieces(10))
+    needed = 6 * np.array([piece.nnz for piece in pieces])
+    assert asked == np.unique(np.maximum.accumulate(needed)).tolist()
+    assert len(asked) < len(pieces) / 4
+
+
+def test_threads_give_way_sooner_while_any_reads_ahead():
+    usual = sys.getswitchinterval()
+    with ExitStack() as first:
+        first.enter_context(ahead(iter("abc"), 1))
+        with ahead(iter("abc"), 1):
+            first.close()
+            assert sys.getswitchinterval() < usual
+    assert sys.getswitchinterval() == usual
 
 
 def test_progress_tells_rows(network, folder):
