@@ -243,9 +243,21 @@ def write_categories(path: str | os.PathLike[str], categories: Array) -> None:
     ResourceError
         The file cannot be written.
     """
-    text = ("%d\n" * categories.size) % tuple((np.sort(categories) + 1).tolist())
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
-        file.write(text.encode("ascii"))
+        file.write(_lines(np.sort(categories) + 1))
+
+
+def _lines(numbers: Array) -> bytes:
+    """Return positive integers in decimal, one a line."""
+    most = int(numbers.max(initial=0))
+    left = numbers.astype(np.min_scalar_type(most))  # short ones are divided faster
+    text = np.full((left.size, len(str(most)) + 1), ord("\n"), np.uint8)
+    shown = np.ones(text.shape, np.bool_)
+    for place in reversed(range(text.shape[1] - 1)):
+        tenth = left // 10
+        text[:, place], shown[:, place] = left - 10 * tenth + ord("0"), left > 0
+        left = tenth
+    return text[shown].tobytes()
 
 
 def _reported(chunks: Iterator[list[Array]], source: Source, task: str, progress: Progress) -> Iterator[list[Array]]:

@@ -203,6 +203,13 @@ def test_categories_count_from_one_in_the_file(tmp_path: Path, corrupted: Corrup
     assert tsv.read_categories(corrupted(b"\xef\xbb\xbf12\r\n1\r\n")).tolist() == [0, 11]
 
 
+@pytest.mark.parametrize("places", range(1, 13))
+def test_categories_of_any_length_are_written_in_decimal(tmp_path: Path, places: int) -> None:
+    categories = np.arange(1, 10**places, max(1, 10**places // 997))
+    tsv.write_categories(tmp_path / "c.tsv", categories)
+    assert (tmp_path / "c.tsv").read_text() == "".join(f"{category + 1}\n" for category in categories.tolist())
+
+
 @pytest.mark.parametrize(
     ("data", "line", "message"),
     [
