@@ -108,7 +108,7 @@ def test_parameters() -> None:
     ("arguments", "error", "message"),
     [
         ((ending(), ["a", "b"]), ShapeError, r"classes of shape \(2,\); the network has 3"),
-        ((WEIGHTS,), UsageError, r"the network is a ndarray"),
+        ((WEIGHTS,), UsageError, r"the network is an ndarray"),
     ],
 )
 def test_what_makes_no_classifier(arguments: Any, error: type[Exception], message: str) -> None:

@@ -81,7 +81,7 @@ def group(file: h5py.File) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (external_link, "network/indices16: indices16 is a ExternalLink; links are not followed"),
+        (external_link, "network/indices16: indices16 is an ExternalLink; links are not followed"),
         (soft_link, "network/indices16: indices16 is a SoftLink; links are not followed"),
         (linked_group, "network/layers: network is a SoftLink; links are not followed"),
         (external_storage, "stored outside the file; only contiguous data is read"),

@@ -235,7 +235,7 @@ def test_options_that_do_not_go(
 
 def test_data_that_are_no_file_and_no_data(data: TrainingData) -> None:
     for rows, held_out in ((np.ones((4, 3)), None), (data, np.ones((4, 3)))):
-        with pytest.raises(UsageError, match=r"the data are a ndarray; .* make a sparsenn\.TrainingData"):
+        with pytest.raises(UsageError, match=r"the data are an ndarray; .* make a sparsenn\.TrainingData"):
             train(rows, **HOW, validation=held_out)
 
 

@@ -108,7 +108,7 @@ def test_an_own_activation_has_no_name(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="layer 1 has the activation"):
         to_onnx(Network((Linear(normal(2, 2), None, Own()),)), tmp_path / "own.onnx")
-    with pytest.raises(UsageError, match="takes a network or a model, not a int"):
+    with pytest.raises(UsageError, match="takes a network or a model, not an int"):
         to_onnx(5, tmp_path / "own.onnx")  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]
 
@@ -124,7 +124,7 @@ def test_a_model_says_where_it_is_from(tmp_path: Path) -> None:
 
 
 def test_what_is_no_model() -> None:
-    with pytest.raises(UsageError, match=r"the model is a int; give a path or an onnx\.ModelProto"):
+    with pytest.raises(UsageError, match=r"the model is an int; give a path or an onnx\.ModelProto"):
         from_onnx(5)
     with pytest.raises(InputError, match="has no nodes"):
         from_onnx(onnx.ModelProto())
