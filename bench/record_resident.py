@@ -85,7 +85,7 @@ def main() -> None:
             "and its count the official one. The network of 1024 × 120 is the official one, the others are generated.",
             f"Floor: inputs and weights read once at the measured copy bandwidth ({bandwidth / 1e12:.1f} TB/s), or the "
             f"multiply-adds done at the measured rate of a float32 matrix product ({product / 1e12:.0f} T/s). A dash: "
-            f"unmerged, rows that wide do not fit the kernels, or there are more than {MOST_PLAIN_LAYERS} layers.",
+            f"there are more than {MOST_PLAIN_LAYERS} layers.",
         ],
     )
 

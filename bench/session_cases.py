@@ -129,8 +129,8 @@ def random_problem(width: int, degree: int, layers: int, rows: int, sources: Sou
     return Problem(stratified(width, degree, layers), random_rows(rows, width))
 
 
-def layer_problem(width: int, density: float, rows: int, sources: Sources) -> Problem:
-    layer = sparse_layer(np.random.default_rng(width), width, width, density)
+def layer_problem(width: int, density: float, rows: int, sources: Sources, together: int = 1) -> Problem:
+    layer = sparse_layer(np.random.default_rng(width), width, width, density, together=together)
     return Problem(Network((layer,)), random_rows(rows, width))
 
 
@@ -192,6 +192,8 @@ CASES: tuple[Case, ...] = (
     *_layers("layer-4096", 4096, 0.05, 60_000, float32=(5.5, 4), tf32=(2.8, 1.8), float16=(2.0, 1.2)),
     *_layers("layer-16384", 16384, 0.01, 10_000, float32=(4.5, 3), tf32=(3.0, 2), float16=(2.5, 1.5)),
     *_layers("layer-4096-denser", 4096, 0.20, 60_000, float32=(20, 14), tf32=(10, 7), float16=(7, 4.5)),
+    Case("blocks-4096", "one layer 4096 wide, 5% of the weights in blocks of 16 outputs, 60,000 rows",
+         partial(layer_problem, 4096, 0.05, 60_000, together=16), table="sparse-layers"),
     *(
         Case(f"unmerged-{neurons}", f"{neurons} × 120, no outputs merged, official inputs on the device → categories",
              partial(challenge_problem, neurons, 120), categories=True, limit=limit, aim=aim, merging=False,

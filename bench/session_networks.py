@@ -79,10 +79,23 @@ def scattered(rng: np.random.Generator, inputs: int, outputs: int, density: floa
 
 
 def sparse_layer(
-    rng: np.random.Generator, inputs: int, outputs: int, density: float, bias: float = 0.0, last: bool = False
+    rng: np.random.Generator,
+    inputs: int,
+    outputs: int,
+    density: float,
+    bias: float = 0.0,
+    last: bool = False,
+    together: int = 1,
 ) -> SparseLinear:
-    """Return a layer of weights at random places; ReLU unless it is the last, biases about `bias`."""
-    weights = scattered(rng, inputs, outputs, density)
+    """Return a layer of weights at random places; ReLU unless it is the last, biases about `bias`.
+
+    together : neighbouring outputs that have weights of the same inputs, as pruning by blocks leaves them.
+    """
+    places = scattered(rng, inputs, outputs // together, density)
+    pieces = [np.tile(piece, together) for piece in np.split(places.indices, places.indptr[1:-1])]
+    indptr = np.concatenate([[0], np.cumsum(np.repeat(np.diff(places.indptr), together))])
+    values = rng.standard_normal(int(indptr[-1]), dtype=np.float32) * _scale(density * inputs)
+    weights = places if together == 1 else CSC((inputs, outputs), indptr, np.concatenate(pieces), values)
     return SparseLinear(weights, _bias(rng, outputs, bias), Identity() if last else ReLU())
 
 

@@ -17,6 +17,7 @@ from sparsenn.backends.cuda.conv import implicit_plan, register_tiled, tensor_im
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.kernel import geometry_of
 from sparsenn.backends.cuda.dense import fused, image
+from sparsenn.backends.cuda.sparse.stages import fits_in_shared
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32 as FLOAT32_TILES
 from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
 from sparsenn.errors import DeviceError, UsageError
@@ -131,15 +132,19 @@ def test_machines_differ_in_what_they_get() -> None:
         assert len(set(names.values())) == 3, names
 
 
-def test_rows_that_do_not_fit_into_shared_memory_are_not_kept_there() -> None:
+def test_rows_that_do_not_fit_into_shared_memory_can_run_resident_too() -> None:
     """A row of 16,384 inputs and one of as many outputs take more than an RTX 4090's 99 KiB, and less than 163 KiB."""
-    kernels = {}
-    for name, machine in MACHINES.items():
-        made = plan(NETWORKS["radixnet 16384"], rows_of(NETWORKS["radixnet 16384"]), machine=machine, merging=False)
-        resident = kernel_named("spmspm", "resident", "cuda")
-        kernels[name] = resident.why_not(machine, made.network, made.rows.of_width(16384)) is None
-        assert kernels[name] or "resident" not in [kernel.name for kernel in made.kernels]
-    assert kernels == {"h200": True, "a100": True, "rtx-4090": False}
+    fitting = {name: fits_in_shared(16384, machine.block_bytes) for name, machine in MACHINES.items()}
+    assert fitting == {"h200": True, "a100": True, "rtx-4090": False}
+    network, resident = NETWORKS["radixnet 16384"], kernel_named("spmspm", "resident", "cuda")
+    for machine in MACHINES.values():
+        made = plan(network, rows_of(network), machine=machine, merging=False, kernel="resident")
+        assert resident.seconds is not None
+        shares = np.geomspace(1, 1e-4, len(network))
+        times = [
+            resident.seconds(machine, made.network.sparse_layers(0, len(network)), 60_000, by) for by in (None, shares)
+        ]
+        assert times[1] < times[0]
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)

@@ -18,8 +18,9 @@ from training_problems import problem
 
 from sparsenn import CSR, Network, Session, backends, infer
 from sparsenn.backends import Kernel, run_images
-from sparsenn.backends.cuda.sparse import resident
-from sparsenn.backends.cuda.sparse.tiling import TILE_ROWS
+from sparsenn.backends.cuda.sparse import chunk_stages, resident, tiling
+from sparsenn.backends.cuda.sparse.teams import teams_of
+from sparsenn.backends.cuda.sparse.tiling import BLOCKS, TILE_ROWS, BlockShape
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, CSC, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -100,6 +101,24 @@ def test_chunks(tile: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyP
     expected = infer(network, rows, device="cpu", kernel="panel").dense
     full = rows.to_scipy().toarray()
     assert np.array_equal(Session(network, device="cuda", kernel="chunks")(full), expected)
+
+
+@pytest.mark.parametrize("kernel", ["chunks", "resident"])
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.teams], ids=str)
+def test_teams(kernel: str, block: BlockShape, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiling, "BLOCKS", (block,))
+    monkeypatch.setattr(tiling, "TILE_ROWS", (block.rows,))
+    monkeypatch.setattr(tiling, "_timed_tiling", tiling._timed_tiling.__wrapped__)
+    monkeypatch.setattr(chunk_stages, "COUNTING_BLOCKS", (block,))
+    monkeypatch.setattr(resident, "TILED_WIDTH", 48)
+    monkeypatch.setattr(resident, "few_rows", lambda machine: 100)
+    layers = []
+    for inputs, outputs in pairwise([64, 320, 170, 96]):
+        masks = np.repeat(rng.random((inputs, -(-outputs // 20))) < 0.1, 20, axis=1)[:, rng.permutation(outputs)]
+        weights = masks * rng.integers(1, 9, (inputs, outputs)) / 16
+        layers.append(SparseLinear.from_scipy(from_dense(weights.astype(np.float32)).to_scipy(), -0.25, ReLU(4)))
+    assert all(teams_of(layer) for layer in layers)
+    assert_exact(Network(tuple(layers)), rows_of(rng, 400, 64, True), kernel=kernel, merging=False)
 
 
 @pytest.mark.parametrize("merging", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from sparsenn.backends.cuda.sparse.stages import (
     CLUSTER,
@@ -12,6 +13,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     TILED_WIDTH,
     WIDE,
     few_rows,
+    fits_in_shared,
     runs_at_once,
     stage_lengths,
 )
@@ -132,10 +134,11 @@ def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[fl
     """
     if not layers:
         return 0.0
-    if counts[0] <= few_rows(machine):
-        return _few_rows(machine, layers, counts)
     widest = max(max(layer.inputs, layer.outputs) for layer in layers)
-    if not may_tile or widest < TILED_WIDTH:
+    fits = fits_in_shared(widest, machine.block_bytes)
+    if fits and counts[0] <= few_rows(machine):
+        return _few_rows(machine, layers, counts)
+    if fits and (not may_tile or widest < TILED_WIDTH):
         return STAGE_SECONDS + sum(
             TILE_SECONDS + _slower(machine) * count * _row_seconds(layer)
             for layer, count in zip(layers, counts, strict=True)
@@ -143,14 +146,19 @@ def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[fl
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
     for layer, count in zip(layers, counts, strict=True):
         given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges, machine
-        teams = _teams(layer)
-        clocks = min(
-            estimated_clocks(tiling, *given, teams)
-            for tiling in tilings(*given, teams=teams)
-            if tiling.block in COUNTING_BLOCKS
-        )
-        total += COUNTED_SHARE * clocks / machine.clock
+        total += COUNTED_SHARE * _tiled_clocks(*given, _teams(layer)) / machine.clock
     return total
+
+
+@lru_cache(maxsize=1 << 12)
+def _tiled_clocks(rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None) -> float:
+    """Estimate the clocks of a layer in tiles whose outputs are counted."""
+    given = rows, inputs, outputs, edges, machine
+    return min(
+        estimated_clocks(tiling, *given, teams)
+        for tiling in tilings(*given, teams=teams)
+        if tiling.block in COUNTING_BLOCKS
+    )
 
 
 def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:

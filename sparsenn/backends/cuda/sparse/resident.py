@@ -45,10 +45,12 @@ from sparsenn.backends.cuda.sparse.stages import (
     COUNTED_WIDTH,
     DISTINCT_FROM,
     FIRST_STAGES,
+    KERNEL_BYTES,
     TILED_LAYERS,
     TILED_WIDTH,
     WIDE,
     few_rows,
+    fits_in_shared,
     runs_at_once,
     stage_lengths,
 )
@@ -57,9 +59,6 @@ from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
 
 __all__ = ["RESIDENT", "ResidentChain", "launch_resident", "prepare", "tile_shape", "why_not"]
-
-KERNEL_BYTES = 1 << 10
-"""Shared memory that the kernels declare themselves, rounded up."""
 
 _POINTERS = (
     *("rows_in", "list_in", "count_in", "weights_in", "rows_out", "hashes_out", "weights_out", "next", "count_out"),
@@ -98,14 +97,10 @@ def _threads(half: int) -> int:
 
 def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     """Say why a network (as it is computed) and inputs cannot run resident; None if they can."""
-    widths, room = list(network.sizes[1:]), machine.block_bytes
-    if inputs.iso or not inputs.nnz:
-        fits = tile_shape(widths, 0 if rows_for(network.inputs, room) is not None else network.inputs, room)
-    else:
-        fits = tile_shape([network.inputs, *widths], 0, room)
-    if not fits:
-        return f"rows of {max(widths):,} outputs, or {network.inputs:,} inputs, do not fit into shared memory"
-    return None
+    room, bits = machine.block_bytes, inputs.iso or not inputs.nnz
+    if not bits or rows_for(network.inputs, room) is not None or tile_shape(network.sizes[1:], network.inputs, room):
+        return None
+    return f"the bits of {network.inputs:,} inputs do not fit into shared memory"
 
 
 class _Reads(Enum):
@@ -202,9 +197,12 @@ class ResidentChain:
         self._graph = captured(self._enqueue)
 
     def _takes_tiles(self, cut: _Cut) -> bool:
-        """Whether a stage is computed by `ChunkStages` while rows are many."""
-        wide = max(cut.widths) >= TILED_WIDTH
-        return cut.reads is _Reads.ROWS and wide and cut.last <= TILED_LAYERS and self.capacity > self._few
+        """Whether a stage is computed by `ChunkStages`: while rows are many, or because they do not fit elsewhere."""
+        wide = max(cut.widths) >= TILED_WIDTH and cut.last <= TILED_LAYERS and self.capacity > self._few
+        return cut.reads is _Reads.ROWS and (wide or not self._fits(cut))
+
+    def _fits(self, cut: _Cut) -> bool:
+        return fits_in_shared(max(cut.widths), self._room)
 
     def _allocate(self, form: str) -> None:
         cp = cupy()
@@ -292,6 +290,9 @@ class ResidentChain:
 
     def _enqueue_rows(self, stage: Any, cut: _Cut, chunked: int | None) -> None:
         few, common = np.int32(self._few), (self.network.pointer, stage)
+        if chunked is not None and self._chunks and not self._fits(cut):
+            self._chunks.enqueue(chunked, *common, 0)
+            return
         if chunked is not None and self._chunks:
             self._chunks.enqueue(chunked, *common, self._few)
         elif self.capacity > self._few:
@@ -397,7 +398,7 @@ RESIDENT = SparseKernel(
     summary="all layers in one graph, rows kept in shared memory, dropped and grouped on the device",
     launch=launch_resident,
     prepare=prepare,
-    needs=(ANY_GPU, "rows that fit into shared memory"),
+    needs=(ANY_GPU, "inputs whose bits fit into shared memory, where all entries have one value"),
     auto=True,
     why_not=why_not,
     seconds=resident_seconds,

@@ -9,10 +9,12 @@ __all__ = [
     "COUNTED_WIDTH",
     "DISTINCT_FROM",
     "FIRST_STAGES",
+    "KERNEL_BYTES",
     "TILED_LAYERS",
     "TILED_WIDTH",
     "WIDE",
     "few_rows",
+    "fits_in_shared",
     "runs_at_once",
     "stage_lengths",
 ]
@@ -40,10 +42,19 @@ TILED_WIDTH = 1024
 and 4096 (the challenge's networks, merged) took 0.35, 0.20 more, 0.09 and 0.37 less of the time that way."""
 
 TILED_LAYERS = 30
-"""Layers up to which that is done: laying weights out for it takes milliseconds a layer."""
+"""Layers up to which that is done: laying weights out for it takes milliseconds a layer. Rows that do not fit into
+shared memory are computed in tiles in all layers, however few they are."""
+
+KERNEL_BYTES = 1 << 10
+"""Shared memory that the kernels declare themselves, rounded up."""
 
 DISTINCT_FROM = 4
 """Layers after which equal rows are looked for."""
+
+
+def fits_in_shared(width: int, room: int) -> bool:
+    """Return whether two rows fit into the shared memory of a block, beside what kernels declare themselves."""
+    return 8 * (width + 1) + KERNEL_BYTES <= room
 
 
 def few_rows(machine: Machine) -> int:

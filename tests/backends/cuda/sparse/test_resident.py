@@ -1,16 +1,20 @@
 """The resident engine: its host side everywhere, its answers where there is a GPU."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_close
+from scipy.sparse import csc_array
 from strategies import networks_with_inputs
 
 from sparsenn import infer
-from sparsenn.backends.cuda.sparse.resident import KERNEL_BYTES, tile_shape, why_not
-from sparsenn.backends.cuda.sparse.stages import FIRST_STAGES, stage_lengths
-from sparsenn.backends.machine import A100, H200
+from sparsenn.backends.cuda.sparse import resident
+from sparsenn.backends.cuda.sparse.resident import tile_shape, why_not
+from sparsenn.backends.cuda.sparse.stages import FIRST_STAGES, KERNEL_BYTES, stage_lengths
+from sparsenn.backends.machine import H200
 from sparsenn.engine import Session, plan
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
@@ -51,13 +55,27 @@ def test_what_cannot_run_resident_is_told():
     assert why_not(H200, network, ones) is None
     assert why_not(H200, network, from_dense(np.arange(4)[None])) is None
     wide = Network((layer(np.ones((1, 60_000))),))
-    assert "60,000 outputs" in why_not(H200, wide, from_dense(np.ones((1, 1))))
-    many = Network((layer(np.ones((60_000, 1))),))
-    assert why_not(H200, many, from_dense(np.ones((1, 60_000)))) is None  # a bit each
-    assert "60,000 inputs" in why_not(H200, many, from_dense(np.arange(60_000.0)[None]))
-    some = Network((layer(np.ones((1, 25_000))),))
-    assert why_not(H200, some, from_dense(np.ones((1, 1)))) is None
-    assert "25,000 outputs" in why_not(A100, some, from_dense(np.ones((1, 1))))
+    assert why_not(H200, wide, from_dense(np.ones((1, 1)))) is None
+    many = Network((SparseLinear.from_scipy(csc_array((2_000_000, 1), dtype=np.float32), None, ReLU()),))
+    assert why_not(H200, many, CSR((1, 2_000_000), np.array([0, 2]), np.int32([0, 9]), np.float32([1, 2]))) is None
+    ones = CSR((1, 2_000_000), np.array([0, 2]), np.int32([0, 9]), np.float32([1]))
+    assert "2,000,000 inputs" in why_not(H200, many, ones)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 300, 5000])
+@pytest.mark.parametrize("valued", [False, True])
+def test_rows_that_do_not_fit_go_in_tiles(rows, valued, monkeypatch, rng):
+    monkeypatch.setattr(resident, "fits_in_shared", lambda width, room: False)
+    widths = [130, 260, 64, 700, 33, 1100, 90]
+    layers = [layer((rng.random(shape) < 0.1) * rng.normal(size=shape)) for shape in pairwise(widths)]
+    matrix = (rng.random((rows, 130)) < 0.2) * (rng.integers(1, 3, (rows, 130)) if valued else 1.0)
+    matrix[::3] = matrix[0]
+    inputs, network = from_dense(matrix.astype(np.float32)), Network(tuple(layers))
+    found = infer(network, inputs, device="cuda", kernel="resident")
+    expected = infer(network, inputs, device="cpu", kernel="panel")
+    assert np.array_equal(found.dense, expected.dense)
+    assert np.array_equal(found.categories, expected.categories)
 
 
 @pytest.mark.gpu
