@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sparsenn.backends import Backend, Kernel, SparseKernel, machine_named
 from sparsenn.backends.steps import IMAGE_OPERATION
@@ -241,7 +242,7 @@ class Problem:
         merging = _merges(options, backend)
         compiled = backend.compile_seconds()
         with span("look for equal outputs", "plan"):
-            merged = merge_equal_outputs(without_dead_outputs(network)) if merging else unmerged(network)
+            merged = _merged_form(network) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
         limits = _limits(backend, options)
         return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
@@ -355,6 +356,18 @@ class Problem:
         if step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear):
             return DENSE_FORMS * 4 * layer.inputs * layer.outputs
         return self.backend.prepared_bytes(layer)
+
+
+_merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
+"""Of networks that have been planned for: `infer` may be called over and over with the same one."""
+
+
+def _merged_form(network: Network) -> Merged:
+    """Return a network without dead outputs, and with equal ones merged; looked for once."""
+    found = _merged_forms.get(network)
+    if found is None:
+        found = _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
+    return found
 
 
 def backend_of(network: Network, options: Options) -> Backend:

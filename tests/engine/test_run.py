@@ -237,7 +237,7 @@ def test_what_numba_compiles_is_told_as_such_once(rng, monkeypatch):
 
     while_computed, while_planned = fresh(), fresh()
     monkeypatch.setattr(sys.modules[Problem.__module__], "merge_equal_outputs", merged)
-    session = altered(network, change=compiling, device="cpu", kernel="panel")
+    session = altered(Network(network.layers), change=compiling, device="cpu", kernel="panel")
     problem = session.plan(inputs).problem
     start = time.perf_counter()
     first = session.run(inputs).seconds
