@@ -23,10 +23,6 @@ struct Place {
     }
 };
 
-__device__ __forceinline__ bool by_fours(const float* matrix, int width) {
-    return width % FOUR == 0 && reinterpret_cast<uint64>(matrix) % sizeof(float4) == 0;
-}
-
 // Rows past the last are zeros.
 extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
     rows_to_tiles(const float* __restrict__ matrix, float* __restrict__ tiles, int rows, int width, int side) {

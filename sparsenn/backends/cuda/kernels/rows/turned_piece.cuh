@@ -9,6 +9,11 @@ constexpr int TURNING_THREADS = 256, TURNING_WARPS = TURNING_THREADS / WARP;
 constexpr int FOUR = 4, PIECE_ROWS = WARP, PIECE_COLUMNS = FOUR * WARP;
 constexpr int PARTS = PIECE_ROWS / FOUR, LINES_AT_ONCE = TURNING_THREADS / PARTS;
 
+// Whether rows of a matrix can be read and written four numbers at a time.
+__device__ __forceinline__ bool by_fours(const float* matrix, int width) {
+    return width % FOUR == 0 && reinterpret_cast<uint64>(matrix) % sizeof(float4) == 0;
+}
+
 struct TurnedPiece {
     float values[PIECE_COLUMNS][PIECE_ROWS];
 

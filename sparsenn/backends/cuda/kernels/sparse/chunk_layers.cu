@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
             const int64 from = stage.list_in ? stage.list_in[position] : position;
             return stage.rows_in + from * width + first;
         };
-        piece.rows_in(at, columns, width % FOUR == 0);
+        piece.rows_in(at, columns, by_fours(stage.rows_in, width));
         __syncthreads();
         float* lines = reinterpret_cast<float*>(buffers.tile(tile, 0)) + first_row;
         piece.lines_out(lines + static_cast<int64>(first) * ROWS, ROWS, columns);
@@ -308,6 +308,6 @@ extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
         const float* lines = reinterpret_cast<const float*>(buffers.tile(tile, stage.last - stage.first)) + first_row;
         piece.lines_in(lines + static_cast<int64>(first) * ROWS, ROWS, columns);
         __syncthreads();
-        piece.rows_out(at, columns, width % FOUR == 0, seen);
+        piece.rows_out(at, columns, by_fours(stage.rows_out, width), seen);
     });
 }
