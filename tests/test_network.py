@@ -23,6 +23,7 @@ from sparsenn.layers import (
     Tanh,
 )
 from sparsenn.network import Network
+from sparsenn.printable import kind_of
 
 
 def ones(inputs: int, outputs: int, **parameters: Any) -> SparseLinear:
@@ -192,7 +193,7 @@ def test_from_scipy_of_what_is_no_matrix(matrix: Any, error: type[Exception], me
 
 @pytest.mark.parametrize("weights", [None, 3])
 def test_from_scipy_of_what_is_no_list(weights: Any) -> None:
-    with pytest.raises(MatrixError, match=f"the weights are a {type(weights).__name__}; from_scipy takes a list"):
+    with pytest.raises(MatrixError, match=f"the weights are {kind_of(weights)}; from_scipy takes a list"):
         Network.from_scipy(weights)
 
 
@@ -300,7 +301,7 @@ def test_what_is_no_image_is_refused(image: Any) -> None:
 
 @pytest.mark.parametrize("first", [Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(2), AvgPool2d(2), Flatten(), Softmax()])
 def test_layers_of_images_need_an_image_first(first: Any) -> None:
-    with pytest.raises(ShapeError, match=f"layer 1 is a {type(first).__name__}: say what images"):
+    with pytest.raises(ShapeError, match=f"layer 1 is {kind_of(first)}: say what images"):
         Network((first,))
 
 
@@ -339,17 +340,13 @@ def test_parts_of_a_network_of_images() -> None:
     "matrix", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), np.zeros((2, 3)), "relu", None, ReLU()]
 )
 def test_what_is_no_layer(matrix: Any) -> None:
-    with pytest.raises(
-        InputError, match=rf"layer 2 is a {type(matrix).__name__}, which is not a layer; Network.from_scipy"
-    ):
+    with pytest.raises(InputError, match=rf"layer 2 is {kind_of(matrix)}, which is not a layer; Network.from_scipy"):
         Network((ones(2, 2), matrix))
 
 
 @pytest.mark.parametrize("layers", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), ones(2, 3), MaxPool2d(2), 3, None])
 def test_what_is_no_tuple_of_layers(layers: Any) -> None:
-    with pytest.raises(
-        InputError, match=f"the layers are a {type(layers).__name__}; a network takes a tuple of layers"
-    ):
+    with pytest.raises(InputError, match=f"the layers are {kind_of(layers)}; a network takes a tuple of layers"):
         Network(layers)
 
 
