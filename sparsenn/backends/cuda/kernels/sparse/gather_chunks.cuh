@@ -93,6 +93,7 @@ __device__ __forceinline__ void fill(const Ring& ring, const char* tile, const C
         barrier_expect(barrier, chunk.own.all * LINE + chunk.record_bytes);
         copy_bulk(ring.record(), chunk.record, chunk.record_bytes, barrier);
     }
+    __syncwarp();  // no byte arrives before it is expected
     Run run = chunk.own;
     for (int at = lane; at < chunk.count; at += WARP) {
         if (at > lane) run = chunk.runs[at];
