@@ -116,7 +116,7 @@ def chunk_weights(
     slot = xp.asarray(group * block.slots + place)[output]
     read = _Read.of(xp, weights, slot // block.slots, tiling)
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
-        edges = _Edges(tiling.groups, -(-read.most // chunk), slot, *xp.divmod(read.line, chunk))
+        edges = _Edges(tiling.groups, max(1, -(-read.most // chunk)), slot, *xp.divmod(read.line, chunk))
         counts = edges.count(xp, block)
         sizes = -(-record_bytes(block, _units(counts, block).sum(axis=1)) // 16)
         stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)

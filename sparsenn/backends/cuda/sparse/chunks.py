@@ -22,6 +22,7 @@ from sparsenn.backends.contract import (
     StepInput,
     StepOutput,
 )
+from sparsenn.backends.cuda.activation import RELU
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
@@ -103,7 +104,7 @@ def _launch_of(
     arguments = (
         *(features, *laid_out, target, alive, count),
         *(np.int32(number) for number in numbers),
-        *(activation, clip),
+        *(activation, np.float32(0.0 if activation == RELU else -np.inf), clip),
     )
     kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
     return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes

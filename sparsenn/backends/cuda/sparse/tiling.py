@@ -82,6 +82,7 @@ BLOCKS = (
     BlockShape(2, 20, 27, 1, 1),
     BlockShape(2, 20, 31, 1, 1),
     BlockShape(2, 24, 31, 1, 1),
+    BlockShape(2, 26, 31, 1, 1),
     BlockShape(4, 12, 27, 1, 1),
     BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
@@ -106,9 +107,9 @@ TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
 
 
 def room(machine: Machine, block: BlockShape) -> int:
-    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
-    reserved, barriers = 1 << 10, 16 * MOST_STAGES
-    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
+    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's own variables."""
+    reserved, variables = 1 << 10, 2 * 16 * MOST_STAGES  # barriers, and items under way
+    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - variables
 
 
 @dataclass(frozen=True)

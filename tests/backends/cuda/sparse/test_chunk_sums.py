@@ -61,6 +61,7 @@ def launched(rows, weights, bias, block, chunk):
         *(features, chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots),
         *(target, None, None),
         *(np.int32(number) for number in numbers),
+        np.float32(-np.inf),
         np.float32(np.inf),
     )
     return target.transpose(0, 2, 1).reshape(-1, bias.size)[: len(rows)]

@@ -35,7 +35,7 @@ struct Layer {
     int groups;  // of SLOTS outputs
     int chunks;  // of a group
     int activation;
-    float clip;
+    float least, most;  // that an output can be by a ReLU; infinities for other activations
 };
 
 // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
@@ -51,7 +51,7 @@ __device__ __forceinline__ unsigned activate_written(const Layer& layer, const S
         read_line(rows, line);
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) {
-            rows[v] = activate(rows[v], layer.activation, layer.clip);
+            rows[v] = activate(rows[v], layer.activation, layer.most);
             alive |= rows[v] != 0.0f ? 1u << v : 0u;
         }
         write_line(line, rows);
@@ -62,9 +62,6 @@ __device__ __forceinline__ unsigned activate_written(const Layer& layer, const S
 // Writes this warp's outputs of a tile. `lines` is where this lane's rows of the tile begin.
 __device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, const float (&sums)[OUTPUTS][VECTOR],
                                        char* lines, unsigned char* flags, int lane) {
-    const float infinity = __int_as_float(0x7f800000);
-    const float least = layer.activation == RELU ? 0.0f : -infinity;
-    const float most = layer.activation == RELU ? layer.clip : infinity;
     unsigned alive = 0;
 #pragma unroll
     for (int j = 0; j < OUTPUTS; j++) {
@@ -75,7 +72,7 @@ __device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, c
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) {
             const float z = sums[j][v] + bias;
-            rows[v] = z < least ? least : (z > most ? most : z);  // NaN stays
+            rows[v] = z < layer.least ? layer.least : (z > layer.most ? layer.most : z);  // NaN stays
             alive |= rows[v] != 0.0f ? 1u << v : 0u;
         }
         write_line(lines + static_cast<int64>(output) * LINE, rows);
@@ -94,13 +91,23 @@ __device__ __forceinline__ int item_of(int round) {
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - own : own);
 }
 
-// Keeps the stages filled: chunk after chunk of one item after the other.
-__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, int lane) {
-    const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round) < items; round++) {
-        const int item = item_of(round);
-        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
-        const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
+struct Item {
+    int tile, group;
+};
+
+// Items that are under way, by round: each has a chunk, hence there are no more of them than stages, and one that is finished.
+constexpr int ITEMS = 2 * MOST_STAGES;
+
+// Keeps the stages filled: chunk after chunk of one item after the other. An item is written down before its first chunk
+// arrives, so that those who compute it need neither a division nor registers for it.
+__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, Item* items,
+                                        int lane) {
+    for (int round = 0; item_of(round) < tiles * layer.groups; round++) {
+        const int number = item_of(round);
+        const Item item = {number / layer.groups, number % layer.groups};
+        if (lane == 0) items[round % ITEMS] = item;
+        const char* tile = features + static_cast<int64>(item.tile) * layer.inputs * LINE;
+        const int64 first = static_cast<int64>(item.group) * layer.chunks;
         for (int number = 0; number < layer.chunks; number++) {
             const Chunk chunk(layer.laid_out, first + number, lane);
             barrier_wait(ring.empty(), ring.turn.parity);
@@ -111,18 +118,18 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
 }
 
 __device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles, Ring ring,
-                                        int warp, int lane) {
-    const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round) < items; round++) {
+                                        const Item* items, int warp) {
+    for (int round = 0; item_of(round) < tiles * layer.groups; round++) {
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
-            add_chunk(ring, warp, lane, sums);
+            add_chunk(ring, warp, lane_number(), sums);
             ring.next();
         }
-        const int item = item_of(round), tile = item / layer.groups, group = item % layer.groups;
-        const Slots slots(layer.slots, group, warp, lane);
-        finish(layer, slots, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
-               flags ? flags + static_cast<int64>(tile) * ROWS : nullptr, lane);
+        const Item item = items[round % ITEMS];
+        const int lane = lane_number();
+        const Slots slots(layer.slots, item.group, warp, lane);
+        finish(layer, slots, sums, target + static_cast<int64>(item.tile) * layer.outputs * LINE + lane * PIECE * 4,
+               flags ? flags + static_cast<int64>(item.tile) * ROWS : nullptr, lane);
     }
 }
 
@@ -133,18 +140,19 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                   const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                   char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
                   int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
-                  int stage_bytes, int activation, float clip) {
+                  int stage_bytes, int activation, float least, float most) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 barriers[2 * MOST_STAGES];
+    __shared__ Item items[ITEMS];
     const Chunks laid_out = {records, starts, runs, run_starts};
-    const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, activation, clip};
+    const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, activation, least, most};
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
     make_barriers(barriers, stages);
     const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
     if (warp < WARPS) {
-        consume(layer, target, flags, tiles, ring, warp, lane);
+        consume(layer, target, flags, tiles, ring, items, warp);
     } else {
-        produce(layer, features, tiles, ring, lane);
+        produce(layer, features, tiles, ring, items, lane);
     }
 }

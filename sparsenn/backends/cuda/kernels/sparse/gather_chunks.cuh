@@ -19,7 +19,7 @@
 #endif
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
-static_assert(WARPS * OUTPUTS % 4 == 0, "weights of a record begin at a multiple of 16 bytes");
+static_assert(WARPS * OUTPUTS % (2 * EDGES) == 0, "weights of a record begin at a multiple of 8 or 16 bytes");
 static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
 static_assert(EDGES == 1 || EDGES == 2, "one or two edges are read at once");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
@@ -93,11 +93,13 @@ __device__ __forceinline__ void fill(const Ring& ring, const char* tile, const C
         barrier_expect(barrier, chunk.own.all * LINE + chunk.record_bytes);
         copy_bulk(ring.record(), chunk.record, chunk.record_bytes, barrier);
     }
-    __syncwarp();  // no byte arrives before it is expected
-    Run run = chunk.own;
-    for (int at = lane; at < chunk.count; at += WARP) {
-        if (at > lane) run = chunk.runs[at];
-        copy_bulk(to + run.place * LINE, tile + static_cast<int64>(run.input) * LINE, run.count * LINE, barrier);
+    Run runs = chunk.own;
+    for (int at = 0; at < chunk.count; at++) {  // one lane copies, the one that arrives
+        const int from = at % WARP;
+        if (from == 0 && at + lane < chunk.count) runs = chunk.runs[at + lane];
+        const int input = __shfl_sync(ALL_LANES, runs.input, from), place = __shfl_sync(ALL_LANES, runs.place, from);
+        const int count = __shfl_sync(ALL_LANES, runs.count, from);
+        if (lane == 0) copy_bulk(to + place * LINE, tile + static_cast<int64>(input) * LINE, count * LINE, barrier);
     }
 }
 #else
