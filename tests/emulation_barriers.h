@@ -50,6 +50,8 @@ inline void barrier_wait(unsigned long long* place, unsigned parity) {
 inline unsigned long long* barrier_at(unsigned place) { return reinterpret_cast<unsigned long long*>(shared + place); }
 inline void barrier_wait(unsigned place, unsigned parity) { barrier_wait(barrier_at(place), parity); }
 
+inline void barrier_arrive(unsigned place) { barrier_arrive(barrier_at(place)); }
+
 inline void barrier_expect(unsigned place, unsigned bytes) {
     count_at_barrier(existing_barrier(barrier_at(place)), 1, bytes);
 }

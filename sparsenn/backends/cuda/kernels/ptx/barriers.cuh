@@ -9,10 +9,10 @@ __device__ __forceinline__ void barrier_init(uint64* barrier, int arrivals) {
 }
 
 // mbarrier.arrive. Compute capability 8.0.
-__device__ __forceinline__ void barrier_arrive(uint64* barrier) {
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(barrier))
-                 : "memory");
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
+__device__ __forceinline__ void barrier_arrive(uint64* barrier) { barrier_arrive(shared_address(barrier)); }
 
 // mbarrier.arrive, predicated: arrive if `wanted`, with no branch; threads that part while products are computed would make
 // the compiler wait for them. Compute capability 8.0.

@@ -118,18 +118,18 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
 }
 
 __device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles, Ring ring,
-                                        const Item* items, int warp) {
+                                        const Item* items, int warp, int lane) {
     for (int round = 0; item_of(round) < tiles * layer.groups; round++) {
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
-            add_chunk(ring, warp, lane_number(), sums);
+            add_chunk(ring, warp, lane, sums);
             ring.next();
         }
         const Item item = items[round % ITEMS];
-        const int lane = lane_number();
-        const Slots slots(layer.slots, item.group, warp, lane);
-        finish(layer, slots, sums, target + static_cast<int64>(item.tile) * layer.outputs * LINE + lane * PIECE * 4,
-               flags ? flags + static_cast<int64>(item.tile) * ROWS : nullptr, lane);
+        const int here = lane_number();
+        const Slots slots(layer.slots, item.group, warp, here);
+        finish(layer, slots, sums, target + static_cast<int64>(item.tile) * layer.outputs * LINE + here * PIECE * 4,
+               flags ? flags + static_cast<int64>(item.tile) * ROWS : nullptr, here);
     }
 }
 
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     make_barriers(barriers, stages);
     const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
     if (warp < WARPS) {
-        consume(layer, target, flags, tiles, ring, items, warp);
+        consume(layer, target, flags, tiles, ring, items, warp, lane);
     } else {
         produce(layer, features, tiles, ring, items, lane);
     }

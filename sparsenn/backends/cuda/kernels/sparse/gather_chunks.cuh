@@ -32,8 +32,9 @@ constexpr int GROUP = OUTPUTS % 4 || VECTOR == 8 ? 2 : 4;  // ends of outputs' e
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
-// Each stage has two barriers: `full` when its bytes have arrived, `empty` when every warp is done with it. All lanes of the
-// producing warp look a chunk up, before there is room for it, and call `fill`.
+// Each stage has two barriers: `full` when its bytes have arrived, `empty` when every thread that reads it is done: each
+// arrives for itself, which takes no longer than one for a warp. All lanes of the producing warp look a chunk up, before
+// there is room for it, and call `fill`.
 
 // Where a warp is in the ring of stages: a chunk's lines, and its record behind them. Addresses of shared memory.
 struct Ring {
@@ -93,13 +94,10 @@ __device__ __forceinline__ void fill(const Ring& ring, const char* tile, const C
         barrier_expect(barrier, chunk.own.all * LINE + chunk.record_bytes);
         copy_bulk(ring.record(), chunk.record, chunk.record_bytes, barrier);
     }
-    Run runs = chunk.own;
-    for (int at = 0; at < chunk.count; at++) {  // one lane copies, the one that arrives
-        const int from = at % WARP;
-        if (from == 0 && at + lane < chunk.count) runs = chunk.runs[at + lane];
-        const int input = __shfl_sync(ALL_LANES, runs.input, from), place = __shfl_sync(ALL_LANES, runs.place, from);
-        const int count = __shfl_sync(ALL_LANES, runs.count, from);
-        if (lane == 0) copy_bulk(to + place * LINE, tile + static_cast<int64>(input) * LINE, count * LINE, barrier);
+    Run run = chunk.own;
+    for (int at = lane; at < chunk.count; at += WARP) {
+        if (at > lane) run = chunk.runs[at];
+        copy_bulk(to + run.place * LINE, tile + static_cast<int64>(run.input) * LINE, run.count * LINE, barrier);
     }
 }
 #else
@@ -123,7 +121,7 @@ __device__ __forceinline__ void fill(const Ring& ring, const char* tile, const C
 __device__ __forceinline__ void make_barriers(uint64 (&barriers)[2 * MOST_STAGES], int stages) {
     if (threadIdx.x < stages) {
         barrier_init(&barriers[threadIdx.x], FULL_ARRIVALS);
-        barrier_init(&barriers[MOST_STAGES + threadIdx.x], WARPS);
+        barrier_init(&barriers[MOST_STAGES + threadIdx.x], WARPS * WARP);
     }
 #if __CUDA_ARCH__ >= 900
     show_to_engines();
@@ -267,6 +265,5 @@ __device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, 
     } else {
         add_outputs(record, rows, warp, sums);
     }
-    __syncwarp();
-    barrier_arrive_if(ring.empty(), lane == 0);
+    barrier_arrive(ring.empty());
 }
