@@ -2,7 +2,6 @@
 #pragma once
 
 inline int block_number() { return blockIdx.x; }
-inline int lane_number() { return threadIdx.x % WARP; }
 inline unsigned computed_once(unsigned number) { return number; }
 inline int of_warp(int number) { return number; }
 template <int COUNT>

@@ -12,7 +12,9 @@ from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.conversion import running_sum
 from sparsenn.backends.cuda.sparse.teams import Teams
 from sparsenn.backends.cuda.sparse.tiling import (
+    ENDS,
     L2_BYTES,
+    MOST_RECORD_BYTES,
     MOST_STAGES,
     RUN_CLOCKS,
     BlockShape,
@@ -116,11 +118,12 @@ def chunk_weights(
     slot = xp.asarray(group * block.slots + place)[output]
     read = _Read.of(xp, weights, slot // block.slots, tiling)
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
-        edges = _Edges(tiling.groups, max(1, -(-read.most // chunk)), slot, *xp.divmod(read.line, chunk))
+        edges = _Edges(tiling.groups, -(-read.most // chunk), slot, *xp.divmod(read.line, chunk))
         counts = edges.count(xp, block)
         sizes = -(-record_bytes(block, _units(counts, block).sum(axis=1)) // 16)
-        stage = stage_bytes(block, chunk, 16 * int(sizes.max()) if sizes.size else 0)
-        if 2 * stage <= most or chunk == 1:
+        longest = 16 * int(sizes.max()) if sizes.size else 0
+        stage = stage_bytes(block, chunk, longest)
+        if (2 * stage <= most and (block.teams or longest <= MOST_RECORD_BYTES)) or chunk == 1:
             break
         chunk = max(1, chunk * 7 // 8)
     if int(sizes.sum()) > MOST_UNITS:
@@ -313,10 +316,17 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
     size = 4 + block.outputs if block.teams else 2 * block.edges  # of a unit, in words
     units, ahead = _units(counts, block), 0 if block.teams else size
     begin = header_words(block) + ahead + size * (xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
-    used = size * units if block.teams else 2 * counts
-    header = 4 * starts[:-1, None] + xp.arange(4 + begin.shape[1])
-    words[header[:, 3]] = 4 * (header_words(block) + ahead)
-    words[header[:, 4:]] = (4 * (begin + used)).astype(np.int32)
+    ends, headers = 4 * (begin + (size * units if block.teams else 2 * counts)), 4 * starts[:-1, None]
+    if block.teams:
+        words[headers[:, 0] + 3] = 4 * header_words(block)
+        words[headers + 4 + xp.arange(block.warps)] = ends.astype(np.int32)
+    else:
+        ends = ends.reshape(-1, block.warps, block.outputs)
+        last = xp.repeat(ends[:, :, -1:], -block.outputs % ENDS, axis=2)
+        told = xp.concatenate([ends, last], axis=2).reshape(len(ends), -1)
+        shorts = words.view(np.uint16)
+        shorts[2 * headers[:, 0] + 7] = 4 * (header_words(block) + ahead)
+        shorts[2 * headers + 8 + xp.arange(told.shape[1])] = told.astype(np.uint16)
     if not weights.nnz:
         return words
     segments = edges.segments(xp, block)

@@ -14,7 +14,9 @@ from sparsenn.backends.machine import WARP, Machine
 __all__ = [
     "BLOCKS",
     "COUNTING_BLOCKS",
+    "ENDS",
     "L2_BYTES",
+    "MOST_RECORD_BYTES",
     "MOST_STAGES",
     "RUN_CLOCKS",
     "TILE_ROWS",
@@ -30,8 +32,11 @@ __all__ = [
     "tilings",
 ]
 
-MOST_STAGES = 8
+MOST_STAGES, ENDS = 8, 8
 """As in the kernel."""
+
+MOST_RECORD_BYTES = (1 << 16) - 16
+"""Of a record: where an output's edges end is told by two bytes. Where outputs are teams, records may be longer."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,6 @@ BLOCKS = (
     BlockShape(2, 20, 27, 1, 1),
     BlockShape(2, 20, 31, 1, 1),
     BlockShape(2, 24, 31, 1, 1),
-    BlockShape(2, 26, 31, 1, 1),
     BlockShape(4, 12, 27, 1, 1),
     BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
@@ -107,9 +111,9 @@ TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
 
 
 def room(machine: Machine, block: BlockShape) -> int:
-    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's own variables."""
-    reserved, variables = 1 << 10, 2 * 16 * MOST_STAGES  # barriers, and items under way
-    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - variables
+    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
+    reserved, barriers = 1 << 10, 16 * MOST_STAGES
+    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
 
 
 @dataclass(frozen=True)
@@ -215,7 +219,7 @@ class _Work:
         """Reads of shared memory, of up to 128 bytes: units, lines of inputs, and where outputs end."""
         if self.block.teams:
             return (1 + self.block.outputs / 4 + self.block.vector) * self.units
-        return self.units + self.block.vector * self.edges + self.segments / 4
+        return self.units + self.block.vector * self.edges + self.segments / ENDS
 
 
 def record_bytes(block: BlockShape, units: Any) -> Any:
@@ -230,7 +234,7 @@ def record_bytes(block: BlockShape, units: Any) -> Any:
 
 def header_words(block: BlockShape) -> int:
     """Words of a record before its units."""
-    return 4 + (-(-block.warps // 4) * 4 if block.teams else block.slots)
+    return 4 + (-(-block.warps // 4) * 4 if block.teams else block.warps * -(-block.outputs // ENDS) * ENDS // 2)
 
 
 def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:
@@ -247,7 +251,8 @@ def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_pe
 
     def fits(chunk: int) -> bool:
         record = record_bytes(block, 1.16 * _Work(block, edges_per_input * chunk, outputs).units + 8)
-        return stages * stage_bytes(block, chunk, int(record)) <= space
+        told = block.teams or record <= MOST_RECORD_BYTES
+        return told and stages * stage_bytes(block, chunk, int(record)) <= space
 
     most = max(1, min(inputs, space // (stages * block.line)))
     while most > 1 and not fits(most):

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from strategies import csc_matrices, shapes
 
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, BlockShape, Tiling, room
+from sparsenn.backends.cuda.sparse.tiling import (
+    BLOCKS,
+    ENDS,
+    MOST_RECORD_BYTES,
+    BlockShape,
+    Tiling,
+    header_words,
+    room,
+    tiling_for,
+)
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
 
@@ -52,13 +61,18 @@ def read_back(chunked):
             start, stop = chunked.starts[group * chunked.chunks + number :][:2]
             record = chunked.records[4 * start : 4 * stop]
             assert chunk * line + record.nbytes <= chunked.stage_bytes
-            ends, edges, at = record[3 : 4 + block.slots], block.edges, 4 + block.slots + 2 * block.edges
-            assert ends[0] == 4 * at
+            edges, at = block.edges, header_words(block) + 2 * block.edges
+            begin, told = record.view(np.uint16)[7], record.view(np.uint16)[8 : 2 * header_words(block)]
+            assert begin == 4 * at
+            ends = told.reshape(block.warps, -1)
+            assert ends.shape[1] % ENDS == 0
+            assert (ends[:, block.outputs :] == ends[:, block.outputs - 1 :][:, :1]).all()
+            ends = ends[:, : block.outputs].ravel().tolist()
             ahead = record[at - edges : at]
             for slot in range(block.slots):
                 offsets, found = [], []
-                while 4 * at < ends[1 + slot]:
-                    unit, here = record[at : at + 2 * edges], min(edges, (ends[1 + slot] - 4 * at) // 8)
+                while 4 * at < ends[slot]:
+                    unit, here = record[at : at + 2 * edges], min(edges, (ends[slot] - 4 * at) // 8)
                     assert 4 * at % (8 * edges) == 0
                     assert unit.size == 2 * edges
                     offsets.extend(ahead[:here])
@@ -147,14 +161,23 @@ def test_a_chunk_whose_edges_do_not_fit_is_made_smaller(rng):
     assert np.array_equal(read_back(chunked)[0], weights.to_scipy().toarray())
 
 
+def test_records_are_as_short_as_their_ends_can_tell(rng):
+    weights = csc_of(rng.random((300, 1240), dtype=np.float32) + 1)
+    block = BlockShape(1, 40, 31, 1, 1)
+    for tiling in (Tiling(block, 1, 300), tiling_for(64, 300, 1240, weights.nnz, H200, 32)):
+        chunked = chunk_weights(weights, np.zeros(1240, np.float32), tiling, H200)
+        assert 16 * np.diff(chunked.starts).max() <= MOST_RECORD_BYTES
+        assert np.array_equal(read_back(chunked)[0], weights.to_scipy().toarray())
+
+
 def test_warps_of_a_group_get_as_many_edges(rng):
     degrees = np.sort((400 * rng.random(90) ** 4).astype(int))
     mask = np.arange(400)[:, None] < rng.permutation(degrees)
     block = BlockShape(1, 8, 4, 1)
     chunked = chunk_weights(csc_of(mask.astype(np.float32)), np.zeros(90, np.float32), Tiling(block, 3, 400), H200)
     for group in range(3):
-        record = chunked.records[4 * chunked.starts[group] :]
-        ends = record[3 : 4 + block.slots : block.outputs]
+        record = chunked.records[4 * chunked.starts[group] :].view(np.uint16)
+        ends = record[7 : 8 + block.slots : block.outputs].astype(int)
         pairs = np.diff(ends) // 16
         largest = degrees[30 * (2 - group) : 30 * (3 - group)]
         assert np.ptp(pairs) <= (np.ptp(largest) + 1) // 2 + block.outputs

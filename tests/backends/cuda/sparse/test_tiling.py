@@ -73,5 +73,5 @@ def test_a_layer_alone_may_take_other_tiles_than_among_others():
 
 
 def test_room_is_what_the_device_leaves():
-    assert room(H200, BLOCKS[0]) == 227 * 1024 - 256
-    assert room(H200, next(block for block in BLOCKS if block.blocks == 2)) == 113 * 1024 - 256
+    assert room(H200, BLOCKS[0]) == 227 * 1024 - 128
+    assert room(H200, next(block for block in BLOCKS if block.blocks == 2)) == 113 * 1024 - 128

@@ -10,13 +10,6 @@ __device__ __forceinline__ int block_number() {
     return number;
 }
 
-// mov from %laneid, volatile: the lane, likewise.
-__device__ __forceinline__ int lane_number() {
-    int number;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(number));
-    return number;
-}
-
 // No instruction: a number that is computed once, because the compiler sees no other way to it.
 __device__ __forceinline__ unsigned computed_once(unsigned number) {
     asm volatile("" : "+r"(number));

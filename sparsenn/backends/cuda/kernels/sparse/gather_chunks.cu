@@ -9,15 +9,18 @@
 //           inputs that none of them reads are left out where those that are read lie in runs.
 // Layout    Features: (tiles, width, ROWS), neighbouring inputs of a tile being one contiguous piece. A chunk is a few
 //           such runs of inputs, one if all are read. A *record* holds the edges of SLOTS outputs in one chunk. It begins
-//           with 4 + SLOTS ints: the fourth says at which byte of the record the first output's weights begin, each
-//           following one where an output's edges end. Then come *units* of EDGES edges: EDGES weights, then where the
-//           inputs of the next unit lie, in bytes from the chunk's first line; a unit in front has the places of the
-//           first. An output begins with a unit of its own; what its last one has too many is skipped. So a warp reads a
-//           unit while it reads the inputs of its weights. Slots say which output they hold (-1 for none) and its bias;
-//           outputs are dealt so that warps have alike work. With TEAMS, a warp's outputs read the same inputs: the header
-//           has 4 ints and one for each warp, up to a multiple of 4: where units begin, and where each warp's end; a unit is
-//           where an input lies, three ints of nothing, and its weights of all OUTPUTS. So an input is read once for all. A block takes one (tile, SLOTS outputs) after the other,
-//           those of one tile next to each other, so that chunks are shared in the L2 cache.
+//           with 16 bytes, the last two of which say at which byte of the record the first output's weights begin. Then
+//           comes, two bytes each, where an output's edges end; after those of a warp, the last one's once more up to a
+//           multiple of 8. Then come *units* of EDGES edges: EDGES weights, then where the inputs of the next unit lie, in
+//           bytes from the chunk's first line; a unit in front has the places of the first. An output begins with a unit
+//           of its own; what its last one has too many is skipped. So a warp reads a unit while it reads the inputs of its
+//           weights. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that warps have
+//           alike work.
+//           With TEAMS, a warp's outputs read the same inputs: the header has 4 ints and one for each warp, up to a
+//           multiple of 4: where units begin, and where each warp's end; a unit is where an input lies, three ints of
+//           nothing, and its weights of all OUTPUTS. So an input is read once for all.
+//           A block takes one (tile, SLOTS outputs) after the other, those of one tile next to each other, so that chunks
+//           are shared in the L2 cache.
 // Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk
 //           and the longest record. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even), WARPS (that compute;
 //           one more brings chunks in), BLOCKS (on a multiprocessor), EDGES (read at once: 1 where outputs have about
@@ -35,7 +38,7 @@ struct Layer {
     int groups;  // of SLOTS outputs
     int chunks;  // of a group
     int activation;
-    float least, most;  // that an output can be by a ReLU; infinities for other activations
+    float least, most;  // that a ReLU lets through; infinities for other activations
 };
 
 // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
@@ -91,23 +94,13 @@ __device__ __forceinline__ int item_of(int round) {
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - own : own);
 }
 
-struct Item {
-    int tile, group;
-};
-
-// Items that are under way, by round: each has a chunk, hence there are no more of them than stages, and one that is finished.
-constexpr int ITEMS = 2 * MOST_STAGES;
-
-// Keeps the stages filled: chunk after chunk of one item after the other. An item is written down before its first chunk
-// arrives, so that those who compute it need neither a division nor registers for it.
-__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, Item* items,
-                                        int lane) {
-    for (int round = 0; item_of(round) < tiles * layer.groups; round++) {
-        const int number = item_of(round);
-        const Item item = {number / layer.groups, number % layer.groups};
-        if (lane == 0) items[round % ITEMS] = item;
-        const char* tile = features + static_cast<int64>(item.tile) * layer.inputs * LINE;
-        const int64 first = static_cast<int64>(item.group) * layer.chunks;
+// Keeps the stages filled: chunk after chunk of one item after the other.
+__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, int lane) {
+    const int items = tiles * layer.groups;
+    for (int round = 0; item_of(round) < items; round++) {
+        const int item = item_of(round);
+        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
+        const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
         for (int number = 0; number < layer.chunks; number++) {
             const Chunk chunk(layer.laid_out, first + number, lane);
             barrier_wait(ring.empty(), ring.turn.parity);
@@ -118,18 +111,18 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
 }
 
 __device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles, Ring ring,
-                                        const Item* items, int warp, int lane) {
-    for (int round = 0; item_of(round) < tiles * layer.groups; round++) {
+                                        int warp, int lane) {
+    const int items = tiles * layer.groups;
+    for (int round = 0; item_of(round) < items; round++) {
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
             add_chunk(ring, warp, lane, sums);
             ring.next();
         }
-        const Item item = items[round % ITEMS];
-        const int here = lane_number();
-        const Slots slots(layer.slots, item.group, warp, here);
-        finish(layer, slots, sums, target + static_cast<int64>(item.tile) * layer.outputs * LINE + here * PIECE * 4,
-               flags ? flags + static_cast<int64>(item.tile) * ROWS : nullptr, here);
+        const int item = item_of(round), tile = item / layer.groups, group = item % layer.groups;
+        const Slots slots(layer.slots, group, warp, lane);
+        finish(layer, slots, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
+               flags ? flags + static_cast<int64>(tile) * ROWS : nullptr, lane);
     }
 }
 
@@ -143,7 +136,6 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                   int stage_bytes, int activation, float least, float most) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 barriers[2 * MOST_STAGES];
-    __shared__ Item items[ITEMS];
     const Chunks laid_out = {records, starts, runs, run_starts};
     const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, activation, least, most};
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
@@ -151,8 +143,8 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     make_barriers(barriers, stages);
     const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
     if (warp < WARPS) {
-        consume(layer, target, flags, tiles, ring, items, warp, lane);
+        consume(layer, target, flags, tiles, ring, warp, lane);
     } else {
-        produce(layer, features, tiles, ring, items, lane);
+        produce(layer, features, tiles, ring, lane);
     }
 }

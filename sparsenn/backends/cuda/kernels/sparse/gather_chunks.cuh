@@ -19,7 +19,6 @@
 #endif
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
-static_assert(WARPS * OUTPUTS % (2 * EDGES) == 0, "weights of a record begin at a multiple of 8 or 16 bytes");
 static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
 static_assert(EDGES == 1 || EDGES == 2, "one or two edges are read at once");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
@@ -28,7 +27,7 @@ constexpr int ROWS = WARP * VECTOR;             // of a tile
 constexpr int SLOTS = WARPS * OUTPUTS;          // outputs of a block
 constexpr int LINE = ROWS * 4;                  // bytes of one input of a tile
 constexpr int PIECE = VECTOR < 4 ? VECTOR : 4;  // neighbouring rows of a lane, read at once
-constexpr int GROUP = OUTPUTS % 4 || VECTOR == 8 ? 2 : 4;  // ends of outputs' edges read at once
+constexpr int ENDS = 8;                          // of outputs' edges, read at once
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
@@ -185,12 +184,6 @@ __device__ __forceinline__ void write_line(char* line, const float (&rows)[VECTO
     }
 }
 
-__device__ __forceinline__ void read_ends(unsigned (&ends)[4], unsigned from) { read_four(ends, from); }
-__device__ __forceinline__ void read_ends(unsigned (&ends)[2], unsigned from) {
-    const int2 two = read_pair(from);
-    ends[0] = two.x, ends[1] = two.y;
-}
-
 // Reads the places that are before a record's first weights.
 __device__ __forceinline__ void read_places(unsigned (&ahead)[1], unsigned weights) { ahead[0] = read_word(weights - 4); }
 __device__ __forceinline__ void read_places(unsigned (&ahead)[2], unsigned weights) {
@@ -242,17 +235,21 @@ __device__ __forceinline__ void add_team(unsigned record, unsigned rows, int war
 // The products of outputs, one after the other. The compiler sees that `warp` is the same for all lanes, hence the ends,
 // hence that lanes need not meet again after branches.
 __device__ __forceinline__ void add_outputs(unsigned record, unsigned rows, int warp, float (&sums)[OUTPUTS][VECTOR]) {
-    const unsigned ends = record + 16 + warp * OUTPUTS * 4;
+    constexpr int PARTS = (OUTPUTS + ENDS - 1) / ENDS;
     constexpr unsigned UNIT = 8 * EDGES;  // bytes
-    unsigned at = read_word(ends - 4), ahead[EDGES];
+    const unsigned ends = record + 16 + warp * PARTS * ENDS * 2;
+    unsigned at = read_short(ends - 2), ahead[EDGES];
     if constexpr (EDGES > 1) at = (at + UNIT - 1) / UNIT * UNIT;
     read_places(ahead, record + at);
 #pragma unroll
-    for (int first = 0; first < OUTPUTS; first += GROUP) {
-        unsigned end[GROUP];
-        read_ends(end, ends + 4 * first);
+    for (int first = 0; first < OUTPUTS; first += ENDS) {
+        unsigned pairs[ENDS / 2];
+        read_four(pairs, ends + 2 * first);
 #pragma unroll
-        for (int k = 0; k < GROUP; k++) add_edges(sums[first + k], at, ahead, end[k], record, rows);
+        for (int k = 0; k < ENDS && first + k < OUTPUTS; k++) {
+            const unsigned end = k % 2 ? pairs[k / 2] >> 16 : pairs[k / 2] & 0xffff;
+            add_edges(sums[first + k], at, ahead, end, record, rows);
+        }
     }
 }
 
