@@ -48,11 +48,10 @@ def unpack_images(folder: Path, neurons: int) -> CSR:
     lengths, indices = [], []
     with lzma.open(packed_path(folder, neurons)) as file:
         while block := file.read(AT_ONCE * neurons // 8):
-            outlines = np.unpackbits(np.frombuffer(block, np.uint8)).reshape(-1, side, side)
-            pixels = np.bitwise_xor.accumulate(outlines, axis=1).reshape(-1, neurons)
-            rows, columns = np.nonzero(pixels)
-            lengths.append(np.bincount(rows, minlength=pixels.shape[0]))
-            indices.append(columns.astype(np.uint16))
+            bits = np.frombuffer(block, np.uint8).reshape(-1, side, side // 8)
+            pixels = np.unpackbits(np.bitwise_xor.accumulate(bits, axis=1)).reshape(-1, neurons).view(bool)
+            lengths.append(np.count_nonzero(pixels, axis=1))
+            indices.append((np.flatnonzero(pixels) % neurons).astype(np.uint16))
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     return CSR((indptr.size - 1, neurons), indptr, np.concatenate(indices), np.ones(1, np.float32)).validate()
 

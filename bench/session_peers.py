@@ -32,13 +32,13 @@ class Way:
     name : in words.
     precision : what it multiplies in.
     run : computes all outputs; does not wait for the device.
-    outputs : takes what `run` returns to a NumPy matrix (rows, outputs).
+    outputs : takes what `run` returns to a float32 matrix (rows, outputs), of CuPy where it is on a GPU, else of NumPy.
     """
 
     name: str
     precision: str
     run: Callable[[], Any]
-    outputs: Callable[[Any], np.ndarray]
+    outputs: Callable[[Any], Any]
 
 
 def numpy_way(network: Network, rows: np.ndarray) -> Way:
@@ -93,13 +93,13 @@ def torch_ways(network: Network, rows: np.ndarray, device: str, where: str, prec
     if device == "cuda" and all(isinstance(layer, Linear) for layer in dense):
         calls[", ReLU in the product"] = _fused(dense, peer, values)
     for name, call in calls.items():
-        yield Way(f"eager{name}", precision, call, _fetched)
+        yield Way(f"eager{name}", precision, call, _as_matrix)
         captured = peer.captured(_without_gradients(call))
         if captured is not None:
-            yield Way(f"graph{name}", precision, captured, _fetched)
+            yield Way(f"graph{name}", precision, captured, _as_matrix)
     density = sum(layer.edges for layer in network) / max(1, sum(layer.edges for layer in dense))
     if precision == "float32" and density < SPARSE_ENOUGH and all(_is_plain(layer) for layer in dense):
-        yield Way("sparse times dense", precision, _sparse(network, device, values), _fetched)
+        yield Way("sparse times dense", precision, _sparse(network, device, values), _as_matrix)
 
 
 def torch_categories(network: Network, rows: np.ndarray, device: str) -> Way:
@@ -122,9 +122,13 @@ def _is_plain(layer: Any) -> bool:
     return isinstance(layer, Linear | SparseLinear) and (relu or getattr(activation, "name", "") == "identity")
 
 
-def _fetched(outputs: Any) -> np.ndarray:
-    found: np.ndarray = outputs.float().cpu().numpy()
-    return found.reshape(len(found), -1)
+def _as_matrix(outputs: Any) -> Any:
+    found = outputs.float().reshape(len(outputs), -1)
+    if not found.is_cuda:
+        return found.numpy()
+    import cupy
+
+    return cupy.from_dlpack(found)
 
 
 def _without_gradients(call: Callable[[], Any]) -> Callable[[], Any]:
