@@ -536,9 +536,11 @@ def _record_all(recorder: Recorder, options: argparse.Namespace) -> bool:
         if time.perf_counter() - start > options.seconds:
             recorder.notes.append(f"{case.call}, {case.precision}: left out, time was up.")
             continue
+        begun = time.perf_counter()
         try:
             row = recorder.record(case)
-            print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
+            shown = "  ".join(column.show(row[column.key]) for column in COLUMNS)
+            print(f"{shown}  in {time.perf_counter() - begun:.0f} s", flush=True)
             _write(recorder, options)
         except OSError as error:
             recorder.notes.append(f"{case.call}: left out: {error}.")
