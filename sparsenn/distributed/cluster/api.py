@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from sparsenn.distributed.cluster.gathering import (
     send_network,
     told_in_a_line,
 )
-from sparsenn.distributed.cluster.library import dask_array, distributed_library
+from sparsenn.distributed.cluster.library import dask_array, distributed_library, require_dask
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.parts import Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
@@ -166,7 +167,7 @@ def infer(
     SparseNNError
         As reading, `Session` and its calls do. What fails in a lazy array is raised when it is computed.
     """
-    dask_array()
+    require_dask()
     chosen = Options.of(options)
     if form not in (None, "dense", "csr"):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
@@ -196,7 +197,8 @@ def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Tas
 
 
 def _rows_of(rows: Any, sizes: Sizes) -> Rows:
-    return chunks_of(rows, sizes.inputs) if isinstance(rows, dask_array().Array) else rows_of(rows, sizes.inputs)
+    array = sys.modules.get("dask.array")  # which takes long to import, and has been where rows are of it
+    return chunks_of(rows, sizes.inputs) if array and isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
 
 
 def _usual(rows: Rows, sizes: Sizes, sparse: bool) -> int:
