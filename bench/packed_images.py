@@ -18,7 +18,7 @@ import numpy as np
 from sparsenn.datasets import NEURON_COUNTS, mnist_inputs
 from sparsenn.formats import CSR
 
-__all__ = ["pack_images", "unpack_images"]
+__all__ = ["pack_images", "packed_path", "unpack_images"]
 
 IMAGES = 60_000
 AT_ONCE = 1000

@@ -263,13 +263,15 @@ class Recorder:
             except WrongAnswerError as error:
                 print(f"{case.key}: {way.name} in {way.precision}: {error}: left out", file=sys.stderr)
                 continue
+            classes = _right_classes(problem, found)
+            del found  # before the next way makes its own
             yield {
                 "way": way.name,
                 "precision": way.precision,
                 "milliseconds": timing.median,
                 "spread_milliseconds": timing.spread,
                 "runs": timing.runs,
-                "right": _right_classes(problem, found),
+                "right": classes,
             }
 
     def _ways(self, case: Case, problem: Problem, precisions: Sequence[str]) -> Iterator[Way]:

@@ -91,11 +91,12 @@ def sparse_layer(
 
     together : neighbouring outputs that have weights of the same inputs, as pruning by blocks leaves them.
     """
-    places = scattered(rng, inputs, outputs // together, density)
-    pieces = [np.tile(piece, together) for piece in np.split(places.indices, places.indptr[1:-1])]
-    indptr = np.concatenate([[0], np.cumsum(np.repeat(np.diff(places.indptr), together))])
-    values = rng.standard_normal(int(indptr[-1]), dtype=np.float32) * _scale(density * inputs)
-    weights = places if together == 1 else CSC((inputs, outputs), indptr, np.concatenate(pieces), values)
+    weights = scattered(rng, inputs, outputs // together, density)
+    if together > 1:
+        pieces = [np.tile(piece, together) for piece in np.split(weights.indices, weights.indptr[1:-1])]
+        indptr = np.concatenate([[0], np.cumsum(np.repeat(np.diff(weights.indptr), together))])
+        values = rng.standard_normal(int(indptr[-1]), dtype=np.float32) * _scale(density * inputs)
+        weights = CSC((inputs, outputs), indptr, np.concatenate(pieces), values)
     return SparseLinear(weights, _bias(rng, outputs, bias), Identity() if last else ReLU())
 
 

@@ -359,7 +359,7 @@ class Network(Rebuilt):
             A dense matrix or a bias holds such a value, an activation is none, or a list does not have one per layer.
         """
         if hasattr(weights, "tocsc") or not isinstance(weights, Iterable):
-            found = "one matrix" if hasattr(weights, "tocsc") else f"{kind_of(weights)}"
+            found = "one matrix" if hasattr(weights, "tocsc") else kind_of(weights)
             raise MatrixError(f"the weights are {found}; from_scipy takes a list of matrices, one per layer")
         matrices = tuple(weights)
         each = zip(
@@ -435,4 +435,4 @@ def _shapes_after(
 
 def _called(layer: Layer) -> str:
     """Return what messages call a layer."""
-    return f"{kind_of(layer)}" if layer.family is ImageLayer else FAMILIES[layer.family]
+    return kind_of(layer) if layer.family is ImageLayer else FAMILIES[layer.family]

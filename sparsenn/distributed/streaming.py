@@ -237,7 +237,7 @@ class _Reading:
 
     Attributes
     ----------
-    first : the first rows, by which it is planned how all run; None where there are none.
+    first : the first rows, by which it is planned how all run; None where there are none, or once that is done.
     work : pieces that are to be done.
     """
 
@@ -300,6 +300,7 @@ class _Run:
         """Have all devices know how rows run, by the first of them; make room for the outputs."""
         first, *others = self._sessions.sessions
         begun, count = self._reading.first, self._reading.rows
+        self._reading.first = None
         rows = np.zeros((0, first.network.inputs), np.float32) if begun is None else self._prepared(begun)
         _, plan, seconds = first.begin_shared(rows, count)
         for session in others:

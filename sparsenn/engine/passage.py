@@ -173,7 +173,7 @@ class Passage:
         parts: list[Any] = []
         waiting: list[Callable[[], None]] = []
         moves = room is not None or (given.on_host and not backend.in_host_memory)
-        size = min(plan.batch_size, self._piece(plan, given))
+        size = min(self._shelf.batch_size(given.count), self._piece(plan, given))
         attempts = Attempts(last, size, self._shelf.make_room, first)
         for start, stop in attempts:
             going.following, going.report = stop < last, partial(report, start, stop)

@@ -126,8 +126,8 @@ class Plan:
 
     @cached_property
     def keeps_half(self) -> bool:
-        """Whether rows of float16 stay that: the kernels of all steps take them."""
-        return all(step.kernel.half_rows for step in self.steps)
+        """Whether it is for rows of float16, and these stay that: the kernels of all steps take them."""
+        return self.rows.form == "half" and all(step.kernel.half_rows for step in self.steps)
 
     @property
     def precisions(self) -> tuple[str | None, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
 from sparsenn.engine.choosing import Rows
 from sparsenn.engine.early_look import looking_kernel, shares_computed
-from sparsenn.engine.finite import HALF_PRECISION, HalfRange
+from sparsenn.engine.finite import HalfRange
 from sparsenn.engine.inputs import Given, canonical
 from sparsenn.engine.plan import Plan, Problem, bucket
 from sparsenn.engine.ready import Ready
@@ -118,7 +118,7 @@ class Shelf:
         form = self._expected(given)
         if form not in self._alive and given.whole >= LOOKED_AT and self._problem.options.machine is None:
             form = self._look_early(given)
-        return self._planned(form, given.whole, self._batch_size(given.count))
+        return self._planned(form, given.whole, self.batch_size(given.count))
 
     def _look_early(self, given: Given) -> str:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
@@ -128,7 +128,8 @@ class Shelf:
         if looking_kernel(self._problem, likely) is not None:
             features = self.place(given.part(0, count))
             form = form_of_features(features)
-            self.note(given, form)
+            if guess != "half":  # of which it is not known yet whether they stay that
+                self.note(given, form)
             rows = Rows(count, form)
             kernel = looking_kernel(self._problem, rows)
             if form not in self._alive and kernel is not None:
@@ -137,14 +138,11 @@ class Shelf:
                     self._alive[form] = shares_computed(self._problem, kernel, features, rows, self.weights)
                 self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
         self._alive.setdefault(guess, self._alive.setdefault(form, None))
-        return form
+        return guess if guess == "half" else form
 
     def _form_of(self, given: Given) -> str:
         """Return the form of rows, as far as it is known before they are on the device."""
-        if isinstance(given.rows, SparseRows):
-            return "csr"
-        form = form_of_features(given.rows)
-        return "dense" if form == "half" and self._problem.options.precision != HALF_PRECISION else form
+        return "csr" if isinstance(given.rows, SparseRows) else form_of_features(given.rows)
 
     def _expected(self, given: Given) -> str:
         """Return the form that rows will have as placed, as far as that is known."""
@@ -164,7 +162,8 @@ class Shelf:
             self._plans[key] = self._problem.plan(count, None, form, self._alive.get(form), size)
         return self._plans[key]
 
-    def _batch_size(self, count: int) -> int:
+    def batch_size(self, count: int) -> int:
+        """Return how many of so many rows run at a time."""
         most = self._problem.batch_size(count)
         return most if self._most_rows is None else min(most, self._most_rows)
 

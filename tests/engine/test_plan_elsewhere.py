@@ -280,3 +280,10 @@ def test_rows_of_float16_go_to_a_kernel_that_takes_them(rng: np.random.Generator
     inputs = 1024
     assert kernels(1024, 60_000, np.float32)["float16"] == "two_of_four_float16"
     assert kernels(1024, 60_000, np.float16)["float16"] == "cublas_float16"
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_only_a_plan_for_rows_of_float16_keeps_them(precision: str, kind: type[np.generic]) -> None:
+    made = plan(dense(64, 64, 10), np.zeros((100, 64), kind), machine=H200, precision=precision)
+    assert made.keeps_half == (precision == "float16" and kind is np.float16)

@@ -21,6 +21,7 @@ from sessions import same
 import sparsenn
 from sparsenn import Linear, Network, Session, SparseLinear
 from sparsenn.engine import Options, Result, shelf
+from sparsenn.engine.passage import Passage
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
@@ -49,6 +50,27 @@ def dense(rng):
             Linear(rng.normal(size=(4, 3)), None, Identity()),
         )
     )
+
+
+# ---- Rows of any number and type ---------------------------------------------------------------------------------
+
+
+def test_more_rows_than_came_before_run_in_one_batch(deep, monkeypatch):
+    session, batches = Session(deep, device="cpu"), []
+    through = Passage._through
+    monkeypatch.setattr(Passage, "_through", lambda self, *a, **k: batches.append(a[1:3]) or through(self, *a, **k))
+    for count in (1000, 1020):
+        session(np.ones((count, 128), np.float32))
+    assert batches == [(0, 1000), (0, 1020)]
+
+
+def test_rows_of_float16_give_the_same_each_time(deep, rng):
+    rows = (rng.random((1500, 128)) < 0.3).astype(np.float16)
+    session = Session(deep, device="cpu")
+    found = [session(rows) for _ in range(3)]
+    assert {array.dtype for array in found} == {np.dtype(np.float32)}
+    assert all(np.array_equal(array, session(rows.astype(np.float32))) for array in found)
+    assert session.plan(rows).rows.form == session.run(rows).plan.rows.form == "dense"
 
 
 # ---- What is refused ------------------------------------------------------------------------------------------------

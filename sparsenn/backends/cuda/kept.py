@@ -19,12 +19,12 @@ Made = TypeVar("Made")
 PER_THREAD = 2
 """What CUDA calls the default stream of its own that each thread may have (cudaStreamPerThread)."""
 
-_kept: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any]]] = WeakKeyDictionary()
-"""By owner and name: what was made, and an event after which its arrays are there; None once they are."""
+_kept: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any, Hashable]]] = WeakKeyDictionary()
+"""By owner and name: what was made, an event after which its arrays are there, None once they are, and its version."""
 
 
-def kept(owner: Any, name: Hashable, make: Callable[[], Made]) -> Made:
-    """Return what `make` returned when it was first asked for by this name for this owner.
+def kept(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
+    """Return what `make` returned when it was first asked for by this name and in this version for this owner.
 
     Device arrays in it may yet be on their way: the current stream waits until they are there.
 
@@ -32,14 +32,16 @@ def kept(owner: Any, name: Hashable, make: Callable[[], Made]) -> Made:
     ----------
     owner : a layer or a stack of layers on the device, told apart by its identity. What is kept goes when it goes, and
         must not refer to it.
+    version : the one before is let go.
     """
     made = _kept.setdefault(owner, {})
-    if name not in made:
-        made[name] = make(), cupy().cuda.get_current_stream().record()
-    value, ready = made[name]
+    if name not in made or made[name][2] != version:
+        made.pop(name, None)
+        made[name] = make(), cupy().cuda.get_current_stream().record(), version
+    value, ready, _ = made[name]
     if ready is not None:
         if ready.done:
-            made[name] = value, None
+            made[name] = value, None, version
         else:
             cupy().cuda.get_current_stream().wait_event(ready)
     result: Made = value

@@ -1,4 +1,4 @@
-"""Stages of the resident engine whose rows are many: all their layers in one launch, as `gather_chunks` computes one.
+"""Stages of the resident engine whose rows are many or wide: all layers in one launch, as `gather_chunks` computes one.
 
 The kernels are in `sparse/chunk_layers.cu`. Features lie in tiles while a stage lasts, and are rows again
 between stages, so that rows can be dropped and grouped there.
@@ -73,7 +73,7 @@ class StageTiles:
 
 
 def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: int) -> tuple[StageTiles, ...]:
-    """Return stages laid out for the current device, kept for later calls with about as many rows.
+    """Return stages laid out for the current device, kept for later calls until one with many more or fewer rows comes.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
     machine, magnitude = current_machine(), max(1, rows).bit_length()
 
     def stage(first: int, last: int) -> StageTiles:
-        name = ("stage in chunks", first, last, magnitude)
-        return kept(network, name, lambda: _lay_out(network.layers[first:last], rows, machine))
+        name = "stage in chunks", first, last
+        return kept(network, name, lambda: _lay_out(network.layers[first:last], rows, machine), magnitude)
 
     return tuple(stage(first, last) for first, last in ranges)
 
@@ -175,8 +175,9 @@ class ChunkStages:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffers."""
-        return int(sum(tiles.nbytes for tiles in self._tiles) + self._tallies.nbytes)
+        """Bytes of the buffers, and of the weights in this layout."""
+        buffers = sum(tiles.nbytes for tiles in self._tiles) + self._tallies.nbytes
+        return int(buffers) + sum(stage.nbytes for stage in self._stages)
 
     def clear(self, stream: Any) -> None:
         """Enqueue what has to be zero before a run."""

@@ -180,12 +180,14 @@ class _Read:
         group : of each edge.
         """
         inputs, groups, indices = weights.shape[0], tiling.groups, weights.indices.astype(np.int64)
+        if not weights.nnz:
+            nothing = xp.zeros(0, np.int64)
+            return cls(nothing, nothing, nothing, 0, indices, 1)
         read = xp.zeros((groups, inputs), bool)
-        if weights.nnz:
-            read[group, indices] = True
+        read[group, indices] = True
         runs = int(read[:, :1].sum()) + int((read[:, 1:] > read[:, :-1]).sum())
         clocks = tiling.block.line / L2_BYTES  # of an input, on its way
-        if not weights.nnz or runs * RUN_CLOCKS + int(read.sum()) * clocks > groups * inputs * clocks:
+        if runs * RUN_CLOCKS + int(read.sum()) * clocks > groups * inputs * clocks:
             every = xp.arange(inputs)
             return cls(xp.zeros(inputs, np.int64), every, every, inputs, indices, groups)
         line = xp.cumsum(read, axis=1, dtype=np.int32) - 1

@@ -116,7 +116,7 @@ def resident_seconds(
     for length in lengths:
         stage = layers[first : first + length]
         as_rows = first > 0 or form != "iso"
-        total += _stage(machine, stage, counts[first : first + length], as_rows and first + length <= TILED_LAYERS)
+        total += _stage(machine, stage, counts[first : first + length], as_rows, first + length)
         first += length
     return total
 
@@ -127,14 +127,20 @@ def _counted_layer(machine: Machine, layer: SparseLinear, rows: int) -> float:
     return STAGE_SECONDS + _slower(machine) * rows * work
 
 
-def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float], may_tile: bool) -> float:
+def _stage(
+    machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float], as_rows: bool, last: int
+) -> float:
     """Estimate layers that so many rows each go through in one stage.
 
-    may_tile : whether the stage may run as `chunks` does: early ones that read rows, not bits.
+    Parameters
+    ----------
+    as_rows : whether it reads rows of numbers, not of bits, which take no room.
+    last : layers up to the stage's end; early ones that read rows may run as `chunks` does.
     """
     if not layers:
         return 0.0
-    widest = max(max(layer.inputs, layer.outputs) for layer in layers)
+    may_tile = as_rows and last <= TILED_LAYERS
+    widest = max(layers[0].inputs if as_rows else 0, *(layer.outputs for layer in layers))
     fits = fits_in_shared(widest, machine.block_bytes)
     if fits and counts[0] <= few_rows(machine):
         return _few_rows(machine, layers, counts)
@@ -144,9 +150,10 @@ def _stage(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[fl
             for layer, count in zip(layers, counts, strict=True)
         )
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
-    for layer, count in zip(layers, counts, strict=True):
+    teams = [_teams(layer) for layer in layers]
+    for layer, count, own in zip(layers, counts, teams, strict=True):
         given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges, machine
-        total += COUNTED_SHARE * _tiled_clocks(*given, _teams(layer)) / machine.clock
+        total += COUNTED_SHARE * _tiled_clocks(*given, own if all(teams) else None) / machine.clock
     return total
 
 

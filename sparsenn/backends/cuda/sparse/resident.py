@@ -4,7 +4,8 @@ Layers are cut into *stages*. A stage takes its rows through some layers in shar
 groups those that became equal; counts stay on the device and the host waits for nothing until the end. While rows are
 many they run in tiles (`tile_layers`), when few are left each has a block or a cluster of blocks to itself
 (`row_layers`): both are launched, and each looks at the count to see whether it is meant. So the number of inputs is no
-matter of the graph, either: it is made for so many, and replayed for any inputs that are no more.
+matter of the graph, either: it is made for so many, and replayed for any inputs that are no more. Many wide rows run as
+in `chunks` (`chunk_layers`), and so do all rows that do not fit into shared memory, however few.
 """
 
 from __future__ import annotations

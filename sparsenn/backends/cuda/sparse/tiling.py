@@ -47,7 +47,8 @@ class BlockShape:
     ----------
     vector : rows of a lane.
     outputs : outputs of a warp.
-    warps : that compute; one more brings in their data. Together 4, 8, 12 or 16, as registers are given to 4 at a time.
+    warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
+        a time.
     blocks : on a multiprocessor.
     edges : of an output that are read at once, 1 or 2: one where it has about one in a chunk.
     teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
@@ -341,7 +342,8 @@ def tilings(
         rounds = -(-tiles * least // machine.multiprocessors)
         space = room(machine, block)
         even = max(least, rounds * machine.multiprocessors // tiles)  # as many as cost no further round
-        for groups in sorted({least, min(even, max(1, outputs))}):
+        parts = outputs // TEAM if block.teams else outputs  # which no group shares
+        for groups in sorted({least, min(even, max(1, parts))}):
             for count in stages:
                 lines = max(1, math.ceil(_brought(block, inputs, groups, teams)[0]))
                 chunk = _chunk_for(block, space, count, lines, edges / (lines * groups), outputs / groups)

@@ -156,5 +156,3 @@ def test_the_official_images_give_their_categories(official_folder):
 def test_auto_takes_it_where_it_can(rng):
     network = Network(tuple(layer(np.eye(1000)) for _ in range(20)))
     assert plan(network, from_dense(np.ones((2, 1000))), device="cuda", merging=False).kernel.name == "resident"
-    wide = Network((layer(np.eye(5, 60_000)),))
-    assert plan(wide, from_dense(np.ones((2, 5))), device="cuda", kernel="resident", merging=False).steps

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.cuda.sparse.tiling import BLOCKS, estimated_clocks, room, shared_tilings, tiling_for, tilings
 from sparsenn.backends.machine import A100, H200
 
@@ -27,6 +28,23 @@ def test_a_tiling_is_found_for_any_layer(rows, inputs, outputs, density, machine
         for other in tilings(rows, inputs, outputs, edges, machine)
     )
     assert estimated_clocks(tiling, rows, inputs, outputs, edges, machine) == least
+
+
+@given(st.integers(1, 100_000), st.integers(1, 20_000), st.integers(1, 300), st.floats(0, 1), st.floats(0, 1))
+def test_a_tiling_is_found_for_any_teams(rows, inputs, teams, share, apart):
+    reads = int(teams * inputs * share)
+    blocks = -(-teams // NEIGHBOURS)
+    lines = min(reads, blocks * inputs)
+    size = TeamsSize(teams, reads, lines, max(min(1, lines), int(lines * apart)))
+    layer = rows, inputs, TEAM * teams, TEAM * reads, H200
+    found = [tiling for tiling in tilings(*layer, teams=size) if tiling.block.teams]
+    assert {tiling.block for tiling in found} == {block for block in BLOCKS if block.teams}
+    for tiling in found:
+        assert tiling.groups * tiling.block.warps >= teams
+        assert tiling.groups <= max(teams, 1)
+        assert 1 <= tiling.chunk <= inputs
+        assert 2 * tiling.chunk * tiling.block.line <= room(H200, tiling.block)
+        assert estimated_clocks(tiling, *layer, size) > 0
 
 
 def test_few_rows_go_to_all_multiprocessors_and_sparse_layers_to_large_blocks():

@@ -180,7 +180,8 @@ __device__ __forceinline__ void consume(const Problem& problem, const Buffers& b
     }
 }
 
-// All layers of a stage. Does nothing where `few` rows or fewer are left: another kernel is for them.
+// All layers of a stage. Does nothing where `few` rows or fewer are left: another kernel is for them, if they fit into shared
+// memory; `few` is 0 where they do not.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     chunk_layers(const Network* network, const Stage* stages, const ChunkedLayer* __restrict__ chunked, int few,
                  const Buffers* where) {

@@ -16,9 +16,9 @@
 //           of its own; what its last one has too many is skipped. So a warp reads a unit while it reads the inputs of its
 //           weights. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that warps have
 //           alike work.
-//           With TEAMS, a warp's outputs read the same inputs: the header has 4 ints and one for each warp, up to a
-//           multiple of 4: where units begin, and where each warp's end; a unit is where an input lies, three ints of
-//           nothing, and its weights of all OUTPUTS. So an input is read once for all.
+//           With TEAMS, a warp's outputs read the same inputs, each of which is read once for all. The header has ints:
+//           three of nothing, at which byte units begin, and at which those of each warp end, up to a multiple of 4. A
+//           unit is where an input lies, three ints of nothing, and its weights of all OUTPUTS.
 //           A block takes one (tile, SLOTS outputs) after the other, those of one tile next to each other, so that chunks
 //           are shared in the L2 cache.
 // Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk

@@ -89,7 +89,7 @@ constexpr int FULL_ARRIVALS = 1;
 
 __device__ __forceinline__ void fill(const Ring& ring, const char* tile, const Chunk& chunk, int lane) {
     const unsigned barrier = ring.full(), to = ring.lines();
-    if (lane == 0) {
+    if (lane == 0) {  // bytes that others ask for may arrive before they are expected: the phase waits for this lane
         barrier_expect(barrier, chunk.own.all * LINE + chunk.record_bytes);
         copy_bulk(ring.record(), chunk.record, chunk.record_bytes, barrier);
     }
