@@ -49,10 +49,10 @@ def compared(tables: Mapping[str, Sequence[ResultFile]]) -> list[Compared]:
     """
     pruned = "LeNet-300-100, pruned to 1.9 % of its weights, 10,000 images"
     return [
-        _of_models(f"{pruned}, on a CPU", *_row(tables, "models", "key", "lenet300-dns-10000", gpu=False)),
-        _of_models(f"{pruned}, on a GPU", *_row(tables, "models", "key", "lenet300-dns-10000", gpu=True)),
+        _of_models(f"{pruned}, on a CPU", tables),
+        _of_session(f"{pruned}, on a GPU", tables, "lenet300-float32"),
         _of_challenge("the challenge, 1024 × 120, 60,000 images, on a CPU", tables),
-        _of_session("the challenge, 1024 × 120, 60,000 images, on a GPU", tables),
+        _of_session("the challenge, 1024 × 120, 60,000 images, on a GPU", tables, "challenge-1024"),
     ]
 
 
@@ -107,7 +107,8 @@ def _row(
     raise ResultError(f"no result file of table {name}, {'with' if gpu else 'without'} a GPU, has {key}={value}")
 
 
-def _of_models(task: str, row: Mapping[str, Any], source: ResultFile) -> Compared:
+def _of_models(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Compared:
+    row, source = _row(tables, "models", "key", "lenet300-dns-10000", gpu=False)
     names = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "scipy": "SciPy"}
     milliseconds, peer = min((row[key], name) for key, name in names.items() if row.get(key) is not None)
     return Compared(task, peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)
@@ -120,9 +121,10 @@ def _of_challenge(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Comp
     return Compared(task, "SciPy, layer by layer", loop["seconds"], engine["seconds"], source)
 
 
-def _of_session(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Compared:
-    row, source = _row(tables, "session", "key", "challenge-1024", gpu=True)
-    return Compared(task, row["peer"], 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"], source)
+def _of_session(task: str, tables: Mapping[str, Sequence[ResultFile]], key: str) -> Compared:
+    row, source = _row(tables, "session", "key", key, gpu=True)
+    peer = row["peer"].removesuffix(", ReLU in the product").replace(", graph", " in a CUDA graph")
+    return Compared(task, peer, 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"], source)
 
 
 def _told(seconds: float) -> str:

@@ -207,6 +207,7 @@ class SparseKernel(Kernel):
         go through all layers; and `form`, what the rows are like: `dense`, `csr`, or `iso`.
     fuses : whether one launch can run several layers.
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
+    drops_rows : whether rows that have died are computed no more.
     prepare : makes the layers of a stack ready for a problem, where the kernel has a way of its own from the first
         layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
     awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
@@ -220,9 +221,15 @@ class SparseKernel(Kernel):
     seconds: Callable[..., float] | None = None
     fuses: bool = False
     groups_rows: bool = False
+    drops_rows: bool = True
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
     awaits_check: bool = False
     own_outputs: bool = False
+
+    @property
+    def finds_equal_rows(self) -> bool:
+        """Whether equal rows are computed once, by itself or between its launches."""
+        return self.groups_rows or self.prepare is None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,8 +49,7 @@ DOUBLE_PRECISION = "float64"
 those of cuSPARSE and cuBLAS."""
 
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
-"""What dense layers and convolutions may be multiplied in; sums are float32, but in the last. Sparse kernels know the
-first only, unless one is named that knows another."""
+"""What layers may be multiplied in; sums are float32, but in the last."""
 
 ON_GPU = (Flatten, Softmax, StackLayer)
 """Layers of images that GPUs compute in float64."""

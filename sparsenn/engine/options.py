@@ -37,12 +37,11 @@ class Options:
         layers it is one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else
         one of `mlp`. Layers of other kinds are left to `auto`.
     precision : str, default "float32"
-        One of `float32`, `tf32`, `float16` and `float64`. The first three are the least in which dense layers,
-        convolutions, and sparse layers that are multiplied as dense ones may be multiplied; sparse kernels multiply in
-        float32. `auto` takes a kernel of float32 for layers that none of the precision can run, and where it should be
-        faster. Sums are float32 in any case. `float64` is for all layers, hidden values and sums; weights stay float32.
-        The CPU, which `auto` then is, does as the device `reference` does, more slowly; GPUs use cuSPARSE and cuBLAS,
-        and refuse convolutions and poolings. `Plan.precisions` says what became of it layer by layer.
+        One of `float32`, `tf32`, `float16` and `float64`. The first three are the least in which layers may be
+        multiplied. `auto` takes a kernel of float32 for layers that none of the precision can run, and where it should
+        be faster. Sums are float32 in any case. `float64` is for all layers, hidden values and sums; weights stay
+        float32. The CPU, which `auto` then is, does as the device `reference` does, more slowly; GPUs use cuSPARSE and
+        cuBLAS, and refuse convolutions and poolings. `Plan.precisions` says what became of it layer by layer.
     batch_size : int, optional
         Samples taken through the network together; by default as many as the memory limit allows.
     memory_limit : int or str, optional

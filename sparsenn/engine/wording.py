@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sparsenn.backends import Backend
+from sparsenn.backends import Backend, SparseKernel
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import Rows
 from sparsenn.engine.merging import Merged
@@ -169,9 +169,13 @@ def _weights(plan: _Plan) -> str:
 
 
 def _rows(plan: _Plan) -> str:
-    if not any(step.kernel.operation == OPERATION for step in plan.steps):
+    kernels = [step.kernel for step in plan.steps if isinstance(step.kernel, SparseKernel)]
+    if not kernels:
         return ""
-    if not plan.options.compaction:
+    drop, find_equal = any(kernel.drops_rows for kernel in kernels), any(kernel.finds_equal_rows for kernel in kernels)
+    if not (drop or find_equal):
+        return "All rows are computed in every layer."
+    if not (plan.options.compaction and drop):
         dead = "Rows of zeros are kept"
     elif not plan.network[-1].keeps_zero_rows:
         dead = "Rows of zeros are kept, because the last layer may make them non-zero"
@@ -182,7 +186,7 @@ def _rows(plan: _Plan) -> str:
             f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last one that "
             f"may make them non-zero"
         )
-    equal = "computed once" if plan.options.deduplication else "not looked for"
+    equal = "computed once" if plan.options.deduplication and find_equal else "not looked for"
     where = "" if len(plan.steps) == 1 else " in sparse layers"
     return f"{dead}; equal rows are {equal}{where}."
 

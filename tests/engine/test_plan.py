@@ -33,6 +33,19 @@ def test_a_plan_prints_as_sentences(network, inputs):
     assert dense.startswith("100 samples (as dense rows) through 12 layers")
 
 
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        ("chunks", "All rows are computed in every layer."),
+        ("resident", "Rows of zeros are dropped from the first layer on; equal rows are computed once."),
+    ],
+)
+def test_what_becomes_of_rows_is_said_by_what_the_kernel_does(network, inputs, kernel, said):
+    assert str(plan(network, inputs, machine="h200", kernel=kernel)).endswith(said)
+    rows = str(plan(network, inputs, device="cpu", kernel="rows"))
+    assert rows.endswith("Rows of zeros are dropped from the first layer on; equal rows are not looked for.")
+
+
 def test_what_is_switched_off_is_said(network, inputs):
     options = {"compaction": False, "deduplication": False, "merging": False, "batch_size": 30}
     text = str(plan(network, inputs, device="cpu", kernel="panel", **options))

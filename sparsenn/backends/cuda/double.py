@@ -373,6 +373,7 @@ SPARSE = register(
         needs=("a GPU",),
         auto=True,
         fuses=True,
+        drops_rows=False,
         prepare=_prepare,
         precision="float64",
     )

@@ -308,6 +308,7 @@ CHUNKS = SparseKernel(
     auto=True,
     seconds=chunks_seconds,
     fuses=True,
+    drops_rows=False,
     reproducible=True,
     own_outputs=True,
 )

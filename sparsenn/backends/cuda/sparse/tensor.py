@@ -381,6 +381,7 @@ def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> Spars
         precision=precision,
         auto=True,
         fuses=True,
+        drops_rows=False,
         own_outputs=True,
         half_rows=halves,
         half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
