@@ -152,8 +152,8 @@ Devices = Annotated[
     str | None,
     typer.Option(
         metavar="all|I,I,...|cpu",
-        help="In place of --device: all GPUs, or those with these numbers. They share the samples; results are those of "
-        "one, unless its last bits depend on the batch size.",
+        help="In place of --device: all GPUs, or those with these numbers. They share the samples; results are those "
+        "of one, unless their last bits depend on the batch size.",
         rich_help_panel=_SPEED,
     ),
 ]
