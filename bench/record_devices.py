@@ -41,7 +41,7 @@ from sparsenn.io.layout import challenge_bias
 from sparsenn.io.row_source import opened_rows
 from sparsenn.layers import ReLU, SparseLinear
 
-FILE_NEURONS, FILE_LAYERS = 1024, 120
+FILE_NEURONS, FILE_LAYERS, FILE_RUNS = 1024, 120, 7
 """Of the network that rows of a file run through."""
 
 LAYERS, WIDTH, WEIGHTS = 24, 1024, 102
@@ -202,14 +202,15 @@ def record_file(options: argparse.Namespace, folder: Path) -> list[Row]:
     there = min(len(gpus()) if options.devices == "cuda" else options.most, options.most)
     limit, found = int(1e9 * options.memory_limit), []
     for count in sorted({1, there}):
-        size, reading, computing = _rates_alone(network, path, count, limit, options)
         names = "cpu" if options.devices == "cpu" else gpus()[:count]
         given = {"devices": names, "memory_limit": limit, "statistics": False}
-        stream(network, path, folder / "warm.tsv", **given)
-        start = time.perf_counter()
+
+        def whole(given: dict[str, Any] = given) -> Any:
+            return stream(network, path, folder / "found.tsv", **given)
+
+        size, reading, computing, streaming = _rates(network, path, count, limit, options, whole)
         with Memory() as memory:
-            result = stream(network, path, folder / "found.tsv", **given)
-        streaming = options.file_rows / (time.perf_counter() - start)
+            result = whole()
         if not np.array_equal(result.categories, truth):
             raise WrongAnswerError("the categories differ from those of the rows in memory")
         found.append(
@@ -233,10 +234,13 @@ def record_file(options: argparse.Namespace, folder: Path) -> list[Row]:
     return found
 
 
-def _rates_alone(
-    network: Network, path: Path, count: int, limit: int, options: argparse.Namespace
-) -> tuple[int, float, float]:
-    """Return the rows of a piece, and the rows a second of reading pieces alone, and of computing them alone."""
+def _rates(
+    network: Network, path: Path, count: int, limit: int, options: argparse.Namespace, whole: Callable[[], Any]
+) -> tuple[int, float, float, float]:
+    """Return the rows of a piece, and rows a second of reading pieces, of computing them, and of all that `whole` does.
+
+    Each is timed in turn, so that whatever disturbs one disturbs all: medians.
+    """
     with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, FILE_NEURONS) as source:
         size = rows_a_piece(source, network, sessions.sessions[0].backend, count, limit, outputs=False)
         held = [piece for _, piece in zip(range(4), source.pieces(size), strict=False)]
@@ -249,10 +253,10 @@ def _rates_alone(
             for piece in held:
                 sessions.sessions[0].run(piece, statistics=False)
 
-        read()
-        compute()
-        rows = sum(piece.shape[0] for piece in held)
-        return size, options.file_rows / _seconds(read), count * rows / _seconds(compute)
+        calls, rows = (read, compute, whole), sum(piece.shape[0] for piece in held)
+        turns = [[_seconds(call) for call in calls] for _ in range(1 + FILE_RUNS)]
+        reading, computing, all_of_it = np.median(turns[1:], axis=0)  # the first turn warms up
+    return size, options.file_rows / reading, count * rows / computing, options.file_rows / all_of_it
 
 
 class Memory:
@@ -344,7 +348,8 @@ def _write_files(rows: Sequence[Row], options: argparse.Namespace) -> None:
         notes=[
             "File to file: all that `stream` does, sessions made and weights prepared included; the file was read "
             "before, so that the system may hold it in memory. Categories were those of the rows in memory. Computing "
-            "alone: pieces of the same size from memory on one device, times the devices.",
+            f"alone: pieces of the same size from memory on one device, times the devices. Medians of {FILE_RUNS} runs "
+            "of each, in turn.",
         ],
     )
 
