@@ -139,7 +139,7 @@ def finish(code: int) -> int:
         sys.stdout.flush()
     except OSError as error:
         _abandon_stdout()
-        return report_error(error)
+        return code if code == ExitCode.BAD_INPUT else report_error(error)  # which may have been this one, and is told
     if code == ExitCode.READER_GONE:
         _abandon_stdout()
     return code

@@ -131,6 +131,23 @@ def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
     assert err == "error: No space left on device\n"
 
 
+def test_a_full_disk_is_told_once_wherever_it_is_noticed_first() -> None:
+    code = """
+from sparsenn.cli.exits import finish, prepare_streams, report_error
+prepare_streams()
+try:
+    for number in range(10_000):  # the last ones stay in the buffer
+        print("a line of the summary")
+except OSError as error:
+    raise SystemExit(finish(report_error(error)))
+"""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (2, "error: No space left on device\n")
+
+
 def test_full_disk_behind_stderr_changes_no_exit_code(spawn: Spawn, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         process = spawn("infer", tmp_path / "none.h5", stderr=full)

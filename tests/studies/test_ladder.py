@@ -189,6 +189,7 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
         auto=True,
         fuses=True,
         groups_rows=True,
+        drops_rows=False,
         seconds=lambda machine, layers, rows: 1.0,
         half_rows=True,
         half_row_seconds=lambda machine, layers, rows: 0.5,
