@@ -168,8 +168,7 @@ class ChunkStages:
         record["tile_bytes"], record["capacity"] = line * stage.width, capacity
         groups = max(weights.tiling.groups for weights in stage.weights)
         blocks = self._machine.multiprocessors * stage.block.blocks
-        # two at least: nobody begins on a tile's layer before its last one is done, so another must be there meanwhile
-        record["wave"] = max(2, -(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
+        record["wave"] = max(-(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
         record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
         return record
 
