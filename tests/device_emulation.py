@@ -198,7 +198,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setattr(device, "_imported", library)
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))
-    for module in ("resident", "chunks", "chunk_stages", "tensor"):
+    for module in ("resident", "chunks", "chunk_stages", "tensor", "half_chunks"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
 

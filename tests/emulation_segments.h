@@ -2,6 +2,17 @@
 #pragma once
 #include "emulation_memory.h"
 
+#if HALVES
+template <int ROWS>
+void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
+    check_shared(line, 2 * ROWS);
+    for (int row = 0; row < ROWS; ++row) {
+        half_bits value;
+        std::memcpy(&value, shared + line + 2 * row, 2);
+        sums[row] = std::fmaf(weight, to_float(value), sums[row]);
+    }
+}
+#else
 template <int ROWS>
 void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
     constexpr int PIECE = ROWS < 4 ? ROWS : 4;
@@ -13,6 +24,7 @@ void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
         sums[row] = std::fmaf(weight, value, sums[row]);
     }
 }
+#endif
 
 template <int ROWS, int COUNT>
 void add_edges(float (&sums)[ROWS], unsigned& at, unsigned (&ahead)[COUNT], unsigned end, unsigned begin,

@@ -208,6 +208,7 @@ class SparseKernel(Kernel):
     fuses : whether one launch can run several layers.
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     drops_rows : whether rows that have died are computed no more.
+    stores_zeros : whether weights take memory, and work, as dense ones would.
     prepare : makes the layers of a stack ready for a problem, where the kernel has a way of its own from the first
         layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
     awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
@@ -222,6 +223,7 @@ class SparseKernel(Kernel):
     fuses: bool = False
     groups_rows: bool = False
     drops_rows: bool = True
+    stores_zeros: bool = False
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
     awaits_check: bool = False
     own_outputs: bool = False

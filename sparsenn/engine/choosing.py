@@ -271,9 +271,9 @@ class _Chooser:
     def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
         """Whether a kernel may add up sparse layers as it does.
 
-        Those that do so in an order of their own store zeros, too. Layers of few weights stay in order in float32.
+        Those that store zeros do so in an order of their own, too. Layers of few weights stay in order in float32.
         """
-        if kernel.reproducible:
+        if not kernel.stores_zeros:
             return True
         few = not all(map(is_dense_enough, self.network.layers[first:last]))
         return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])

@@ -16,7 +16,10 @@ from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
 PREFERRED = {
     ("spmspm", "cpu"): ["panel", "rows"],
-    ("spmspm", "cuda"): ["resident", "chunks", "two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"],
+    ("spmspm", "cuda"): [
+        *("resident", "chunks", "two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"),
+        *("chunks_tf32", "chunks_float16"),
+    ],
     ("mlp", "cpu"): ["register_tiled"],
     ("mlp", "cuda"): [
         *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),

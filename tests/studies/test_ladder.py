@@ -8,6 +8,7 @@ import pytest
 from sparsenn import backends, radixnet
 from sparsenn.backends import oracle
 from sparsenn.backends.machine import H200
+from sparsenn.backends.trainer import PRECISIONS
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.studies import ladder as registry
@@ -118,8 +119,8 @@ def test_every_kernel_is_a_rung_of_its_ladder_once(operation):
     assert len(rungs) == len({(rung.device, rung.name) for rung in rungs})
     assert all(any(rung is kernel for kernel in known) for rung in rungs)
     beside = {kernel.name for kernel in known if not any(rung is kernel for rung in rungs)}
-    tensor = {f"two_of_four_{precision}" for precision in ("float32", "tf32", "float16")}
-    assert beside == ({"resident", "rows"} | tensor if operation == "spmspm" else set())
+    in_halves = {*(f"two_of_four_{precision}" for precision in PRECISIONS), "chunks_tf32", "chunks_float16"}
+    assert beside == ({"resident", "rows"} | in_halves if operation == "spmspm" else set())
     swept = {rung.name for rung in rungs if rung.name in ladder.sweeps and rung.tunable}
     assert swept == set(ladder.sweeps)
 
@@ -200,6 +201,7 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
         prepare=lambda stack, problem: None,
         traffic=lambda *_: None,
         awaits_check=True,
+        stores_zeros=True,
         reproducible=True,
         own_outputs=True,
     )

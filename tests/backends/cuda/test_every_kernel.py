@@ -19,8 +19,8 @@ from training_problems import problem
 from sparsenn import CSR, Network, Session, backends, infer
 from sparsenn.backends import Kernel, run_images
 from sparsenn.backends.cuda.sparse import chunk_stages, resident, tiling
+from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, HALF_BLOCKS, TILE_ROWS, BlockShape
 from sparsenn.backends.cuda.sparse.teams import teams_of
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, TILE_ROWS, BlockShape
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, CSC, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -76,9 +76,12 @@ def test_resident(width: int, rows: int, valued: bool, rng: np.random.Generator)
     assert_exact(sparse_network(rng, [width] * 8), rows_of(rng, rows, width, valued), kernel="resident")
 
 
-@pytest.mark.parametrize("kernel", ["two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"])
+IN_HALVES = ("two_of_four_float32", "two_of_four_tf32", "two_of_four_float16", "chunks_tf32", "chunks_float16")
+
+
+@pytest.mark.parametrize("kernel", IN_HALVES)
 @pytest.mark.parametrize(("widths", "rows"), [([31, 5], 1), ([130, 700, 257, 33], 300)])
-def test_two_of_four(kernel: str, widths: list[int], rows: int, rng: np.random.Generator) -> None:
+def test_rows_of_halves_between_layers(kernel: str, widths: list[int], rows: int, rng: np.random.Generator) -> None:
     network, given, precision = sparse_network(rng, widths), rows_of(rng, rows, widths[0], True), kernel.split("_")[-1]
     expected = infer(network, given, device="cpu").dense
     session = Session(network, device="cuda", kernel=kernel, precision=precision)
@@ -101,6 +104,19 @@ def test_chunks(tile: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyP
     expected = infer(network, rows, device="cpu", kernel="panel").dense
     full = rows.to_scipy().toarray()
     assert np.array_equal(Session(network, device="cuda", kernel="chunks")(full), expected)
+
+
+@pytest.mark.parametrize("block", HALF_BLOCKS, ids=str)
+def test_chunks_of_halves(block: BlockShape, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiling, "HALF_BLOCKS", (block,))
+    monkeypatch.setattr(tiling, "TILE_ROWS", (block.rows,))
+    monkeypatch.setattr(tiling, "_timed_tiling", tiling._timed_tiling.__wrapped__)
+    network, rows = sparse_network(rng, [130, 77, 700, 33]), rows_of(rng, 70, 130, True).to_scipy().toarray()
+    expected = infer(network, rows, device="cpu").dense
+    session = Session(network, device="cuda", kernel="chunks_float16", precision="float16")
+    for given in (rows, rows.astype(np.float16)):
+        error = np.abs(np.asarray(session(given), np.float32) - expected).max()
+        assert error <= ALLOWED["float16"] * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("kernel", ["chunks", "resident"])

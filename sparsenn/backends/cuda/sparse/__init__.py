@@ -1,6 +1,7 @@
 """Sparse layers on the GPU: the kernels of spmspm that `auto` takes, and what brings rows into their forms."""
 
 from sparsenn.backends.cuda.sparse.chunks import CHUNKS
+from sparsenn.backends.cuda.sparse.half_chunks import KERNELS as HALF_CHUNK_KERNELS
 from sparsenn.backends.cuda.sparse.resident import RESIDENT
 from sparsenn.backends.cuda.sparse.stack import Stack, prepared_bytes, upload
 from sparsenn.backends.cuda.sparse.tensor import KERNELS as TENSOR_KERNELS
@@ -8,5 +9,5 @@ from sparsenn.backends.registry import register
 
 __all__ = ["Stack", "prepared_bytes", "upload"]
 
-for _kernel in (RESIDENT, CHUNKS, *TENSOR_KERNELS):  # in the order in which `auto` prefers them
+for _kernel in (RESIDENT, CHUNKS, *TENSOR_KERNELS, *HALF_CHUNK_KERNELS):  # in the order in which `auto` prefers them
     register(_kernel)

@@ -15,18 +15,11 @@ import numpy as np
 
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS, MOST_STAGES, BlockShape, room
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
-from sparsenn.backends.cuda.sparse.tiling import (
-    COUNTING_BLOCKS,
-    MOST_STAGES,
-    BlockShape,
-    Tiling,
-    estimated_clocks,
-    room,
-    tilings,
-)
+from sparsenn.backends.cuda.sparse.tiling import Tiling, estimated_clocks, tilings
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]

@@ -1,4 +1,7 @@
-"""Weights laid out for `gather_chunks`: each group's edges by chunks of inputs; `sparse/gather_chunks.cu` says how."""
+"""Weights laid out for `gather_chunks` and its double on halves: each group's edges by chunks of inputs.
+
+`sparse/gather_chunks.cu` says how they lie.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,20 @@ import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.sparse.conversion import running_sum
-from sparsenn.backends.cuda.sparse.teams import Teams
-from sparsenn.backends.cuda.sparse.tiling import (
+from sparsenn.backends.cuda.sparse.chunk_blocks import (
     ENDS,
-    L2_BYTES,
     MOST_RECORD_BYTES,
     MOST_STAGES,
-    RUN_CLOCKS,
     BlockShape,
-    Tiling,
+    first_words,
     header_words,
     record_bytes,
     room,
     stage_bytes,
 )
+from sparsenn.backends.cuda.sparse.conversion import running_sum
+from sparsenn.backends.cuda.sparse.teams import Teams
+from sparsenn.backends.cuda.sparse.tiling import L2_BYTES, RUN_CLOCKS, Tiling
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
@@ -37,8 +39,8 @@ EVENNESS = 0.05
 """What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
 
 
-def block_program(source: str, block: BlockShape) -> Program:
-    """Declare a source that reads weights laid out in chunks, for blocks of a shape."""
+def block_program(source: str, block: BlockShape, **more: Any) -> Program:
+    """Declare a source that reads weights laid out in chunks, for blocks of a shape; `more` are further defines."""
     return program(
         source,
         dynamic_shared=True,
@@ -48,6 +50,7 @@ def block_program(source: str, block: BlockShape) -> Program:
         BLOCKS=(block.blocks,),
         EDGES=(block.edges,),
         TEAMS=(int(block.teams),),
+        **more,
     )
 
 
@@ -316,8 +319,8 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
     if not words.size:
         return words
     size = 4 + block.outputs if block.teams else 2 * block.edges  # of a unit, in words
-    units, ahead = _units(counts, block), 0 if block.teams else size
-    begin = header_words(block) + ahead + size * (xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
+    units = _units(counts, block)
+    begin = header_words(block) + size * (xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
     ends, headers = 4 * (begin + (size * units if block.teams else 2 * counts)), 4 * starts[:-1, None]
     if block.teams:
         words[headers[:, 0] + 3] = 4 * header_words(block)
@@ -326,9 +329,9 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
         ends = ends.reshape(-1, block.warps, block.outputs)
         last = xp.repeat(ends[:, :, -1:], -block.outputs % ENDS, axis=2)
         told = xp.concatenate([ends, last], axis=2).reshape(len(ends), -1)
-        shorts = words.view(np.uint16)
-        shorts[2 * headers[:, 0] + 7] = 4 * (header_words(block) + ahead)
-        shorts[2 * headers + 8 + xp.arange(told.shape[1])] = told.astype(np.uint16)
+        shorts, warps = words.view(np.uint16), block.edges * xp.arange(block.warps)
+        shorts[2 * (headers + warps)] = (4 * begin[:, :: block.outputs]).astype(np.uint16)
+        shorts[2 * (headers + first_words(block)) + xp.arange(told.shape[1])] = told.astype(np.uint16)
     if not weights.nnz:
         return words
     segments = edges.segments(xp, block)
@@ -337,11 +340,15 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
     first = (4 * starts[:-1, None] + begin).ravel()
     if block.teams:
         unit = first[segments // block.outputs] + size * rank
-        place, at = unit, unit + 4 + segments % block.outputs
+        words[unit] = (edges.place * block.line).astype(np.int32)
+        at = unit + 4 + segments % block.outputs
     else:
         number, among = xp.divmod(rank, block.edges)
-        at = first[segments] + size * number + among
-        place = at - block.edges
-    words[place] = (edges.place * block.line).astype(np.int32)
+        at, warp = first[segments] + size * number + among, segments // block.outputs
+        leads = at - among == first[warp * block.outputs]  # edges of their warp's first unit
+        words[at[~leads] - block.edges] = (edges.place[~leads] * block.line).astype(np.int32)
+        record, warp = xp.divmod(warp[leads], block.warps)
+        beginning = 4 * starts[record] + block.edges * warp
+        shorts[2 * beginning + 1 + among[leads]] = edges.place[leads].astype(np.uint16)
     words[at] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
     return words

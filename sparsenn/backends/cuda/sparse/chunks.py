@@ -28,6 +28,7 @@ from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
 from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Turns, captured
@@ -39,8 +40,8 @@ from sparsenn.backends.cuda.sparse.rows import (
     tiles_to_rows,
     weigh_rows,
 )
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, Tiling, shared_tilings
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
+from sparsenn.backends.cuda.sparse.tiling import Tiling, shared_tilings
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array
 
@@ -248,7 +249,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
         A layer takes more than 32 GiB in chunks.
     """
     layers = stack.layers
-    with cupy().cuda.Device(stack.device), within_memory(_named(layers), problem.rows, _tiled_bytes(layers)):
+    with cupy().cuda.Device(stack.device), within_memory(named(layers), problem.rows, _tiled_bytes(layers)):
         chain = ChunkChain(stack.device, layers, problem.rows)
         chain.capture()
         return chain
@@ -263,7 +264,7 @@ def launch_chunks(step: StepInput) -> StepOutput:
     cp, stack = cupy(), step.stack
     layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
     rows = step.features.shape[0]
-    with cp.cuda.Device(stack.device), within_memory(_named(layers), rows, _tiled_bytes(layers)):
+    with cp.cuda.Device(stack.device), within_memory(named(layers), rows, _tiled_bytes(layers)):
         chain = ChunkChain(stack.device, layers, rows)
         outputs, alive = chain.run_counted(step.features, step.multiplicity)
         living = cp.flatnonzero(alive).astype(np.int64)
@@ -284,13 +285,6 @@ def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWei
     """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
     given = layer.weights, layer.bias, tiling, machine, layer.teams
     return kept(layer, ("chunks", tiling), lambda: chunk_weights(*given))
-
-
-def _named(layers: Sequence[DeviceLayer]) -> str:
-    """Say in words which layers a launch takes."""
-    if len(layers) == 1:
-        return f"a layer of {layers[0].inputs:,} x {layers[0].outputs:,}"
-    return f"{len(layers):,} layers of up to {max(layer.outputs for layer in layers):,} outputs"
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:

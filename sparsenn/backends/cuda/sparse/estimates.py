@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS
 from sparsenn.backends.cuda.sparse.stages import (
     CLUSTER,
     COUNTED_WIDTH,
@@ -18,11 +19,11 @@ from sparsenn.backends.cuda.sparse.stages import (
     stage_lengths,
 )
 from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
-from sparsenn.backends.cuda.sparse.tiling import COUNTING_BLOCKS, estimated_clocks, shared_tilings, tilings
+from sparsenn.backends.cuda.sparse.tiling import estimated_clocks, shared_tilings, tilings
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
-__all__ = ["chunks_seconds", "resident_seconds"]
+__all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds"]
 
 RUN_SECONDS, QUEUE_SECONDS = 20e-6, 28e-6
 """A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; and what the host queues
@@ -86,6 +87,24 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
         return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine, teams) / machine.clock
 
     turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
+    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
+
+
+def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4) -> float:
+    """Estimate what `chunks` on halves takes, in seconds.
+
+    Parameters
+    ----------
+    rows : of a run.
+    row_bytes : of a number of the rows, and of one of the outputs.
+    """
+
+    def seconds(layer: SparseLinear) -> float:
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, halves=True)
+        return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine) / machine.clock
+
+    moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
+    turned = 3 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, moved / 8)
     return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
 
 

@@ -26,9 +26,11 @@ __all__ = [
     "count_tiles",
     "gather_pieces",
     "group_rows",
+    "largest_numbers",
     "on_device",
     "owned_rows",
     "rows_owned",
+    "rows_to_half_tiles",
     "rows_to_tiles",
     "spread",
     "take_rows",
@@ -68,7 +70,7 @@ _TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
 _GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
 _SPREAD = program("rows/spread.cu", NUMBER=("float", "half_bits"))
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
-_DENSE_TILES = program("rows/dense_tiles.cu")
+_DENSE_TILES = program("rows/dense_tiles.cu", ROW=("float", "half_bits"), TILED=("float", "half_bits"))
 
 
 def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
@@ -288,22 +290,44 @@ def rows_to_tiles(matrix: Any, side: int, tiles: Any = None) -> Any:
     rows, width = matrix.shape
     if tiles is None:
         tiles = cupy().empty((-(-rows // side), width, side), np.float32)
-    return _turn("rows_to_tiles", tiles, matrix, tiles, rows)
+    return _turn("rows_to_tiles", tiles, (matrix, tiles, NOTHING), rows, matrix)
+
+
+def largest_numbers(matrix: Any, exponents: Any, largest: Any, rows: int) -> None:
+    """Queue a look for the largest number of each row, which says how the row is scaled to become halves.
+
+    Parameters
+    ----------
+    matrix : float32 or float16, contiguous.
+    exponents, largest : (layers, at least `rows`) int32: of the first layer, how rows are scaled, and the bits of their
+        largest numbers; of the others, the latter become 0.
+    rows : of the tiles; those that the matrix does not have count as zeros.
+    """
+    layers, room = largest.shape
+    kernel = _DENSE_TILES.kernel("largest_numbers", ROW=_number(matrix), TILED="half_bits")
+    sizes = (*map(np.int64, (matrix.shape[0], rows, room)), np.int32(matrix.shape[1]), np.int32(layers))
+    launch("largest", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), matrix, exponents, largest, *sizes)
+
+
+def rows_to_half_tiles(matrix: Any, tiles: Any, exponents: Any) -> Any:
+    """Lay dense rows out in tiles of halves, scaled as `exponents` says; return the tiles, float16."""
+    return _turn("rows_to_tiles", tiles, (matrix, tiles, exponents), matrix.shape[0], matrix)
 
 
 def tiles_to_rows(tiles: Any, rows: int) -> Any:
-    """Return the first `rows` rows of tiles as a new row-major matrix; there are as many tiles as it takes."""
-    matrix = cupy().empty((rows, tiles.shape[1]), np.float32)
-    return _turn("tiles_to_rows", tiles, tiles, matrix, rows)
+    """Return the first `rows` rows of tiles as a new row-major matrix of their type; there are as many as it takes."""
+    matrix = cupy().empty((rows, tiles.shape[1]), tiles.dtype)
+    return _turn("tiles_to_rows", tiles, (tiles, matrix), rows, matrix)
 
 
-def _turn(name: str, tiles: Any, source: Any, target: Any, rows: int) -> Any:
+def _turn(name: str, tiles: Any, arrays: tuple[Any, ...], rows: int, matrix: Any) -> Any:
+    """Queue a launch between a matrix and tiles; return the one that it writes."""
     count, width, side = tiles.shape
     if tiles.size:
+        kernel = _DENSE_TILES.kernel(name, ROW=_number(matrix), TILED=_number(tiles))
         blocks = count * (side // WARP) * -(-width // TURNED_COLUMNS)
-        sizes = (np.int32(rows), np.int32(width), np.int32(side))
-        launch(name, _DENSE_TILES.kernel(name), (blocks,), (THREADS,), source, target, *sizes)
-    return target
+        launch(name, kernel, (blocks,), (THREADS,), *arrays, np.int32(rows), np.int32(width), np.int32(side))
+    return arrays[1]
 
 
 def count_tiles(

@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.sparse.teams import Teams, TeamsSize, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "SLICE", "DeviceLayer", "Stack", "prepared_bytes", "upload"]
+__all__ = ["DEPTH", "SLICE", "DeviceLayer", "Stack", "named", "prepared_bytes", "upload"]
 
 SLICE, DEPTH = 16, 8
 """Outputs whose edges lie side by side for the resident kernel, and pairs of edges that they have multiples of; as in
@@ -73,6 +73,13 @@ class Stack:
 
     device: int
     layers: tuple[DeviceLayer, ...]
+
+
+def named(layers: Sequence[DeviceLayer]) -> str:
+    """Say in words which layers a launch takes."""
+    if len(layers) == 1:
+        return f"a layer of {layers[0].inputs:,} x {layers[0].outputs:,}"
+    return f"{len(layers):,} layers of up to {max(layer.outputs for layer in layers):,} outputs"
 
 
 def prepared_bytes(layer: SparseLinear) -> int:

@@ -16,37 +16,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-    StepInput,
-    StepOutput,
-)
-from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH, compiled_activation
+from sparsenn.backends.contract import SparseKernel, SparseProblem, StepInput, StepOutput
+from sparsenn.backends.cuda.activation import compiled_activation
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.backends.cuda.recorder import part
-from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Turns, captured
-from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack
-from sparsenn.backends.cuda.sparse.tensor_blocks import (
+from sparsenn.backends.cuda.sparse.half_chains import (
     LAST,
     LAST_AS_HALVES,
-    PROGRAMS,
-    SINGLE,
-    SPLIT,
-    BlockShape,
+    Bound,
+    HalfChain,
+    bound_of,
+    launch_chain,
+    prepare_chain,
 )
+from sparsenn.backends.cuda.sparse.replay import NOTHING
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack
+from sparsenn.backends.cuda.sparse.tensor_blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.tensor_estimates import tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four import (
     GROUP,
@@ -83,15 +73,14 @@ class _Layer:
         (places of outputs,) float32.
     lists : tiles of outputs.
     row_units, width : units of a row of inputs; of a row of outputs, or, of the last layer, its outputs.
-    bound : float32: what is known of outputs, as `Bound` in the kernel has it: sums of absolute weights at most,
-        absolute biases at most, and what the activation lets through at most.
+    bound : as `bound_of` returns it.
     """
 
     arrays: tuple[Any, ...]
     lists: int
     row_units: int
     width: int
-    bound: tuple[np.float32, np.float32, np.float32]
+    bound: Bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +106,7 @@ def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
         last = number + 1 == len(layers)
         outputs = _last_order(layer.outputs, shape) if last else orders[number + 1]
         found = pack(of_layer, orders[number], outputs, shape.neurons, shape.planes)
-        made.append(_placed(cp, layer, of_layer, found, outputs, places // UNIT, last))
+        made.append(_placed(cp, layer, found, outputs, places // UNIT, last))
         places = found.shape[1]
     order = np.where(orders[0] < 0, layers[0].inputs, orders[0]).astype(np.int32)
     return _Ready(cp.asarray(order), tuple(made))
@@ -141,17 +130,11 @@ def _on_host(weights: CSC) -> CSC:
     return CSC(weights.shape, *fetched)
 
 
-def _placed(
-    cp: Any, layer: DeviceLayer, weights: CSC, packed: Packed, outputs: Array, row_units: int, last: bool
-) -> _Layer:
+def _placed(cp: Any, layer: DeviceLayer, packed: Packed, outputs: Array, row_units: int, last: bool) -> _Layer:
     """Copy what was packed to the device, with what else the kernel needs to know of a layer."""
     bias = np.zeros(packed.shape[1], np.float32)
     given = np.asarray(cp.asnumpy(layer.bias))
     bias[np.flatnonzero(outputs >= 0)] = given[outputs[outputs >= 0]]
-    column = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))
-    sizes = np.abs(np.broadcast_to(weights.values, column.shape).astype(np.float64))
-    reach = np.bincount(column, sizes, weights.shape[1]).max(initial=0.0)
-    most = {RELU: layer.clip, SIGMOID: np.float32(1), TANH: np.float32(1)}
     return _Layer(
         tuple(
             cp.asarray(array)
@@ -160,110 +143,29 @@ def _placed(
         packed.starts.size - 1,
         row_units,
         layer.outputs if last else packed.shape[1] // UNIT,
-        (
-            np.float32(reach * (1 + 1e-6)),
-            np.float32(np.abs(given).max(initial=0.0)),
-            np.float32(most.get(int(layer.activation), np.inf)),
-        ),
+        bound_of(layer),
     )
 
 
 # ---- A chain ----------------------------------------------------------------------------------------------------
 
 
-class TensorChain:
-    """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
-
-    Two buffers hold what layers read and write by turns, in halves; each run has a matrix of its own for the outputs,
-    of the rows' type.
+class TensorChain(HalfChain):
+    """Consecutive layers by `two_of_four`.
 
     Parameters
     ----------
-    device : the current one.
     name : of the kernel.
     shape : of its blocks, one of `PROGRAMS`.
-    layers : on the device.
-    rows : of a run, at most.
+    device, layers, rows : as of any `HalfChain`.
     """
 
-    def __init__(self, device: int, name: str, shape: BlockShape, layers: Sequence[DeviceLayer], rows: int) -> None:
-        cp = cupy()
-        self.capacity = rows
-        self._device, self._name, self._shape = device, name, shape
-        self._layers = tuple(layers)
-        self._ready = _ready(layers, shape)
-        room = max(1, parts_of(rows, shape.rows)) * shape.rows
+    def __init__(self, name: str, shape: BlockShape, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
+        self._shape, self._ready = shape, _ready(layers, shape)
         row_bytes = [16 * shape.planes * layer.row_units for layer in self._ready.layers]
-        self._buffers = [cp.empty(max(1, room * max(row_bytes[parity::2], default=0)), np.uint8) for parity in range(2)]
-        self._exponents = cp.zeros((len(layers), room), np.int32)
-        self._largest = cp.zeros((len(layers), room), np.int32)
-        self._call = Call()
-        self._turns = Turns()
-        self._graph: Any = None
-        self._counted: tuple[LayerCounts, ...] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers on the device."""
-        return sum(int(array.nbytes) for array in (*self._buffers, self._exponents, self._largest))
-
-    def capture(self) -> None:
-        """Capture the launches of all layers but the last, which a run queues by itself: it has a matrix of its own."""
-        self._call.begin(0, None)
-        if len(self._layers) > 1:
-            self._graph = captured(self._enqueue)
-
-    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Queue a run on the current stream; see `SparseChain.run`. One that counts is queued launch by launch."""
-        with cupy().cuda.Device(self._device):
-            features = self.readable(features)
-            if counting:
-                return RowsLeft(self.run_counted(features, multiplicity)[0])
-            stream = self._turns.take()
-            self._counted = None
-            self._enter(features)
-            if self._graph is not None:
-                self._call.begin(features.shape[0], None)
-                self._graph.launch(stream)
-            return RowsLeft(self._leave(features.shape[0], features.dtype))
-
-    def run_counted(self, features: Array, multiplicity: Array | None) -> tuple[Array, Array]:
-        """Queue a run that counts, launch by launch; return outputs, and which rows end with a non-zero, (rows,) bool.
-
-        Parameters
-        ----------
-        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
-        """
-        cp, rows = cupy(), features.shape[0]
-        self._turns.take()
-        with part("total"):
-            self._enter(features)
-            self._call.begin(rows, None)
-            self._enqueue()
-            outputs = self._leave(rows, features.dtype)
-        stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
-        copies, nonzeros = weigh_rows(outputs.astype(np.float32, copy=False), self._layers[-1].copies)
-        alive = nonzeros > 0
-        last = int(stands_for[alive].sum()), int((stands_for * copies).sum())
-        edges = [rows * layer.weights.nnz for layer in self._layers]
-        inner = [LayerCounts(self._name, rows, None, None, count) for count in edges[:-1]]
-        self._counted = (*inner, LayerCounts(self._name, rows, *last, edges[-1]))
-        return outputs, alive
-
-    def counts(self) -> tuple[LayerCounts, ...]:
-        """Return what the last run counted, layer by layer."""
-        assert self._counted is not None, "the last run did not count"
-        return self._counted
-
-    def readable(self, features: Features) -> Array:
-        """Return rows as a row-major matrix of float32, or of float16 where the kernel takes that."""
-        dense = as_dense(features)
-        kind = np.float16 if self._shape.planes == 1 and dense.dtype == np.float16 else np.float32
-        readable: Array = cupy().ascontiguousarray(dense, dtype=kind)
-        return readable
+        super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1)
 
     def _enter(self, features: Array) -> None:
-        """Queue what lays a run's rows out."""
         shape, (rows, inputs) = self._shape, features.shape
         if not rows:
             return
@@ -277,19 +179,12 @@ class TensorChain:
         arguments = (*arrays, np.int64(rows), room, *map(np.int32, sizes))
         kernel((blocks,), (LAYING_THREADS,), arguments, shared_mem=4 * taken * stride)
 
-    def _enqueue(self) -> None:
-        """Launch all layers but the last on the current stream, for as many rows as the record says."""
-        for number in range(len(self._layers) - 1):
-            self._launch(number, self._buffers[(number + 1) % 2], self.capacity, self._call.record)
-
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
-        """Launch the last layer, whose outputs go to a matrix of their own, of a type; return that."""
         outputs = cupy().empty((rows, self._layers[-1].outputs), kind)
         self._launch(len(self._layers) - 1, outputs, rows, NOTHING)
         return outputs
 
     def _launch(self, number: int, target: Any, rows: int, count: Any) -> None:
-        """Launch a layer for as many rows as `count` says, at most `rows`."""
         shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
         if not ready.lists or not rows:
             return
@@ -299,10 +194,8 @@ class TensorChain:
             ACTIVATION=compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
             LAST=0 if not last else LAST_AS_HALVES if target.dtype == np.float16 else LAST,
         )
-        following = number if last else number + 1
-        facts = (array[at] for at in (number, following) for array in (self._exponents, self._largest))
         arguments = (
-            *(self._buffers[number % 2], target, *ready.arrays, *facts, count),
+            *(self._buffers[number % 2], target, *ready.arrays, *self._facts(number), count),
             *map(np.int32, (rows, ready.row_units, ready.width, ready.lists)),
             *(*ready.bound, layer.clip),
         )
@@ -316,47 +209,14 @@ def _rows_taken(inputs: int) -> tuple[int, int]:
     return next((taken for taken in (16, 8, 4, 2) if 4 * taken * stride <= LAID_BYTES), 1), stride
 
 
-def prepare(name: str, shape: BlockShape, stack: Stack, problem: SparseProblem) -> TensorChain:
-    """Make all layers of a stack ready; weights are packed once.
-
-    Raises
-    ------
-    OutOfMemoryError
-        The device's memory does not suffice for so many rows.
-    """
-    layers = stack.layers
-    with cupy().cuda.Device(stack.device), within_memory(_named(layers), problem.rows, _row_bytes(layers, shape)):
-        chain = TensorChain(stack.device, name, shape, layers, problem.rows)
-        chain.capture()
-        return chain
+def prepare(name: str, shape: BlockShape, stack: Stack, problem: SparseProblem) -> HalfChain:
+    """Make all layers of a stack ready; see `prepare_chain`."""
+    return prepare_chain(partial(TensorChain, name, shape), 2 * shape.planes, stack, problem)
 
 
 def launch_layers(name: str, shape: BlockShape, step: StepInput) -> StepOutput:
-    """Run all layers of the step. All rows are computed in every layer, whether they have died or not; dense output."""
-    cp, stack = cupy(), step.stack
-    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
-    rows = step.features.shape[0]
-    with cp.cuda.Device(stack.device), within_memory(_named(layers), rows, _row_bytes(layers, shape)):
-        chain = TensorChain(stack.device, name, shape, layers, rows)
-        dense = cp.ascontiguousarray(as_dense(step.features), dtype=np.float32)
-        outputs, alive = chain.run_counted(dense, step.multiplicity)
-        living = cp.flatnonzero(alive).astype(np.int64)
-        if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, np.arange(rows), chain.counts())
-        return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
-
-
-def _named(layers: Sequence[DeviceLayer]) -> str:
-    """Say in words which layers a launch takes."""
-    if len(layers) == 1:
-        return f"a layer of {layers[0].inputs:,} x {layers[0].outputs:,}"
-    return f"{len(layers):,} layers of up to {max(layer.outputs for layer in layers):,} outputs"
-
-
-def _row_bytes(layers: Sequence[DeviceLayer], shape: BlockShape) -> int:
-    """Return about what a row takes: its two widest states in halves, and the outputs."""
-    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
-    return 2 * shape.planes * max(before + after for before, after in pairwise(widths)) + 4 * widths[-1]
+    """Run all layers of the step; see `launch_chain`."""
+    return launch_chain(partial(TensorChain, name, shape), 2 * shape.planes, step)
 
 
 def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
@@ -382,6 +242,7 @@ def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> Spars
         auto=True,
         fuses=True,
         drops_rows=False,
+        stores_zeros=True,
         own_outputs=True,
         half_rows=halves,
         half_row_seconds=partial(seconds, row_bytes=2) if halves else None,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE
 from sparsenn.backends.cuda.loader import Program, program
+from sparsenn.backends.cuda.sparse.half_chains import LAST, LAST_AS_HALVES
 from sparsenn.backends.cuda.sparse.two_of_four import GROUP, UNITS, group_bytes
 from sparsenn.backends.machine import WARP
 
-__all__ = ["LAST", "LAST_AS_HALVES", "PROGRAMS", "SINGLE", "SPLIT", "BlockShape"]
+__all__ = ["PROGRAMS", "SINGLE", "SPLIT", "BlockShape"]
 
 WARPGROUP = 128
 """Threads that carry out an instruction together."""
@@ -20,9 +21,6 @@ TURNED_BYTES = 2 * 2 * 16 * 16
 
 OUTPUT_BYTES = 2 * 4 * 16
 """Likewise for each warp and tile: scales and biases of 16 outputs."""
-
-LAST, LAST_AS_HALVES = 1, 2
-"""What the kernel calls a layer whose outputs go row by row, as float32 or as halves."""
 
 
 @dataclass(frozen=True)

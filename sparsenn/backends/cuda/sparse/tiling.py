@@ -6,115 +6,30 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
+from sparsenn.backends.cuda.sparse.chunk_blocks import (
+    BLOCKS,
+    ENDS,
+    HALF_BLOCKS,
+    MOST_RECORD_BYTES,
+    TILE_ROWS,
+    BlockShape,
+    record_bytes,
+    room,
+    stage_bytes,
+)
 from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = [
-    "BLOCKS",
-    "COUNTING_BLOCKS",
-    "ENDS",
     "L2_BYTES",
-    "MOST_RECORD_BYTES",
-    "MOST_STAGES",
     "RUN_CLOCKS",
-    "TILE_ROWS",
-    "BlockShape",
     "Tiling",
     "estimated_clocks",
-    "header_words",
-    "record_bytes",
-    "room",
     "shared_tilings",
-    "stage_bytes",
     "tiling_for",
     "tilings",
 ]
-
-MOST_STAGES, ENDS = 8, 8
-"""As in the kernel."""
-
-MOST_RECORD_BYTES = (1 << 16) - 16
-"""Of a record: where an output's edges end is told by two bytes. Where outputs are teams, records may be longer."""
-
-
-@dataclass(frozen=True)
-class BlockShape:
-    """What a block of threads computes at a time; the kernel is compiled for each shape.
-
-    Parameters
-    ----------
-    vector : rows of a lane.
-    outputs : outputs of a warp.
-    warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
-        a time.
-    blocks : on a multiprocessor.
-    edges : of an output that are read at once, 1 or 2: one where it has about one in a chunk.
-    teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
-    """
-
-    vector: int
-    outputs: int
-    warps: int
-    blocks: int
-    edges: int = 2
-    teams: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of a tile."""
-        return WARP * self.vector
-
-    @property
-    def slots(self) -> int:
-        """Outputs of a block."""
-        return self.warps * self.outputs
-
-    @property
-    def line(self) -> int:
-        """Bytes of one input of a tile."""
-        return 4 * self.rows
-
-
-BLOCKS = (
-    BlockShape(4, 16, 15, 1),
-    BlockShape(4, 20, 15, 1),
-    BlockShape(8, 8, 15, 1),
-    BlockShape(2, 32, 15, 1),
-    BlockShape(4, 8, 27, 1),
-    BlockShape(2, 20, 27, 1),
-    BlockShape(1, 40, 31, 1, 1),
-    BlockShape(2, 20, 27, 1, 1),
-    BlockShape(2, 20, 31, 1, 1),
-    BlockShape(2, 24, 31, 1, 1),
-    BlockShape(4, 12, 27, 1, 1),
-    BlockShape(2, 16, 15, 1),
-    BlockShape(4, 8, 15, 1),
-    BlockShape(4, 8, 7, 2),
-    BlockShape(4, 4, 7, 2),
-    BlockShape(2, 8, 7, 2),
-    BlockShape(2, 4, 7, 2),
-    BlockShape(1, 8, 7, 2),
-    BlockShape(4, TEAM, 15, 1, 1, teams=True),
-    BlockShape(2, TEAM, 15, 1, 1, teams=True),
-    BlockShape(1, TEAM, 7, 2, 1, teams=True),
-)
-"""Large ones first: sums take 40 to 80 of a lane's 64 to 128 registers. Smaller ones give few rows to all
-multiprocessors."""
-
-COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
-"""Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
-capability 9.0."""
-
-TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
-"""Rows that a tile can have."""
-
-
-def room(machine: Machine, block: BlockShape) -> int:
-    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
-    reserved, barriers = 1 << 10, 16 * MOST_STAGES
-    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
 
 
 @dataclass(frozen=True)
@@ -151,8 +66,9 @@ CHUNK_INSTRUCTIONS = 35
 SLOT_INSTRUCTIONS = 26
 """Of a warp: to finish an output."""
 
-L2_BYTES = 53.5
-"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
+L2_BYTES, HALF_L2_BYTES = 53.5, 30.0
+"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs. The second, fitted to 65
+tilings of halves on an H100, is for blocks of so few outputs that each line is asked for by more of them at a time."""
 
 RUN_CLOCKS = 55
 """That the copy engine takes for a copy, however short."""
@@ -208,39 +124,20 @@ class _Work:
     @property
     def instructions(self) -> float:
         """Instructions of the loop over the edges and of going on to the next output."""
-        vector, lines = self.block.vector, -(-self.block.vector // 4)
+        vector, lines = self.block.vector, -(-self.block.vector * self.block.number // 16)
         if self.block.teams:
             return (5 + lines + self.block.outputs / 4 + self.block.outputs * vector) * self.units
+        products = 2 * vector if self.block.halves else vector
         if self.block.edges == 1:
-            return (5 + lines + vector) * self.edges + 2.25 * self.segments
-        return (8 + 2 * lines + 2 * vector) * self.full + (6 + lines + vector) * self.odd + 5.5 * self.segments
+            return (5 + lines + products) * self.edges + 2.25 * self.segments
+        return (8 + 2 * (lines + products)) * self.full + (6 + lines + products) * self.odd + 5.5 * self.segments
 
     @property
     def reads(self) -> float:
         """Reads of shared memory, of up to 128 bytes: units, lines of inputs, and where outputs end."""
         if self.block.teams:
             return (1 + self.block.outputs / 4 + self.block.vector) * self.units
-        return self.units + self.block.vector * self.edges + self.segments / ENDS
-
-
-def record_bytes(block: BlockShape, units: Any) -> Any:
-    """Bytes of a record with so many units, before it is filled up to a multiple of 16.
-
-    A unit is `block.edges` edges; or an input, with the weights of a team.
-    """
-    if block.teams:
-        return 4 * (header_words(block) + (4 + block.outputs) * units)
-    return 4 * (header_words(block) + 2 * block.edges * (units + 1))
-
-
-def header_words(block: BlockShape) -> int:
-    """Words of a record before its units."""
-    return 4 + (-(-block.warps // 4) * 4 if block.teams else block.warps * -(-block.outputs // ENDS) * ENDS // 2)
-
-
-def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:
-    """Bytes of a stage: a chunk, and the longest record."""
-    return -(-(chunk * block.line + record) // 128) * 128
+        return self.units + self.block.line / 128 * self.edges + self.segments / ENDS
 
 
 def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
@@ -269,7 +166,7 @@ def _of_full_teams(teams: TeamsSize | None) -> tuple[int, int]:
 
 def _brought(block: BlockShape, inputs: int, groups: int, teams: TeamsSize | None) -> tuple[float, float]:
     """Return the lines of inputs that are brought for a group, and the clocks that they take on their way."""
-    clocks = block.line / L2_BYTES
+    clocks = block.line / _l2_bytes(block)
     if block.teams and teams is not None:
         part = min(1.0, teams.teams / groups / NEIGHBOURS)  # of a block that lines and runs are counted for
         blocks = -(-teams.teams // NEIGHBOURS)
@@ -277,6 +174,10 @@ def _brought(block: BlockShape, inputs: int, groups: int, teams: TeamsSize | Non
         if runs * RUN_CLOCKS + lines * clocks < inputs * clocks:
             return lines, runs * RUN_CLOCKS + lines * clocks
     return inputs, inputs * clocks
+
+
+def _l2_bytes(block: BlockShape) -> float:
+    return HALF_L2_BYTES if block.halves else L2_BYTES
 
 
 def estimated_clocks(
@@ -294,14 +195,14 @@ def estimated_clocks(
     work = _Work(block, edges / groups, chunks * per_group)
     each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
     unevenness = math.ceil(each) / each
-    brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / L2_BYTES
+    brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / _l2_bytes(block)
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
     pairs = work.units * unevenness if block.edges == 2 else 0.0
     waited = (
         pairs / block.warps * PAIR_CLOCKS
         + chunks * CHUNK_CLOCKS
         + SLOT_CLOCKS * block.slots
-        + block.line * tiling.chunk / L2_BYTES
+        + block.line * tiling.chunk / _l2_bytes(block)
     )
     side_by_side = (
         (instructions + SLOT_INSTRUCTIONS * block.slots) / ISSUED,
@@ -322,6 +223,7 @@ def tilings(
     stages: tuple[int, ...] = (2, 3),
     tile_rows: int | None = None,
     teams: TeamsSize | None = None,
+    halves: bool = False,
 ) -> Iterator[Tiling]:
     """Yield tilings worth considering: every shape, its outputs in as few groups as can be or somewhat more.
 
@@ -331,9 +233,10 @@ def tilings(
     stages : how many chunks shared memory is to hold; more of them are smaller ones.
     tile_rows : rows of the tiles that the features lie in; any unless given.
     teams : `Teams.size` of the layer, if it has teams.
+    halves : whether rows are in half precision; teams are not looked at then.
     """
     alone = outputs, edges
-    for block in (block for block in BLOCKS if tile_rows in (None, block.rows)):
+    for block in (block for block in (HALF_BLOCKS if halves else BLOCKS) if tile_rows in (None, block.rows)):
         if block.teams and teams is None:
             continue
         outputs, edges = _of_full_teams(teams) if block.teams else alone
@@ -358,15 +261,20 @@ def tiling_for(
     machine: Machine,
     tile_rows: int | None = None,
     teams: TeamsSize | None = None,
+    halves: bool = False,
 ) -> Tiling:
     """Choose a tiling by estimated time; parameters as for `tilings`."""
     size = rows, inputs, max(1, outputs), edges, machine
-    found = tilings(*size, tile_rows=tile_rows, teams=teams)
+    found = tilings(*size, tile_rows=tile_rows, teams=teams, halves=halves)
     return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams))
 
 
 def shared_tilings(
-    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[TeamsSize | None] | None = None
+    rows: int,
+    shapes: Sequence[tuple[int, int, int]],
+    machine: Machine,
+    teams: Sequence[TeamsSize | None] | None = None,
+    halves: bool = False,
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
 
@@ -377,17 +285,26 @@ def shared_tilings(
     rows : rows that all layers are computed on.
     shapes : (inputs, outputs, edges) of each layer.
     teams : of each layer, as `tilings` takes them; None for none of all.
+    halves : whether rows are in half precision.
     """
     given = list(zip(shapes, teams or [None] * len(shapes), strict=True))
-    ways = [[_timed_tiling(rows, *shape, machine, tile_rows, of) for shape, of in given] for tile_rows in TILE_ROWS]
+    sides = [side for side in TILE_ROWS if not halves or side > WARP]
+    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves) for shape, of in given] for side in sides]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)
 
 
 @lru_cache(maxsize=1 << 14)
 def _timed_tiling(
-    rows: int, inputs: int, outputs: int, edges: int, machine: Machine, tile_rows: int, teams: TeamsSize | None
+    rows: int,
+    inputs: int,
+    outputs: int,
+    edges: int,
+    machine: Machine,
+    tile_rows: int,
+    teams: TeamsSize | None,
+    halves: bool,
 ) -> tuple[Tiling, float]:
     """Return the best tiling for tiles of so many rows, and its estimated clocks."""
-    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams)
+    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams, halves)
     return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams)

@@ -11,7 +11,7 @@ from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
 from sparsenn.backends import StepInput
-from sparsenn.backends.cuda.sparse.tiling import TILE_ROWS
+from sparsenn.backends.cuda.sparse.chunk_blocks import TILE_ROWS
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network

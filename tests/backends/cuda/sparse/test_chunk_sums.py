@@ -1,12 +1,13 @@
-"""gather_chunks, emulated: in blocks of any shape, outputs are summed by increasing input; the bias comes last."""
+"""gather_chunks, emulated, on float32 and halves: any shape of block sums by increasing input; the bias comes last."""
 
 import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel, fma
 
+from sparsenn.backends.cuda.sparse.chunk_blocks import BlockShape
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
 from sparsenn.backends.cuda.sparse.teams import TEAM, teams_of_weights
-from sparsenn.backends.cuda.sparse.tiling import BlockShape, Tiling
+from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
 
@@ -16,7 +17,10 @@ SHAPES = [
     BlockShape(1, 40, 1, 1, 1),
     BlockShape(2, 34, 2, 1, 2),
     *(BlockShape(vector, TEAM, 2, 1, 1, teams=True) for vector in (1, 2, 4, 8)),
+    *(BlockShape(vector, 4, 2, 1, edges, halves=True) for vector in (2, 4, 8) for edges in (1, 2)),
 ]
+AS_THEY_ARE = 15
+"""The exponent of rows of halves that are not scaled."""
 
 
 def problem(rng, outputs, degrees):
@@ -40,7 +44,7 @@ def launched(rows, weights, bias, block, chunk):
     """Run the kernel; returns the outputs of the rows."""
     chunked = laid_out(weights, bias, block, chunk)
     tiles = -(-len(rows) // block.rows)
-    padded = np.zeros((tiles * block.rows, rows.shape[1]), np.float32)
+    padded = np.zeros((tiles * block.rows, rows.shape[1]), np.float16 if block.halves else np.float32)
     padded[: len(rows)] = rows
     features = np.ascontiguousarray(padded.reshape(tiles, block.rows, -1).transpose(0, 2, 1))
     target = np.full((tiles, bias.size, block.rows), np.nan, np.float32)
@@ -51,20 +55,28 @@ def launched(rows, weights, bias, block, chunk):
         "BLOCKS": 1,
         "EDGES": block.edges,
         "TEAMS": int(block.teams),
+        "__CUDA_ARCH__": 900,
     }
-    kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines, __CUDA_ARCH__=900)
     cut = chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
-    numbers = tiles, *weights.shape, chunked.tiling.groups, *cut, IDENTITY
-    kernel.launch(
-        2,
-        32 * (block.warps + 1),
-        *(features, chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots),
-        *(target, None, None),
-        *(np.int32(number) for number in numbers),
-        np.float32(-np.inf),
-        np.float32(np.inf),
-    )
+    numbers = [np.int32(number) for number in (tiles, *weights.shape, chunked.tiling.groups, *cut)]
+    array = chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots
+    if block.halves:
+        kernel = emulated_kernel(
+            "sparse/gather_chunks_half.cu", "gather_chunks_half", **defines, ACTIVATION=IDENTITY, LAST=1
+        )
+        exponents = np.full(tiles * block.rows, AS_THEY_ARE, np.int32)
+        bound = np.float32([1, 0, np.inf])
+        more = exponents, np.zeros_like(exponents), None, None, None, *numbers, *bound, np.float32(np.inf)
+    else:
+        kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines)
+        more = None, None, *numbers, np.int32(IDENTITY), np.float32(-np.inf), np.float32(np.inf)
+    kernel.launch(2, 32 * (block.warps + 1), features, *array, target, *more)
     return target.transpose(0, 2, 1).reshape(-1, bias.size)[: len(rows)]
+
+
+def as_taken(rows, block):
+    """Return rows as the kernel has them."""
+    return rows.astype(np.float16).astype(np.float32) if block.halves else rows
 
 
 def in_order(rows, weights, bias):
@@ -85,7 +97,7 @@ def assert_bits(found, expected):
 @pytest.mark.parametrize(("further", "degrees"), [(0, [1, 3, 7]), (3, [0, 1, 2, 3, 7, 50])], ids=["full", "not full"])
 def test_any_shape_sums_in_order(block, further, degrees, rng):
     rows, weights, bias = problem(rng, block.slots + further, degrees)
-    expected = in_order(rows, weights, bias)
+    expected = in_order(as_taken(rows, block), weights, bias)
     for chunk in (7, 50):
         assert_bits(launched(rows, weights, bias, block, chunk), expected)
 
@@ -102,7 +114,7 @@ def test_inputs_that_a_group_does_not_read_are_left_out(block, rng):
             mask = np.repeat(mask[:, ::TEAM], TEAM, axis=1)
         weights[inside] = mask * rng.normal(size=mask.shape)
     bias = rng.normal(size=outputs).astype(np.float32)
-    expected = in_order(rows, weights, bias)
+    expected = in_order(as_taken(rows, block), weights, bias)
     for chunk in (20, 100):
         assert laid_out(weights, bias, block, chunk).runs[:, 2].sum() < width
         assert_bits(launched(rows, weights, bias, block, chunk), expected)

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import csc_matrices, shapes
 
-from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
-from sparsenn.backends.cuda.sparse.tiling import (
+from sparsenn.backends.cuda.sparse.chunk_blocks import (
     BLOCKS,
     ENDS,
     MOST_RECORD_BYTES,
     BlockShape,
-    Tiling,
+    first_words,
     header_words,
     room,
-    tiling_for,
 )
+from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
+from sparsenn.backends.cuda.sparse.tiling import Tiling, tiling_for
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
 
@@ -61,16 +61,19 @@ def read_back(chunked):
             start, stop = chunked.starts[group * chunked.chunks + number :][:2]
             record = chunked.records[4 * start : 4 * stop]
             assert chunk * line + record.nbytes <= chunked.stage_bytes
-            edges, at = block.edges, header_words(block) + 2 * block.edges
-            begin, told = record.view(np.uint16)[7], record.view(np.uint16)[8 : 2 * header_words(block)]
-            assert begin == 4 * at
+            edges, at, ahead = block.edges, header_words(block), np.zeros(block.edges, int)
+            firsts, told = np.split(record.view(np.uint16)[: 2 * header_words(block)], [2 * first_words(block)])
+            firsts = firsts[: 2 * edges * block.warps].reshape(block.warps, -1)
             ends = told.reshape(block.warps, -1)
             assert ends.shape[1] % ENDS == 0
             assert (ends[:, block.outputs :] == ends[:, block.outputs - 1 :][:, :1]).all()
             ends = ends[:, : block.outputs].ravel().tolist()
-            ahead = record[at - edges : at]
             for slot in range(block.slots):
                 offsets, found = [], []
+                if slot % block.outputs == 0:
+                    begin, *firsts_of_warp = firsts[slot // block.outputs].tolist()
+                    assert begin == 4 * at
+                    ahead = line * np.array(firsts_of_warp[:edges])
                 while 4 * at < ends[slot]:
                     unit, here = record[at : at + 2 * edges], min(edges, (ends[slot] - 4 * at) // 8)
                     assert 4 * at % (8 * edges) == 0
@@ -177,8 +180,11 @@ def test_warps_of_a_group_get_as_many_edges(rng):
     chunked = chunk_weights(csc_of(mask.astype(np.float32)), np.zeros(90, np.float32), Tiling(block, 3, 400), H200)
     for group in range(3):
         record = chunked.records[4 * chunked.starts[group] :].view(np.uint16)
-        ends = record[7 : 8 + block.slots : block.outputs].astype(int)
-        pairs = np.diff(ends) // 16
+        begins, ends = (
+            record[: 4 * block.warps : 4],
+            record[2 * first_words(block) :][block.outputs - 1 : block.slots : 8],
+        )
+        pairs = (ends.astype(int) - begins) // 16
         largest = degrees[30 * (2 - group) : 30 * (3 - group)]
         assert np.ptp(pairs) <= (np.ptp(largest) + 1) // 2 + block.outputs
         outputs = chunked.slots[group * block.slots : (group + 1) * block.slots, 0]

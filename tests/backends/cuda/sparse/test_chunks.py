@@ -6,11 +6,12 @@ from oracle import EPSILON
 
 from sparsenn import backends
 from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
 from sparsenn.backends.cuda.sparse.chunks import gather_chunks
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.teams import teams_of_weights
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, Tiling
+from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, Tanh
 

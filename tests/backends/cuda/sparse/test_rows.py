@@ -8,6 +8,7 @@ from strategies import csr_matrices
 
 from sparsenn import backends
 from sparsenn.backends.contract import RowsLeft
+from sparsenn.backends.cuda.sparse.chunk_blocks import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import (
     active_rows,
     count_tiles,
@@ -16,7 +17,6 @@ from sparsenn.backends.cuda.sparse.rows import (
     tiles_from_csr,
     tiles_to_rows,
 )
-from sparsenn.backends.cuda.sparse.tiling import TILE_ROWS
 from sparsenn.formats import CSR, from_dense
 
 pytestmark = pytest.mark.gpu

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, room
 from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
-from sparsenn.backends.cuda.sparse.tiling import BLOCKS, estimated_clocks, room, shared_tilings, tiling_for, tilings
+from sparsenn.backends.cuda.sparse.tiling import estimated_clocks, shared_tilings, tiling_for, tilings
 from sparsenn.backends.machine import A100, H200
 
 

@@ -1,6 +1,6 @@
 // The precisions that factors are multiplied in on tensor cores, and how sums are stored as numbers of the outputs' type.
 #pragma once
-#include "ptx/numbers.cuh"
+#include "fours.cuh"
 
 enum Kind { TENSOR_FLOAT32, TENSOR_TF32, TENSOR_HALF };  // float32: every number split into two of TF32
 
@@ -13,13 +13,3 @@ __device__ __forceinline__ bool strange(const float (&sums)[4]) {
     return !(fabsf(sums[0]) < LARGEST_SUM && fabsf(sums[1]) < LARGEST_SUM && fabsf(sums[2]) < LARGEST_SUM &&
              fabsf(sums[3]) < LARGEST_SUM);
 }
-
-// Several numbers side by side, to an aligned place; or one.
-__device__ __forceinline__ void store_four(float* to, const float (&values)[4]) {
-    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
-}
-__device__ __forceinline__ void store_four(half_bits* to, const float (&values)[4]) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(to_halves(values[0], values[1]), to_halves(values[2], values[3]));
-}
-__device__ __forceinline__ void store_one(float* to, float value) { *to = value; }
-__device__ __forceinline__ void store_one(half_bits* to, float value) { *to = to_half(value); }

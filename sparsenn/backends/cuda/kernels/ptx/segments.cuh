@@ -4,15 +4,28 @@
 //
 // An edge is a weight and the place of an input's line of rows, in bytes from the chunk's first. What is read in one go is
 // one or two weights and the places of the edges behind them, so that lines and what comes next are under way at a time.
+// Rows are float32, or, if HALVES, two halves to a word, which become float32 as they are read.
 #pragma once
 
 #define REGISTERS ".reg .pred more;\n.reg .b32 line, unit, end_of_pairs;\n.reg .f32 weight, weight_1;\n" \
-    ".reg .f32 a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7;\n"
+    ".reg .f32 a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7;\n" \
+    ".reg .b32 w0, w1, w2, w3;\n.reg .b16 lower, upper;\n"
 
+#if HALVES
+#define WIDEN(WORD, LOWER, UPPER) \
+    "mov.b32 {lower, upper}, " WORD ";\ncvt.f32.f16 " LOWER ", lower;\ncvt.f32.f16 " UPPER ", upper;\n"
+#define READ_LINE_1(X) "ld.shared.b16 lower, [line];\ncvt.f32.f16 " X "0, lower;\n"
+#define READ_LINE_2(X) "ld.shared.b32 w0, [line];\n" WIDEN("w0", X "0", X "1")
+#define READ_LINE_4(X) "ld.shared.v2.b32 {w0, w1}, [line];\n" WIDEN("w0", X "0", X "1") WIDEN("w1", X "2", X "3")
+#define READ_LINE_8(X) \
+    "ld.shared.v4.b32 {w0, w1, w2, w3}, [line];\n" WIDEN("w0", X "0", X "1") WIDEN("w1", X "2", X "3") \
+        WIDEN("w2", X "4", X "5") WIDEN("w3", X "6", X "7")
+#else
 #define READ_LINE_1(X) "ld.shared.f32 " X "0, [line];\n"
 #define READ_LINE_2(X) "ld.shared.v2.f32 {" X "0, " X "1}, [line];\n"
 #define READ_LINE_4(X) "ld.shared.v4.f32 {" X "0, " X "1, " X "2, " X "3}, [line];\n"
 #define READ_LINE_8(X) READ_LINE_4(X) "ld.shared.v4.f32 {" X "4, " X "5, " X "6, " X "7}, [line + 512];\n"
+#endif
 
 #define ADD(NUMBER, WEIGHT, X) "fma.rn.ftz.f32 %" #NUMBER ", " WEIGHT ", " X #NUMBER ", %" #NUMBER ";\n"
 #define ADD_1(WEIGHT, X) ADD(0, WEIGHT, X)
@@ -92,6 +105,7 @@ ADD_EDGES_BY_TWO(8, "%8", "%9", "%10", "%11", "%12", "%13")
 #undef ADD_EDGES_ONE_BY_ONE
 #undef ADD_EDGES_BY_TWO
 #undef REGISTERS
+#undef WIDEN
 #undef READ_LINE_1
 #undef READ_LINE_2
 #undef READ_LINE_4

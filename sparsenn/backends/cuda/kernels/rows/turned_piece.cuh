@@ -2,46 +2,47 @@
 //
 // Along rows, a warp moves 512 neighbouring bytes; along lines, 128 bytes of each of four. In shared memory, a line's rows
 // are exchanged by a number that is the same for four neighbouring lines: lanes that take four columns of one row each find
-// these in 32 banks. A piece may be at the edge: `columns` are those that are there.
+// these in 32 banks. A piece may be at the edge: `columns` are those that are there. Rows and lines are float32 or halves,
+// the piece is float32.
 #pragma once
+#include "fours.cuh"
 
 constexpr int TURNING_THREADS = 256, TURNING_WARPS = TURNING_THREADS / WARP;
 constexpr int FOUR = 4, PIECE_ROWS = WARP, PIECE_COLUMNS = FOUR * WARP;
 constexpr int PARTS = PIECE_ROWS / FOUR, LINES_AT_ONCE = TURNING_THREADS / PARTS;
 
-// Whether rows of a matrix can be read and written four numbers at a time.
-__device__ __forceinline__ bool by_fours(const float* matrix, int width) {
-    return width % FOUR == 0 && reinterpret_cast<uint64>(matrix) % sizeof(float4) == 0;
-}
+struct AsItIs {
+    __device__ __forceinline__ float operator()(int, float number) const { return number; }
+};
 
 struct TurnedPiece {
     float values[PIECE_COLUMNS][PIECE_ROWS];
 
     // From rows: at(row) is where the piece's columns of a row begin, null where there is no such row: that becomes zeros.
-    // `by_fours`: they begin at multiples of 16 bytes, and no four of them are at the edge.
-    template <class At>
-    __device__ __forceinline__ void rows_in(At at, int columns, bool by_fours) {
+    // `by_fours`: as of the matrix. change(row, number) is what becomes of a number.
+    template <class At, class Change = AsItIs>
+    __device__ __forceinline__ void rows_in(At at, int columns, bool by_fours, Change change = {}) {
         const int lane = threadIdx.x % WARP, first = FOUR * lane;
         float found[PIECE_ROWS / TURNING_WARPS][FOUR] = {};
 #pragma unroll
         for (int k = 0; k < PIECE_ROWS / TURNING_WARPS; k++) {
-            const float* own = at(row_of(k));
+            const auto* own = at(row_of(k));
             if (!own) continue;
             if (by_fours) {
                 if (first < columns) {
-                    const float4 four = *reinterpret_cast<const float4*>(own + first);
+                    const float4 four = four_at(own + first);
                     found[k][0] = four.x, found[k][1] = four.y, found[k][2] = four.z, found[k][3] = four.w;
                 }
             } else {
 #pragma unroll
                 for (int i = 0; i < FOUR; i++)
-                    if (first + i < columns) found[k][i] = own[first + i];
+                    if (first + i < columns) found[k][i] = number_at(own + first + i);
             }
         }
 #pragma unroll
         for (int k = 0; k < PIECE_ROWS / TURNING_WARPS; k++)
 #pragma unroll
-            for (int i = 0; i < FOUR; i++) values[first + i][row_of(k) ^ lane] = found[k][i];
+            for (int i = 0; i < FOUR; i++) values[first + i][row_of(k) ^ lane] = change(row_of(k), found[k][i]);
     }
 
     // To rows. seen(row, column, four) is told each lane's four numbers of a row, and the first one's column; all lanes of a
@@ -51,41 +52,42 @@ struct TurnedPiece {
         const int lane = threadIdx.x % WARP, first = FOUR * lane;
 #pragma unroll
         for (int k = 0; k < PIECE_ROWS / TURNING_WARPS; k++) {
-            float* own = at(row_of(k));
+            auto* own = at(row_of(k));
             if (!own) continue;
             float four[FOUR];
 #pragma unroll
             for (int i = 0; i < FOUR; i++) four[i] = first + i < columns ? values[first + i][row_of(k) ^ lane] : 0.0f;
             if (by_fours) {
-                if (first < columns)
-                    *reinterpret_cast<float4*>(own + first) = make_float4(four[0], four[1], four[2], four[3]);
+                if (first < columns) store_four(own + first, four);
             } else {
 #pragma unroll
                 for (int i = 0; i < FOUR; i++)
-                    if (first + i < columns) own[first + i] = four[i];
+                    if (first + i < columns) store_one(own + first + i, four[i]);
             }
             seen(row_of(k), first, four);
         }
     }
 
     // From lines and to them: `lines` is the first one's first row, each begins `side` numbers behind the one before.
-    __device__ __forceinline__ void lines_in(const float* lines, int side, int columns) {
+    template <class T>
+    __device__ __forceinline__ void lines_in(const T* lines, int side, int columns) {
         float4 found[PIECE_COLUMNS / LINES_AT_ONCE];
 #pragma unroll
         for (int k = 0; k < PIECE_COLUMNS / LINES_AT_ONCE; k++)
             if (line_of(k) < columns)
-                found[k] = *reinterpret_cast<const float4*>(lines + static_cast<int64>(line_of(k)) * side + FOUR * part());
+                found[k] = four_at(lines + static_cast<int64>(line_of(k)) * side + FOUR * part());
 #pragma unroll
         for (int k = 0; k < PIECE_COLUMNS / LINES_AT_ONCE; k++)
             if (line_of(k) < columns)
                 *reinterpret_cast<float4*>(place(line_of(k))) = exchanged(found[k], line_of(k) / FOUR % FOUR);
     }
-    __device__ __forceinline__ void lines_out(float* lines, int side, int columns) {
+    template <class T>
+    __device__ __forceinline__ void lines_out(T* lines, int side, int columns) {
 #pragma unroll
         for (int k = 0; k < PIECE_COLUMNS / LINES_AT_ONCE; k++)
             if (line_of(k) < columns)
-                *reinterpret_cast<float4*>(lines + static_cast<int64>(line_of(k)) * side + FOUR * part()) =
-                    exchanged(*reinterpret_cast<const float4*>(place(line_of(k))), line_of(k) / FOUR % FOUR);
+                store_four(lines + static_cast<int64>(line_of(k)) * side + FOUR * part(),
+                           exchanged(*reinterpret_cast<const float4*>(place(line_of(k))), line_of(k) / FOUR % FOUR));
     }
 
    private:

@@ -9,13 +9,13 @@
 //           inputs that none of them reads are left out where those that are read lie in runs.
 // Layout    Features: (tiles, width, ROWS), neighbouring inputs of a tile being one contiguous piece. A chunk is a few
 //           such runs of inputs, one if all are read. A *record* holds the edges of SLOTS outputs in one chunk. It begins
-//           with 16 bytes, the last two of which say at which byte of the record the first output's weights begin. Then
-//           comes, two bytes each, where an output's edges end; after those of a warp, the last one's once more up to a
-//           multiple of 8. Then come *units* of EDGES edges: EDGES weights, then where the inputs of the next unit lie, in
-//           bytes from the chunk's first line; a unit in front has the places of the first. An output begins with a unit
-//           of its own; what its last one has too many is skipped. So a warp reads a unit while it reads the inputs of its
-//           weights. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that warps have
-//           alike work.
+//           with 2 + 2 * EDGES bytes for each warp, filled up to a multiple of 4: at which byte of the record its first
+//           weights are, and which lines of the chunk the first EDGES edges read; all that is filled up to a multiple of
+//           16. Then comes, two bytes each, where an output's edges end; after those of a warp, the last one's once more up
+//           to a multiple of 8. Then come *units* of EDGES edges: EDGES weights, then where the inputs of the warp's next
+//           unit lie, in bytes from the chunk's first line. An output begins with a unit of its own; what its last one has
+//           too many is skipped. So a warp reads a unit while it reads the inputs of its weights. Slots say which output
+//           they hold (-1 for none) and its bias; outputs are dealt so that warps have alike work.
 //           With TEAMS, a warp's outputs read the same inputs, each of which is read once for all. The header has ints:
 //           three of nothing, at which byte units begin, and at which those of each warp end, up to a multiple of 4. A
 //           unit is where an input lies, three ints of nothing, and its weights of all OUTPUTS.
@@ -29,102 +29,63 @@
 //           global memory once for 32 rows. Here rows have any width, up to 8 of them a lane; sums of many outputs are
 //           in registers, and edges in shared memory, too. Sums run by increasing input, the same for every shape of
 //           block.
-#include "gather_chunks.cuh"
+#include "chunk_items.cuh"
 
-struct Layer {
-    Chunks laid_out;
-    const Slot* slots;
-    int inputs, outputs;
-    int groups;  // of SLOTS outputs
-    int chunks;  // of a group
+// What becomes of sums. Rows are written as they are.
+struct Finish {
+    char* target;
+    unsigned char* flags;  // null, or a byte for each row of the tiles
+    int outputs;
     int activation;
     float least, most;  // that a ReLU lets through; infinities for other activations
-};
 
-// Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
-// it would be most of the kernel's code. Returns which rows of the lane's vector are not zero everywhere, a bit each.
-__device__ __forceinline__ unsigned activate_written(const Layer& layer, const Slots& slots, char* lines) {
-    unsigned alive = 0;
+    // Writes a warp's outputs of a tile.
+    __device__ __forceinline__ void operator()(const float (&sums)[OUTPUTS][VECTOR], const Slots& slots, int tile, bool,
+                                               int lane) const {
+        char* lines = target + static_cast<int64>(tile) * outputs * LINE + lane * PIECE * NUMBER;
+        unsigned alive = 0;
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j++) {
+            const int output = slots.output(j);
+            const float bias = slots.bias(j);
+            if (output < 0) continue;
+            float rows[VECTOR];
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++) {
+                const float z = sums[j][v] + bias;
+                rows[v] = z < least ? least : (z > most ? most : z);  // NaN stays
+                alive |= rows[v] != 0.0f ? 1u << v : 0u;
+            }
+            write_line(lines + static_cast<int64>(output) * LINE, rows);
+        }
+        if (activation == SIGMOID || activation == TANH) alive = activate_written(slots, lines);
+        if (!flags) return;
+#pragma unroll
+        for (int v = 0; v < VECTOR; v++)
+            if (alive & 1u << v) flags[static_cast<int64>(tile) * ROWS + row_of(lane, v)] = 1;
+    }
+
+    // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
+    // it would be most of the kernel's code. Returns which rows of the lane's vector are not zero everywhere, a bit each.
+    __device__ __forceinline__ unsigned activate_written(const Slots& slots, char* lines) const {
+        unsigned alive = 0;
 #pragma unroll 1
-    for (int j = 0; j < OUTPUTS; j++) {
-        const int output = slots.output(j);
-        if (output < 0) continue;
-        char* line = lines + static_cast<int64>(output) * LINE;
-        float rows[VECTOR];
-        read_line(rows, line);
+        for (int j = 0; j < OUTPUTS; j++) {
+            const int output = slots.output(j);
+            if (output < 0) continue;
+            char* line = lines + static_cast<int64>(output) * LINE;
+            float rows[VECTOR];
+            read_line(rows, line);
 #pragma unroll
-        for (int v = 0; v < VECTOR; v++) {
-            rows[v] = activate(rows[v], layer.activation, layer.most);
-            alive |= rows[v] != 0.0f ? 1u << v : 0u;
+            for (int v = 0; v < VECTOR; v++) {
+                rows[v] = activate(rows[v], activation, most);
+                alive |= rows[v] != 0.0f ? 1u << v : 0u;
+            }
+            write_line(line, rows);
         }
-        write_line(line, rows);
+        return alive;
     }
-    return alive;
-}
-
-// Writes this warp's outputs of a tile. `lines` is where this lane's rows of the tile begin.
-__device__ __forceinline__ void finish(const Layer& layer, const Slots& slots, const float (&sums)[OUTPUTS][VECTOR],
-                                       char* lines, unsigned char* flags, int lane) {
-    unsigned alive = 0;
-#pragma unroll
-    for (int j = 0; j < OUTPUTS; j++) {
-        const int output = slots.output(j);
-        const float bias = slots.bias(j);
-        if (output < 0) continue;
-        float rows[VECTOR];
-#pragma unroll
-        for (int v = 0; v < VECTOR; v++) {
-            const float z = sums[j][v] + bias;
-            rows[v] = z < layer.least ? layer.least : (z > layer.most ? layer.most : z);  // NaN stays
-            alive |= rows[v] != 0.0f ? 1u << v : 0u;
-        }
-        write_line(lines + static_cast<int64>(output) * LINE, rows);
-    }
-    if (layer.activation == SIGMOID || layer.activation == TANH) alive = activate_written(layer, slots, lines);
-    if (!flags) return;
-#pragma unroll
-    for (int v = 0; v < VECTOR; v++)
-        if (alive & 1u << v) flags[row_of(lane, v)] = 1;
-}
-
-// The item that a block takes in a round: to and fro, as groups have less to do the higher their number is. It is computed
-// anew where it is needed.
-__device__ __forceinline__ int item_of(int round) {
-    const int own = block_number();
-    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - own : own);
-}
-
-// Keeps the stages filled: chunk after chunk of one item after the other.
-__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, int lane) {
-    const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round) < items; round++) {
-        const int item = item_of(round);
-        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
-        const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
-        for (int number = 0; number < layer.chunks; number++) {
-            const Chunk chunk(layer.laid_out, first + number, lane);
-            barrier_wait(ring.empty(), ring.turn.parity);
-            fill(ring, tile, chunk, lane);
-            ring.next();
-        }
-    }
-}
-
-__device__ __forceinline__ void consume(const Layer& layer, char* target, unsigned char* flags, int tiles, Ring ring,
-                                        int warp, int lane) {
-    const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round) < items; round++) {
-        float sums[OUTPUTS][VECTOR] = {};
-        for (int chunk = 0; chunk < layer.chunks; chunk++) {
-            add_chunk(ring, warp, lane, sums);
-            ring.next();
-        }
-        const int item = item_of(round), tile = item / layer.groups, group = item % layer.groups;
-        const Slots slots(layer.slots, group, warp, lane);
-        finish(layer, slots, sums, target + static_cast<int64>(tile) * layer.outputs * LINE + lane * PIECE * 4,
-               flags ? flags + static_cast<int64>(tile) * ROWS : nullptr, lane);
-    }
-}
+};
 
 // Only the tiles that begin with the first *count rows are computed, where count is not null.
 // flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
@@ -134,17 +95,7 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                   char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
                   int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
                   int stage_bytes, int activation, float least, float most) {
-    extern __shared__ __align__(128) char memory[];
-    __shared__ uint64 barriers[2 * MOST_STAGES];
-    const Chunks laid_out = {records, starts, runs, run_starts};
-    const Layer layer = {laid_out, slots, inputs, outputs, groups, chunks, activation, least, most};
-    const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
-    const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
-    make_barriers(barriers, stages);
-    const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
-    if (warp < WARPS) {
-        consume(layer, target, flags, tiles, ring, warp, lane);
-    } else {
-        produce(layer, features, tiles, ring, lane);
-    }
+    const Layer layer = {{records, starts, runs, run_starts}, slots, inputs, outputs, groups, chunks};
+    compute(layer, features, count, most_tiles, chunk, stages, stage_bytes,
+            Finish{target, flags, outputs, activation, least, most});
 }

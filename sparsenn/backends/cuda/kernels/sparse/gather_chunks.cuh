@@ -6,8 +6,12 @@
 #include "ptx/copies.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/opaque.cuh"
-#include "ptx/segments.cuh"
 #include "turn.cuh"
+
+#ifndef HALVES
+#define HALVES 0
+#endif
+#include "ptx/segments.cuh"
 
 #ifndef VECTOR
 #define VECTOR 4
@@ -21,13 +25,15 @@ static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane 
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
 static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
 static_assert(EDGES == 1 || EDGES == 2, "one or two edges are read at once");
+static_assert(!HALVES || (VECTOR > 1 && !TEAMS), "halves come by words, and outputs one by one");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
 
 constexpr int ROWS = WARP * VECTOR;             // of a tile
 constexpr int SLOTS = WARPS * OUTPUTS;          // outputs of a block
-constexpr int LINE = ROWS * 4;                  // bytes of one input of a tile
-constexpr int PIECE = VECTOR < 4 ? VECTOR : 4;  // neighbouring rows of a lane, read at once
-constexpr int ENDS = 8;                          // of outputs' edges, read at once
+constexpr int NUMBER = HALVES ? 2 : 4;          // bytes of one
+constexpr int LINE = ROWS * NUMBER;             // of one input of a tile
+constexpr int PIECE = VECTOR < 16 / NUMBER ? VECTOR : 16 / NUMBER;  // neighbouring rows of a lane, read at once
+constexpr int ENDS = 8;                         // of outputs' edges, read at once
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
@@ -184,11 +190,15 @@ __device__ __forceinline__ void write_line(char* line, const float (&rows)[VECTO
     }
 }
 
-// Reads the places that are before a record's first weights.
-__device__ __forceinline__ void read_places(unsigned (&ahead)[1], unsigned weights) { ahead[0] = read_word(weights - 4); }
-__device__ __forceinline__ void read_places(unsigned (&ahead)[2], unsigned weights) {
-    const int2 two = read_pair(weights - 8);
-    ahead[0] = two.x, ahead[1] = two.y;
+// Reads where a warp's first weights are in a record, and where the inputs of the first edges are.
+__device__ __forceinline__ void read_first(unsigned& at, unsigned (&ahead)[1], unsigned from) {
+    const unsigned word = read_word(from);
+    at = word & 0xffff, ahead[0] = (word >> 16) * LINE;
+}
+__device__ __forceinline__ void read_first(unsigned& at, unsigned (&ahead)[2], unsigned from) {
+    const int2 two = read_pair(from);
+    at = two.x & 0xffff;
+    ahead[0] = (static_cast<unsigned>(two.x) >> 16) * LINE, ahead[1] = (two.y & 0xffff) * LINE;
 }
 
 // A lane's rows of one input, from shared memory.
@@ -236,11 +246,10 @@ __device__ __forceinline__ void add_team(unsigned record, unsigned rows, int war
 // hence that lanes need not meet again after branches.
 __device__ __forceinline__ void add_outputs(unsigned record, unsigned rows, int warp, float (&sums)[OUTPUTS][VECTOR]) {
     constexpr int PARTS = (OUTPUTS + ENDS - 1) / ENDS;
-    constexpr unsigned UNIT = 8 * EDGES;  // bytes
-    const unsigned ends = record + 16 + warp * PARTS * ENDS * 2;
-    unsigned at = read_short(ends - 2), ahead[EDGES];
-    if constexpr (EDGES > 1) at = (at + UNIT - 1) / UNIT * UNIT;
-    read_places(ahead, record + at);
+    constexpr unsigned FIRST = 4 * EDGES, FIRSTS = (WARPS * FIRST + 15) / 16 * 16;  // bytes: of a warp, and of all
+    const unsigned ends = record + FIRSTS + warp * PARTS * ENDS * 2;
+    unsigned at, ahead[EDGES];
+    read_first(at, ahead, record + warp * FIRST);
 #pragma unroll
     for (int first = 0; first < OUTPUTS; first += ENDS) {
         unsigned pairs[ENDS / 2];
@@ -256,7 +265,7 @@ __device__ __forceinline__ void add_outputs(unsigned record, unsigned rows, int 
 // Waits for the stage's chunk, adds its products to the sums of this warp's outputs, and gives the stage back.
 __device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, float (&sums)[OUTPUTS][VECTOR]) {
     barrier_wait(ring.full(), ring.turn.parity);
-    const unsigned record = ring.record(), rows = ring.lines() + lane * PIECE * 4;
+    const unsigned record = ring.record(), rows = ring.lines() + lane * PIECE * NUMBER;
     if constexpr (TEAMS) {
         add_team(record, rows, warp, sums);
     } else {

@@ -8,7 +8,7 @@
 //           sparse/two_of_four.cu.
 // Needs     shared memory for TAKEN whole rows, of the type INPUT.
 #include "common.cuh"
-#include "ptx/numbers.cuh"
+#include "fours.cuh"
 #include "sparse/row_scale.cuh"
 
 #ifndef INPUT
@@ -21,33 +21,18 @@ constexpr int FOUR = 4;
 static_assert(ROWS % TAKEN == 0, "a block's rows are of one tile");
 static_assert(TAKEN % WARPS == 0 || WARPS % TAKEN == 0, "warps share the rows evenly");
 
-__device__ __forceinline__ float number_at(const float* place) { return __ldg(place); }
-__device__ __forceinline__ float number_at(const half_bits* place) { return to_float(__ldg(place)); }
-
-__device__ __forceinline__ float4 four_at(const float* place) {
-    return __ldg(reinterpret_cast<const float4*>(place));
-}
-__device__ __forceinline__ float4 four_at(const half_bits* place) {
-    const uint2 pairs = __ldg(reinterpret_cast<const uint2*>(place));
-    return make_float4(to_float(static_cast<half_bits>(pairs.x & 0xffffu)), to_float(static_cast<half_bits>(pairs.x >> 16)),
-                       to_float(static_cast<half_bits>(pairs.y & 0xffffu)), to_float(static_cast<half_bits>(pairs.y >> 16)));
-}
-
-__device__ __forceinline__ int bits_of_size(float number) { return __float_as_int(number) & 0x7fffffff; }
-
 // Brings a part of a row to shared memory, zeros where there is none; returns the bits of its largest number. A warp
 // calls it.
 __device__ __forceinline__ int bring(float* own, const INPUT* __restrict__ row, bool present, int inputs, int part,
-                                     bool by_fours) {
+                                     bool fours) {
     const int lane = part * WARP + threadIdx.x % WARP;
     int most = 0;
-    if (by_fours) {
+    if (fours) {
 #pragma unroll 4
         for (int column = FOUR * lane; column < inputs; column += FOUR * PARTS * WARP) {
             const float4 found = present ? four_at(row + column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             *reinterpret_cast<float4*>(own + column) = found;
-            most = max(most, max(max(bits_of_size(found.x), bits_of_size(found.y)),
-                                 max(bits_of_size(found.z), bits_of_size(found.w))));
+            most = max(most, largest_bits(found));
         }
     } else {
 #pragma unroll 8
@@ -70,12 +55,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ int found[TAKEN * PARTS];
     __shared__ float scales[TAKEN];
     const int64 first = static_cast<int64>(blockIdx.x) * TAKEN;
-    const bool by_fours = inputs % FOUR == 0 && reinterpret_cast<uint64>(features) % (FOUR * sizeof(INPUT)) == 0;
+    const bool fours = by_fours(features, inputs);
     for (int share = threadIdx.x / WARP; share < TAKEN * PARTS; share += WARPS) {
         const int number = share / PARTS;
         const int64 row = first + number;
         const int most =
-            bring(memory + number * stride, features + row * inputs, row < rows, inputs, share % PARTS, by_fours);
+            bring(memory + number * stride, features + row * inputs, row < rows, inputs, share % PARTS, fours);
         if (threadIdx.x % WARP == 0) found[share] = most;
     }
     __syncthreads();

@@ -22,6 +22,7 @@
 #include "common.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/copies.cuh"
+#include "fours.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/numbers.cuh"
 #include "ptx/opaque.cuh"
@@ -222,23 +223,6 @@ struct Worker {
 
 // ---- What becomes of sums -----------------------------------------------------------------------------------------
 
-// What comes of a layer, besides numbers: a bound of outputs is `reach` times the row's largest number, plus `offset`.
-struct Bound {
-    float reach, offset, most;
-
-    __device__ __forceinline__ int exponent(int largest) const {
-        return exponent_above(fminf(fmaf(__int_as_float(largest), reach, offset), most));
-    }
-};
-
-// Where a row's numbers are told of: by what they are scaled, and the bits of the largest.
-struct RowFacts {
-    const int* exponents_in;
-    const int* largest_in;
-    int* exponents_out;
-    int* largest_out;
-};
-
 // What a warp needs to know of a tile's rows and of its 16 outputs of each TILES comes to shared memory while it multiplies.
 struct Told {
     unsigned place;  // the warp's own
@@ -381,16 +365,8 @@ struct NextRows {
 
 #if LAST == AS_HALVES
 using Output = half_bits;
-__device__ __forceinline__ Output to_output(float value) { return to_half(value); }
-__device__ __forceinline__ void store_four(Output* to, float a, float b, float c, float d) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(to_halves(a, b), to_halves(c, d));
-}
 #else
 using Output = float;
-__device__ __forceinline__ Output to_output(float value) { return value; }
-__device__ __forceinline__ void store_four(Output* to, float a, float b, float c, float d) {
-    *reinterpret_cast<float4*>(to) = make_float4(a, b, c, d);
-}
 #endif
 
 // Row by row. A thread's outputs of a row are neighbours: they are packed in that order.
@@ -410,13 +386,13 @@ struct LastRows {
                 if constexpr (TILES == 2) {
                     if (width % 4 == 0) {
                         if (first_output < width)
-                            store_four(to, z[0][half][e], z[0][half][2 + e], z[1][half][e], z[1][half][2 + e]);
+                            store_four(to, make_float4(z[0][half][e], z[0][half][2 + e], z[1][half][e], z[1][half][2 + e]));
                         continue;
                     }
                 }
 #pragma unroll
                 for (int i = 0; i < 2 * TILES; ++i)
-                    if (first_output + i < width) to[i] = to_output(z[i / 2][half][i % 2 * 2 + e]);
+                    if (first_output + i < width) store_one(to + i, z[i / 2][half][i % 2 * 2 + e]);
             }
     }
 };

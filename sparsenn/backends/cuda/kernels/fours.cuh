@@ -1,0 +1,31 @@
+// Numbers in memory, float32 or halves, as float32: one by one, or four neighbours at a multiple of their bytes.
+#pragma once
+#include "ptx/numbers.cuh"
+
+__device__ __forceinline__ float number_at(const float* place) { return __ldg(place); }
+__device__ __forceinline__ float number_at(const half_bits* place) { return to_float(__ldg(place)); }
+
+__device__ __forceinline__ float4 four_at(const float* place) { return __ldg(reinterpret_cast<const float4*>(place)); }
+__device__ __forceinline__ float4 four_at(const half_bits* place) {
+    const uint2 pairs = __ldg(reinterpret_cast<const uint2*>(place));
+    return make_float4(to_float(static_cast<half_bits>(pairs.x & 0xffffu)), to_float(static_cast<half_bits>(pairs.x >> 16)),
+                       to_float(static_cast<half_bits>(pairs.y & 0xffffu)), to_float(static_cast<half_bits>(pairs.y >> 16)));
+}
+
+__device__ __forceinline__ void store_one(float* place, float value) { *place = value; }
+__device__ __forceinline__ void store_one(half_bits* place, float value) { *place = to_half(value); }
+
+__device__ __forceinline__ void store_four(float* place, float4 four) { *reinterpret_cast<float4*>(place) = four; }
+__device__ __forceinline__ void store_four(half_bits* place, float4 four) {
+    *reinterpret_cast<uint2*>(place) = make_uint2(to_halves(four.x, four.y), to_halves(four.z, four.w));
+}
+template <class T>
+__device__ __forceinline__ void store_four(T* place, const float (&four)[4]) {
+    store_four(place, make_float4(four[0], four[1], four[2], four[3]));
+}
+
+// Whether rows of a matrix can be read and written by fours.
+template <class T>
+__device__ __forceinline__ bool by_fours(const T* matrix, int width) {
+    return width % 4 == 0 && reinterpret_cast<uint64>(matrix) % (4 * sizeof(T)) == 0;
+}

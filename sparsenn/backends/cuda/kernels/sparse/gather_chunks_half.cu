@@ -1,0 +1,95 @@
+// gather_chunks_half: gather_chunks on halves, float32 weights and sums.
+//
+// Idea      A number takes half of the bytes: of shared memory, the port of which is what bounds gather_chunks, and on its
+//           way there. It becomes float32 as it is read, an instruction a number, so that sums are as exact as the numbers
+//           are. These are scaled row by row by a power of two, so that none is beyond half precision.
+// Layout    As of gather_chunks, but that a line has halves. `exponents` of a row says by what it was scaled, `largest` are
+//           the bits of its largest number: of these follows a bound of the outputs, and of that how they are scaled. The
+//           outputs of the last layer are not scaled: they are float32, or halves if LAST is AS_HALVES.
+// Needs     compute capability 8.0, and what gather_chunks does; VECTOR of 2 or more, no TEAMS. ACTIVATION is as in
+//           activation.cuh.
+// Beside    two_of_four, on tensor cores, which multiplies with zeros, too: where weights are few, it has more to do.
+#include "activation.cuh"
+
+#define HALVES 1
+#include "chunk_items.cuh"
+#include "row_scale.cuh"
+
+#define AS_HALVES 2
+
+// What becomes of sums.
+struct Finish {
+    char* target;
+    RowFacts facts;
+    Bound bound;
+    int outputs;
+    float clip;
+
+    // Writes a warp's outputs of a tile. `tells`: whether this warp says how rows are scaled.
+    __device__ __forceinline__ void operator()(const float (&sums)[OUTPUTS][VECTOR], const Slots& slots, int tile,
+                                               bool tells, int lane) const {
+        constexpr int BYTES = LAST == 1 ? 4 : 2;  // of a number that is written
+        const int64 row = static_cast<int64>(tile) * ROWS + lane * VECTOR;
+        char* lines = target + (static_cast<int64>(tile) * outputs * ROWS + lane * VECTOR) * BYTES;
+        float in[VECTOR], out[VECTOR];
+        int largest[VECTOR] = {};
+#pragma unroll
+        for (int v = 0; v < VECTOR; v++) {
+            in[v] = scale_from(facts.exponents_in[row + v]);
+            if constexpr (!LAST) {
+                const int exponent = bound.exponent(facts.largest_in[row + v]);
+                out[v] = scale_to(exponent);
+                if (tells) facts.exponents_out[row + v] = exponent;
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j++) {
+            const int output = slots.output(j);
+            const float bias = slots.bias(j);
+            float rows[VECTOR];
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++) {
+                rows[v] = activated<ACTIVATION>(fmaf(sums[j][v], in[v], bias), clip);
+                if constexpr (!LAST) {
+                    if (output >= 0) largest[v] = max(largest[v], __float_as_int(rows[v]) & 0x7fffffff);
+                    rows[v] *= out[v];
+                }
+            }
+            write(lines + static_cast<int64>(output) * (ROWS * BYTES), rows, output >= 0);
+        }
+        if constexpr (!LAST)
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++) raise_in_global(facts.largest_out + row + v, largest[v]);
+    }
+
+    __device__ __forceinline__ static void write(char* to, const float (&rows)[VECTOR], bool wanted) {
+        if constexpr (LAST == 1) {
+            constexpr int AT_ONCE = VECTOR < 4 ? VECTOR : 4;
+#pragma unroll
+            for (int first = 0; first < VECTOR; first += AT_ONCE) {
+                unsigned words[AT_ONCE];
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; k++) words[k] = __float_as_uint(rows[first + k]);
+                store_if(to + 4 * first, words, wanted);
+            }
+        } else {
+            unsigned words[VECTOR / 2];
+#pragma unroll
+            for (int k = 0; k < VECTOR / 2; k++) words[k] = to_halves(rows[2 * k], rows[2 * k + 1]);
+            store_if(to, words, wanted);
+        }
+    }
+};
+
+// Only the tiles that begin with the first *count rows are computed, where count is not null.
+extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
+    gather_chunks_half(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
+                       const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
+                       char* __restrict__ target, const int* __restrict__ exponents_in, const int* __restrict__ largest_in,
+                       int* __restrict__ exponents_out, int* __restrict__ largest_out, const int* __restrict__ count,
+                       int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
+                       int stage_bytes, float reach, float offset, float most, float clip) {
+    const Layer layer = {{records, starts, runs, run_starts}, slots, inputs, outputs, groups, chunks};
+    compute(layer, features, count, most_tiles, chunk, stages, stage_bytes,
+            Finish{target, {exponents_in, largest_in, exponents_out, largest_out}, {reach, offset, most}, outputs, clip});
+}

@@ -1,0 +1,164 @@
+"""Blocks of `gather_chunks` and its double on halves: their shapes, and the shared memory that they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparsenn.backends.cuda.sparse.teams import TEAM
+from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
+
+__all__ = [
+    "BLOCKS",
+    "COUNTING_BLOCKS",
+    "ENDS",
+    "HALF_BLOCKS",
+    "MOST_RECORD_BYTES",
+    "MOST_STAGES",
+    "TILE_ROWS",
+    "BlockShape",
+    "first_words",
+    "header_words",
+    "record_bytes",
+    "room",
+    "stage_bytes",
+]
+
+MOST_STAGES, ENDS = 8, 8
+"""As in the kernel."""
+
+MOST_RECORD_BYTES = (1 << 16) - 16
+"""Of a record: where an output's edges end is told by two bytes. Where outputs are teams, records may be longer."""
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """What a block of threads computes at a time; the kernel is compiled for each shape.
+
+    Parameters
+    ----------
+    vector : rows of a lane.
+    outputs : outputs of a warp.
+    warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
+        a time.
+    blocks : on a multiprocessor.
+    edges : of an output that are read at once, 1 or 2: one where it has about one in a chunk.
+    teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
+    halves : whether rows are in half precision, not float32.
+    """
+
+    vector: int
+    outputs: int
+    warps: int
+    blocks: int
+    edges: int = 2
+    teams: bool = False
+    halves: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return WARP * self.vector
+
+    @property
+    def slots(self) -> int:
+        """Outputs of a block."""
+        return self.warps * self.outputs
+
+    @property
+    def number(self) -> int:
+        """Bytes of a number of the rows."""
+        return 2 if self.halves else 4
+
+    @property
+    def line(self) -> int:
+        """Bytes of one input of a tile."""
+        return self.number * self.rows
+
+
+BLOCKS = (
+    BlockShape(4, 16, 15, 1),
+    BlockShape(4, 20, 15, 1),
+    BlockShape(8, 8, 15, 1),
+    BlockShape(2, 32, 15, 1),
+    BlockShape(4, 8, 27, 1),
+    BlockShape(2, 20, 27, 1),
+    BlockShape(1, 40, 31, 1, 1),
+    BlockShape(2, 20, 27, 1, 1),
+    BlockShape(2, 20, 31, 1, 1),
+    BlockShape(2, 24, 31, 1, 1),
+    BlockShape(4, 12, 27, 1, 1),
+    BlockShape(2, 16, 15, 1),
+    BlockShape(4, 8, 15, 1),
+    BlockShape(4, 8, 7, 2),
+    BlockShape(4, 4, 7, 2),
+    BlockShape(2, 8, 7, 2),
+    BlockShape(2, 4, 7, 2),
+    BlockShape(1, 8, 7, 2),
+    BlockShape(4, TEAM, 15, 1, 1, teams=True),
+    BlockShape(2, TEAM, 15, 1, 1, teams=True),
+    BlockShape(1, TEAM, 7, 2, 1, teams=True),
+)
+"""Large ones first: sums take 40 to 80 of a lane's 64 to 128 registers. Smaller ones give few rows to all
+multiprocessors."""
+
+HALF_BLOCKS = tuple(
+    BlockShape(vector, outputs, warps, blocks, edges, halves=True)
+    for vector, outputs, warps, blocks, edges in (
+        (4, 20, 15, 1, 2),
+        (4, 16, 15, 1, 2),
+        (8, 8, 15, 1, 2),
+        (8, 10, 15, 1, 2),
+        (2, 32, 15, 1, 2),
+        (4, 12, 23, 1, 2),
+        (2, 20, 27, 1, 2),
+        (2, 20, 27, 1, 1),
+        (4, 8, 15, 1, 2),
+        (4, 8, 7, 2, 2),
+        (4, 4, 7, 2, 2),
+        (2, 8, 7, 2, 2),
+        (2, 4, 7, 2, 2),
+    )
+)
+"""Those for rows of halves. Finishing takes more registers than where rows are float32."""
+
+COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
+"""Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
+capability 9.0."""
+
+TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
+"""Rows that a tile can have; of halves, those but the fewest."""
+
+
+def room(machine: Machine, block: BlockShape) -> int:
+    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
+    reserved, barriers = 1 << 10, 16 * MOST_STAGES
+    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
+
+
+def record_bytes(block: BlockShape, units: Any) -> Any:
+    """Bytes of a record with so many units, before it is filled up to a multiple of 16.
+
+    A unit is `block.edges` edges; or an input, with the weights of a team.
+    """
+    if block.teams:
+        return 4 * (header_words(block) + (4 + block.outputs) * units)
+    return 4 * (header_words(block) + 2 * block.edges * units)
+
+
+def header_words(block: BlockShape) -> int:
+    """Words of a record before its units."""
+    if block.teams:
+        return 4 + parts_of(block.warps, 4) * 4
+    return first_words(block) + block.warps * parts_of(block.outputs, ENDS) * ENDS // 2
+
+
+def first_words(block: BlockShape) -> int:
+    """Words of a record that say where warps begin, up to a multiple of 4."""
+    return parts_of(block.warps * block.edges, 4) * 4
+
+
+def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:
+    """Bytes of a stage: a chunk, and the longest record."""
+    return -(-(chunk * block.line + record) // 128) * 128

@@ -1,0 +1,151 @@
+"""chunks on halves: layers of any sparse weights by `gather_chunks_half`, one launch of it a layer.
+
+As `chunks`, but rows are in half precision from the first layer to the last, scaled row by row: half of the bytes that
+bound `chunks` are moved. What a number may be off by: rows are rounded to 11 bits before each layer, and lose what is
+below 2**-39 of a bound of the row's numbers; weights and sums are float32, as are the rows that are taken and given.
+Where these are float16, they are taken and given as they are. Any output of a row with an infinity or NaN may be NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import SparseKernel
+from sparsenn.backends.cuda.activation import ACTIVATIONS, compiled_activation
+from sparsenn.backends.cuda.availability import ANY_GPU
+from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
+from sparsenn.backends.cuda.sparse.estimates import half_chunks_seconds
+from sparsenn.backends.cuda.sparse.half_chains import (
+    LAST,
+    LAST_AS_HALVES,
+    Bound,
+    HalfChain,
+    bound_of,
+    launch_chain,
+    prepare_chain,
+)
+from sparsenn.backends.cuda.sparse.replay import NOTHING
+from sparsenn.backends.cuda.sparse.rows import largest_numbers, rows_to_half_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.tiling import Tiling, shared_tilings
+from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import Array
+
+__all__ = ["KERNELS", "HalfChunkChain"]
+
+HALF = 2
+"""Bytes."""
+
+_PROGRAMS = {
+    block: block_program(
+        "sparse/gather_chunks_half.cu",
+        block,
+        ACTIVATION=tuple(range(len(ACTIVATIONS) + 1)),
+        LAST=(0, LAST, LAST_AS_HALVES),
+    )
+    for block in HALF_BLOCKS
+}
+
+
+class HalfChunkChain(HalfChain):
+    """Consecutive layers by `gather_chunks_half`.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    device, layers, rows : as of any `HalfChain`.
+    """
+
+    def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
+        self._weights, self._bounds = _laid_out(layers, rows), [_bound(layer) for layer in layers]
+        side = self._weights[0].tiling.block.rows
+        super().__init__(device, name, layers, rows, side, [HALF * layer.inputs for layer in layers], True)
+
+    def _enter(self, features: Array) -> None:
+        rows, width = features.shape
+        tiles = parts_of(rows, self._side)
+        if not rows:
+            return
+        laid_out = self._buffers[0][: HALF * tiles * width * self._side].view(np.float16)
+        largest_numbers(features, self._exponents, self._largest, tiles * self._side)
+        rows_to_half_tiles(features, laid_out.reshape(tiles, width, self._side), self._exponents)
+
+    def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
+        tiles = cupy().empty((parts_of(rows, self._side), self._layers[-1].outputs, self._side), kind)
+        self._launch(len(self._layers) - 1, tiles, rows, NOTHING)
+        return tiles_to_rows(tiles, rows)
+
+    def _launch(self, number: int, target: Any, rows: int, count: Any) -> None:
+        layer, weights, tiles = self._layers[number], self._weights[number], parts_of(rows, self._side)
+        if not layer.outputs or not rows:
+            return
+        tiling, last = weights.tiling, number + 1 == len(self._layers)
+        block = tiling.block
+        kernel = _PROGRAMS[block].kernel(
+            "gather_chunks_half",
+            ACTIVATION=compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
+            LAST=0 if not last else LAST_AS_HALVES if target.dtype == np.float16 else LAST,
+        )
+        laid_out = weights.records, weights.starts, weights.runs, weights.run_starts, weights.slots
+        cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
+        arguments = (
+            *(self._buffers[number % 2], *laid_out, target, *self._facts(number), count),
+            *map(np.int32, (tiles, layer.inputs, layer.outputs, *cut)),
+            *(*self._bounds[number], layer.clip),
+        )
+        grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
+        shared_bytes = weights.stages * weights.stage_bytes
+        kernel((grid,), (WARP * (block.warps + 1),), arguments, shared_mem=shared_bytes)
+
+
+def _bound(layer: DeviceLayer) -> Bound:
+    """Return a layer's bound, which it keeps."""
+    return kept(layer, "bound", lambda: bound_of(layer))
+
+
+def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
+    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
+    machine = current_machine()
+    shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+    tilings = shared_tilings(rows, shapes, machine, halves=True)
+    return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
+
+
+def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
+    """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
+    return kept(layer, ("chunks", tiling), lambda: chunk_weights(layer.weights, layer.bias, tiling, machine))
+
+
+def _kernel(name: str, precision: str, summary: str) -> SparseKernel:
+    made, halves = partial(HalfChunkChain, name), precision == "float16"
+    return SparseKernel(
+        name=name,
+        device="cuda",
+        summary=summary,
+        launch=partial(launch_chain, made, HALF),
+        prepare=partial(prepare_chain, made, HALF),
+        needs=(ANY_GPU,),
+        seconds=half_chunks_seconds,
+        precision=precision,
+        auto=True,
+        fuses=True,
+        drops_rows=False,
+        own_outputs=True,
+        half_rows=halves,
+        half_row_seconds=partial(half_chunks_seconds, row_bytes=HALF) if halves else None,
+    )
+
+
+_SUMMARY = "as chunks, rows of halves between layers, float32 sums"
+KERNELS = (
+    _kernel("chunks_tf32", "tf32", f"{_SUMMARY}; 11 bits"),
+    _kernel("chunks_float16", "float16", f"{_SUMMARY}; 11 bits, any range"),
+)

@@ -1,0 +1,281 @@
+"""Chains whose rows are in half precision, of every kernel that has them: on an emulated device and on a GPU."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from device_emulation import emulated_device
+
+from sparsenn import Session
+from sparsenn.backends.contract import SparseKernel, SparseProblem
+from sparsenn.backends.cuda.sparse import half_chunks, tensor, tiling
+from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.half_chains import HalfChain, bound_of, prepare_chain
+from sparsenn.backends.cuda.sparse.stack import upload
+from sparsenn.backends.cuda.sparse.two_of_four import UNIT, plain_order
+from sparsenn.formats import from_dense
+from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.network import Network
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a chain is made, and what a layer may be off by: in parts of a row's largest output."""
+
+    name: str
+    made: Callable[..., HalfChain]
+    allowed: float = 4e-3
+
+    def __str__(self):
+        return self.name
+
+
+SPLIT = Way("two_of_four, split", partial(tensor.TensorChain, "two_of_four_float32", tensor.SPLIT), 2e-6)
+SINGLE = Way("two_of_four", partial(tensor.TensorChain, "two_of_four_tf32", tensor.SINGLE))
+CHUNKS = Way("chunks", partial(half_chunks.HalfChunkChain, "chunks_tf32"))
+ACTIVATIONS = [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()]
+KERNELS = (*tensor.KERNELS, *half_chunks.KERNELS)
+
+device = pytest.fixture(name="device")(lambda monkeypatch: next(emulated_device.__wrapped__(monkeypatch)))
+ways = pytest.mark.parametrize("way", [SINGLE, SPLIT, CHUNKS], ids=str)
+of_halves = pytest.mark.parametrize("way", [SINGLE, CHUNKS], ids=str)
+kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+
+
+def layers_of(rng, widths, share, activation=None):
+    def layer(inputs, outputs):
+        weights = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < share)
+        bias = rng.normal(size=outputs).astype(np.float32)
+        return SparseLinear.from_scipy(from_dense(weights.astype(np.float32)).to_scipy(), bias, activation or ReLU())
+
+    return [layer(*shape) for shape in pairwise(widths)]
+
+
+def exact(layers, rows):
+    values = rows.astype(np.float64)
+    for layer in layers:
+        values = layer.activation(values @ layer.weights.to_scipy().toarray().astype(np.float64) + layer.bias_vector())
+    return values
+
+
+def ready(layers, way, rows):
+    import cupy
+
+    stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], cupy.asarray)
+    return prepare_chain(way.made, 4, stack, SparseProblem(rows, "dense", len(layers), False))
+
+
+def run(chain, rows, counting=False):
+    import cupy
+
+    return cupy.asnumpy(chain.run(cupy.asarray(rows), counting).features)
+
+
+def only(block, monkeypatch):
+    """Have chunks of halves take that shape of block."""
+    monkeypatch.setattr(tiling, "HALF_BLOCKS", (block,))
+    monkeypatch.setattr(tiling, "TILE_ROWS", (block.rows,))
+    monkeypatch.setattr(tiling, "_timed_tiling", tiling._timed_tiling.__wrapped__)
+
+
+def assert_near(found, right, allowed):
+    largest = np.maximum(np.abs(right).max(axis=1, initial=0), 1e-30)
+    assert found.shape == right.shape
+    assert np.all(np.abs(found - right).max(axis=1, initial=0) <= allowed * largest)
+
+
+# ---- Emulated ----------------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.parametrize(
+    ("widths", "rows", "share"),
+    [((5, 3), 1, 0.5), ((100, 300, 150, 33), 200, 0.1), ((64, 64), 20, 1.0), ((40, 20, 10), 17, 0.0)],
+    ids=str,
+)
+def test_chains_in_emulation(device, way, widths, rows, share, rng):
+    layers = layers_of(rng, widths, share)
+    chain = ready(layers, way, rows)
+    given = rng.normal(size=(rows, widths[0])).astype(np.float32)
+    assert_near(run(chain, given), exact(layers, given), way.allowed * len(layers))
+    fewer = given[: rows // 2 + 1] * np.float32(1e5)
+    assert_near(run(chain, fewer), exact(layers, fewer), way.allowed * len(layers))
+
+
+@pytest.mark.parametrize("way", [SINGLE, SPLIT], ids=str)
+@pytest.mark.parametrize(
+    ("units", "left_over"),
+    [([0, 1, 2, 3, 4, 5, 7], []), ([0, 1, 3], []), ([8], [0, 1, 2, 3, 5, 9, 15]), ([7], [])],
+    ids=["one missing", "half a slab", "out of order", "one"],
+)
+def test_units_that_are_not_neighbours_in_emulation(device, way, units, left_over, monkeypatch, rng):
+    monkeypatch.setattr(tensor, "order_inputs", lambda weights: plain_order(weights.shape[0]))
+    weights = np.zeros((16, UNIT, 9), np.float32)
+    weights[units, ::2] = rng.normal(size=(len(units), 4, 9))
+    weights[left_over] = rng.normal(size=(len(left_over), UNIT, 9))
+    layer = SparseLinear.from_scipy(from_dense(weights.reshape(128, -1)).to_scipy(), 0, Identity())
+    given = rng.normal(size=(20, 128)).astype(np.float32)
+    assert_near(run(ready([layer], way, 20), given), exact([layer], given), way.allowed)
+
+
+@ways
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_any_activation_in_emulation(device, way, activation, rng):
+    layers = layers_of(rng, (20, 30, 9), 0.4, activation)
+    given = rng.normal(size=(20, 20)).astype(np.float32)
+    assert_near(run(ready(layers, way, 20), given), exact(layers, given), way.allowed * 2)
+
+
+@of_halves
+@pytest.mark.parametrize("width", [33, 32])
+def test_rows_of_halves_in_emulation(device, way, width, rng):
+    layers = layers_of(rng, (100, 70, width), 0.2)
+    given = rng.normal(size=(50, 100)).astype(np.float16)
+    found = run(ready(layers, way, 50), given)
+    assert found.dtype == np.float16
+    assert_near(found.astype(np.float32), exact(layers, given), way.allowed * 2)
+
+
+@ways
+def test_rows_of_any_size_in_emulation(device, way, rng):
+    layers = layers_of(rng, (48, 40, 30), 0.2, Identity())
+    layers = [SparseLinear(layer.weights, 0.0, Identity()) for layer in layers]
+    given = rng.normal(size=(40, 48)) * 10.0 ** np.linspace(-20, 30, 40)[:, None]
+    given = given.astype(np.float32)
+    assert_near(run(ready(layers, way, 40), given), exact(layers, given), way.allowed * 2)
+
+
+@ways
+def test_bits_do_not_depend_on_other_rows_in_emulation(device, way, rng):
+    layers = layers_of(rng, (90, 70, 40), 0.2)
+    given = rng.normal(size=(200, 90)).astype(np.float32)
+    whole = run(ready(layers, way, 200), given)
+    chain = ready(layers, way, 64)
+    parts = [run(chain, given[first : first + 50]) for first in range(0, 200, 50)]
+    assert np.array_equal(whole, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("block", [block for block in HALF_BLOCKS if block.slots <= 64], ids=str)
+def test_bits_do_not_depend_on_the_block_in_emulation(device, block, monkeypatch, rng):
+    layers = layers_of(rng, (90, 70, 40), 0.2)
+    given = rng.normal(size=(70, 90)).astype(np.float32)
+    expected = run(ready(layers, CHUNKS, 70), given)
+    only(block, monkeypatch)
+    assert np.array_equal(run(ready(layers, CHUNKS, 70), given), expected)
+
+
+@ways
+def test_what_is_no_number_stays_in_its_row_in_emulation(device, way, rng):
+    layers = layers_of(rng, (30, 20, 10), 0.3, Identity())
+    given = rng.normal(size=(20, 30)).astype(np.float32)
+    right = exact(layers, given)
+    given[3, 5], given[7, 0] = np.inf, np.nan
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = run(ready(layers, way, 20), given)
+    others = np.delete(np.arange(20), [3, 7])
+    assert_near(found[others], right[others], way.allowed * 2)
+    assert not np.isfinite(found[[3, 7]]).all(axis=1).any()
+
+
+@ways
+def test_counts_in_emulation(device, way, rng):
+    layers = layers_of(rng, (30, 20, 10), 0.3)
+    chain, given = ready(layers, way, 20), rng.normal(size=(20, 30)).astype(np.float32)
+    found, counts = run(chain, given, counting=True), chain.counts()
+    assert np.array_equal(found, run(chain, given))
+    assert counts[0].active_inputs is None
+    assert (counts[1].active_inputs, counts[1].nonzeros) == (found.any(axis=1).sum(), np.count_nonzero(found))
+    assert [one.performed_edges for one in counts] == [20 * layer.edges for layer in layers]
+
+
+def test_a_bound_holds_for_every_row(device, rng):
+    import cupy
+
+    layers = [*layers_of(rng, (30, 20), 0.3, Identity()), *layers_of(rng, (20, 9), 0.0), *layers_of(rng, (9, 9), 1.0)]
+    for layer, device_layer in zip(
+        layers,
+        upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], cupy.asarray).layers,
+        strict=True,
+    ):
+        reach, offset, most = bound_of(device_layer)
+        sizes = np.abs(layer.weights.to_scipy().toarray().astype(np.float64)).sum(axis=0)
+        assert sizes.max() <= reach <= 1.00001 * sizes.max()
+        assert (offset, most) == (np.abs(layer.bias_vector()).max(), np.inf)
+
+
+# ---- On a GPU ----------------------------------------------------------------------------------------------------
+
+
+def precise(kernel):
+    return SPLIT.allowed if kernel.precision == "float32" else SINGLE.allowed
+
+
+def session_of(layers, kernel):
+    return Session(Network(tuple(layers)), device="cuda", kernel=kernel.name, precision=kernel.precision)
+
+
+@pytest.mark.gpu
+@kernels
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.1, 0.2, 1.0])
+def test_a_session_on_a_gpu(kernel: SparseKernel, share, rng):
+    layers = layers_of(rng, (300, 700, 257, 33), share)
+    given = rng.normal(size=(1000, 300)).astype(np.float32)
+    session = session_of(layers, kernel)
+    assert session.run(given).plan.precisions == (kernel.precision,) * 3
+    assert_near(np.asarray(session(given)), exact(layers, given), 3 * precise(kernel))
+    assert np.array_equal(session(given), session(given))
+
+
+@pytest.mark.gpu
+@ways
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_any_activation_on_a_gpu(way, activation, rng):
+    layers = layers_of(rng, (200, 300, 90), 0.1, activation)
+    given = rng.normal(size=(500, 200)).astype(np.float32)
+    found = run(ready(layers, way, 500), given)
+    sums = exact([*layers[:-1], replace(layers[-1], activation=Identity())], given)  # which an activation may cut short
+    largest = np.abs(sums).max(axis=1, keepdims=True)
+    assert np.all(np.abs(found - exact(layers, given)) <= 2 * way.allowed * largest)
+
+
+@pytest.mark.gpu
+@kernels
+def test_rows_of_halves_on_a_gpu(kernel, rng):
+    import cupy
+
+    layers = layers_of(rng, (300, 700, 33), 0.1)
+    given = rng.normal(size=(1000, 300)).astype(np.float16)
+    session = session_of(layers, kernel)
+    found = session(cupy.asarray(given))
+    assert found.dtype == (np.float16 if kernel.precision == "float16" else np.float32)
+    assert_near(cupy.asnumpy(found).astype(np.float32), exact(layers, given), 2 * precise(kernel))
+    kept = cupy.asnumpy(found)
+    result = session.run(cupy.asarray(given), statistics=False)
+    assert np.array_equal(result.categories, np.flatnonzero(kept.any(axis=1)))
+    session(cupy.asarray(given[::-1].copy()))
+    assert np.array_equal(cupy.asnumpy(found), kept)  # outputs are the caller's
+
+
+@pytest.mark.gpu
+@ways
+def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, rng):
+    layers = layers_of(rng, (500, 600, 400), 0.1)
+    given = rng.normal(size=(3000, 500)).astype(np.float32)
+    whole = run(ready(layers, way, 3000), given)
+    for first in range(0, 3000, 700):
+        part = given[first : first + 700]
+        assert np.array_equal(run(ready(layers, way, len(part)), part), whole[first : first + 700])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("block", HALF_BLOCKS, ids=str)
+def test_every_block_gives_the_same_bits_on_a_gpu(block, monkeypatch, rng):
+    layers = layers_of(rng, (500, 1100, 400), 0.05)
+    given = rng.normal(size=(700, 500)).astype(np.float32)
+    expected = run(ready(layers, CHUNKS, 700), given)
+    assert_near(expected, exact(layers, given), 2 * CHUNKS.allowed)
+    only(block, monkeypatch)
+    assert np.array_equal(run(ready(layers, CHUNKS, 700), given), expected)
