@@ -1,12 +1,12 @@
 """Record how a network on 1, 2, 4, … GPUs of one host speeds up, with rows from host memory, and rows from a file.
 
-Usage: python bench/record_devices.py [--devices cuda|cpu] [--neurons N] [--layers L] [--rows R] [--only CASE ...]
-[--file-rows F] [--memory-limit GB] [--seconds S] [--runs R] [--machine NAME]
+Usage: python bench/record_devices.py [--devices cuda|cpu] [--neurons N] [--layers L] [--rows R] [--plain-layers L]
+[--plain-rows R] [--only CASE ...] [--file-rows F] [--memory-limit GB] [--seconds S] [--runs R] [--machine NAME]
 
 Cases, each with 1, 2, 4, … devices as far as there are: `challenge`, a RadiX-Net of N × L and R digits, as the planner
-runs it; `challenge-plain`, the same with equal rows computed each for itself; `random`, 24 layers of 1024, 102 weights
-an output, and R dense rows. With `--devices cpu` each device is a session on the CPU's cores, which they share: that
-checks the answers, and tells no speedup.
+runs it; `challenge-plain`, one of fewer layers and digits, all of which are computed, each for itself; `random`, 24
+layers of 1024, 102 weights an output, and R dense rows. With `--devices cpu` each device is a session on the CPU's
+cores, which they share: that checks the answers, and tells no speedup.
 
 Answers must have the bits of one device before they are timed. Writes bench/results/<machine>/devices.json after every
 case, and row-files.json; what does not fit into S seconds is left out. The exit code is 1 if an answer is wrong.
@@ -20,7 +20,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,12 +36,15 @@ from sparsenn.backends import gpus
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed.streaming import rows_a_piece, stream
-from sparsenn.engine import Result
+from sparsenn.engine import Result, Seconds
+from sparsenn.engine.inputs import Given, look
+from sparsenn.engine.passage import Part, joined
 from sparsenn.formats import CSC, CSR
 from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.layout import challenge_bias
 from sparsenn.io.row_source import opened_rows
 from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.workers import chunks
 
 FILE_NEURONS, FILE_LAYERS, FILE_RUNS = 1024, 120, 7
 """Of the network that rows of a file run through."""
@@ -52,13 +57,13 @@ COUNTS = (1, 2, 4, 8)
 
 COLUMNS = (
     Column("case", "case"),
+    Column("rows", "rows", "{:,}"),
     Column("device_count", "devices"),
     Column("call_milliseconds", "rows to outputs (ms)", "{:,.2f}"),
     Column("call_speedup", "speedup", "{:.2f}"),
     Column("run_milliseconds", "rows to categories (ms)", "{:,.2f}"),
     Column("run_speedup", "speedup", "{:.2f}"),
-    Column("transfer_milliseconds", "of it copies and waits (ms)", "{:,.2f}"),
-    Column("compute_milliseconds", "of it computing (ms)", "{:,.2f}"),
+    Column("compute_milliseconds", "computing alone (ms)", "{:,.2f}"),
     Column("compute_speedup", "speedup", "{:.2f}"),
     Column("first_seconds", "made and first run (s)", "{:.2f}"),
 )
@@ -89,6 +94,12 @@ def challenge(options: argparse.Namespace) -> tuple[Network, CSR]:
     return network, digit_inputs(options.neurons, options.rows)
 
 
+def challenge_plain(options: argparse.Namespace) -> tuple[Network, CSR]:
+    """Return a RadiX-Net of few enough layers for its weights to stay on a device, and fewer digits."""
+    network = radixnet(options.neurons, options.plain_layers, bias=challenge_bias(options.neurons))
+    return network, digit_inputs(options.neurons, options.plain_rows)
+
+
 def random(options: argparse.Namespace) -> tuple[Network, Any]:
     """Return a network of random weights, and dense rows."""
     rng = np.random.default_rng(24)
@@ -106,7 +117,7 @@ def _random_layer(rng: np.random.Generator) -> SparseLinear:
 CASES: tuple[Case, ...] = (
     ("random", random, {}),
     ("challenge", challenge, {}),
-    ("challenge-plain", challenge, {"deduplication": False, "merging": False}),
+    ("challenge-plain", challenge_plain, {"deduplication": False, "merging": False}),
 )
 
 
@@ -150,42 +161,97 @@ def record(name: str, network: Network, rows: Any, more: dict[str, Any], options
             first = time.perf_counter() - start
             right = right or result
             check(right, result)
-            run, seconds = _timed_runs(sessions, rows, options)
-            call = _timed_calls(sessions, rows, options) if isinstance(rows, np.ndarray) else None
-        found.append(_row(name, count, result, {"first_seconds": first, **seconds}, run, call, found))
+            run = _timed(lambda: sessions.run(rows, statistics=False), options)
+            call = _timed(lambda: sessions(rows), options) if isinstance(rows, np.ndarray) else None
+            compute = computing(sessions, rows, right, options)
+        found.append(_row(name, count, result, first, run, call, compute, found))
         print("  ".join(column.show(found[-1][column.key]) for column in COLUMNS), flush=True)
     return found
 
 
-def _timed_runs(sessions: Sessions, rows: Any, options: argparse.Namespace) -> tuple[float, Row]:
-    """Return the median milliseconds of runs, and those of their parts."""
-    parts: list[tuple[float, float]] = []
+def computing(sessions: Sessions, rows: Any, right: Result, options: argparse.Namespace) -> float:
+    """Return the median milliseconds of computing: each device has its share of the rows, and all begin together.
 
-    def run() -> None:
-        seconds = sessions.run(rows, statistics=False).seconds
-        parts.append((1e3 * seconds.transfer, 1e3 * seconds.compute))
+    Raises
+    ------
+    WrongAnswerError
+        A bit differs from those of the right result.
+    """
+    ranges = chunks(rows.shape[0], -(-rows.shape[0] // len(sessions.sessions)))
+    shares = [
+        (session, _on_device(session, rows, *ends)) for session, ends in zip(sessions.sessions, ranges, strict=False)
+    ]
+    with ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in shares]
 
-    whole = timed(run, runs=options.runs, most_seconds=options.case_seconds).median
-    transfer, compute = np.median(parts, axis=0)
-    return whole, {"transfer_milliseconds": float(transfer), "compute_milliseconds": float(compute)}
+        def compute() -> list[Part]:
+            begun = [
+                thread.submit(session.run_part, share, 0, share.count, share.count, False, _untold)
+                for thread, (session, share) in zip(threads, shares, strict=True)
+            ]
+            return [one.result()[0] for one in begun]
+
+        parts = [
+            replace(part, categories=first + part.categories)
+            for part, (first, _) in zip(compute(), ranges, strict=True)
+        ]
+        check(right, joined(parts, right.plan, Seconds()))
+        return _timed(compute, options)
 
 
-def _timed_calls(sessions: Sessions, rows: Any, options: argparse.Namespace) -> float:
-    """Return the median milliseconds of calls."""
-    return timed(lambda: sessions(rows), runs=options.runs, most_seconds=options.case_seconds).median
+def _on_device(session: Session, rows: Any, first: int, last: int) -> Given:
+    """Return some of the rows on a session's device, which runs them as it would with all others."""
+    backend: Any = session.backend
+    part = rows.slice_groups(first, last) if isinstance(rows, CSR) else rows[first:last]
+    with nullcontext() if backend.in_host_memory else _device(backend.index):
+        if not backend.in_host_memory:
+            part = _placed(part)
+        return replace(look(session.network, part, backend), among=rows.shape[0])
+
+
+def _device(index: int) -> Any:
+    import cupy
+
+    return cupy.cuda.Device(index)
+
+
+def _placed(rows: Any) -> Any:
+    """Return rows on the current GPU, as CuPy has them."""
+    import cupy
+    from cupyx.scipy.sparse import csr_matrix
+
+    return csr_matrix(rows.to_scipy()) if isinstance(rows, CSR) else cupy.asarray(rows)
+
+
+def _untold(first: int, last: int, layers: int) -> None:
+    """Tell nobody of layers done."""
+
+
+def _timed(call: Callable[[], Any], options: argparse.Namespace) -> float:
+    """Return the median milliseconds of a call."""
+    return timed(call, runs=options.runs, most_seconds=options.case_seconds).median
 
 
 def _row(
-    name: str, count: int, result: Result, more: Row, run: float, call: float | None, before: Sequence[Row]
+    name: str,
+    count: int,
+    result: Result,
+    first: float,
+    run: float,
+    call: float | None,
+    compute: float,
+    before: Sequence[Row],
 ) -> Row:
     row: Row = {
         "case": name,
+        "rows": result.inputs,
         "device_count": count,
         "run_milliseconds": run,
         "call_milliseconds": call,
+        "compute_milliseconds": compute,
+        "first_seconds": first,
         "plan": str(result.plan),
         "edges_per_second": 1e3 * result.inputs * result.edges / run,
-        **more,
     }
     one = before[0] if before else row
     for part in ("run", "call", "compute"):
@@ -309,7 +375,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record all cases; return the exit code."""
     options = _parsed(arguments)
-    start, rows, notes, made = time.perf_counter(), [], [], {}
+    start, rows, notes = time.perf_counter(), [], []
     options.case_seconds = options.seconds / 24
     for name, make, more in CASES:
         if options.only and name not in options.only:
@@ -317,10 +383,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if time.perf_counter() - start > options.seconds:
             notes.append(f"{name}: left out, time was up.")
             continue
-        if make not in made:
-            made = {make: make(options)}
         try:
-            rows += record(name, *made[make], more, options)
+            rows += record(name, *make(options), more, options)
         except WrongAnswerError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1
@@ -362,11 +426,14 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
         columns=COLUMNS,
         rows=rows,
         configuration={
-            name: getattr(options, name) for name in ("devices", "neurons", "layers", "rows", "runs", "seconds")
+            name: getattr(options, name)
+            for name in ("devices", "neurons", "layers", "rows", "plain_layers", "plain_rows", "runs", "seconds")
         },
         notes=[
-            "Wall time, medians. Results had the bits of one device's before they were timed. Copies and waits: the "
-            "mean over devices; the wait for what is computed is in it. Computing: the rest of the wall time.",
+            "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: rows to "
+            "categories where each device has its share of the rows, in CuPy's arrays, and all devices begin together.",
+            f"The case challenge-plain has {options.plain_layers} layers and {options.plain_rows:,} rows: so few "
+            "that its weights stay on the devices, and a run is short.",
             *notes,
         ],
     )
@@ -379,6 +446,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--neurons", type=int, default=65536)
     parser.add_argument("--layers", type=int, default=1920)
     parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--plain-layers", type=int, default=120, help="of the case challenge-plain")
+    parser.add_argument("--plain-rows", type=int, default=8192, help="of the case challenge-plain")
     parser.add_argument("--file-rows", type=int, default=1_200_000)
     parser.add_argument("--memory-limit", type=float, default=0.2, help="of the case file, in 10⁹ bytes")
     parser.add_argument("--folder", help="where files of rows go meanwhile; the system's unless given")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -37,11 +38,13 @@ Devices = str | Iterable[str]
 """`all`, `cpu`, or the names or numbers of GPUs: a text that commas divide, or several texts."""
 
 PIECES = 4
-"""Pieces of rows a device: of devices that are not equally fast, the faster take more. Where a kernel gains from many
-rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece."""
+"""Pieces of rows a device, at most: of devices that are not equally fast, the faster take more. Where a kernel gains
+from many rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece. So
+it is where weights stream, once for each."""
 
-LEAST_ROWS = 4096
-"""Of a piece, where there are so many for each device: kernels take fewer less efficiently."""
+LEAST_ROWS, LEAST_SECONDS = 4096, 0.05
+"""Of a piece, where each device has so much to do: kernels take fewer rows less efficiently, and a piece costs a few
+milliseconds beside computing, in which nothing is computed on its device."""
 
 _NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
 
@@ -382,9 +385,10 @@ class Sessions:
 
     def _pieces(self, count: int, plan: Plan) -> list[tuple[int, int]]:
         """Cut rows into pieces of one size: as many for each device."""
-        devices = len(self._sessions)
-        most = 1 if plan.groups_rows else PIECES
-        pieces = devices * max(1, min(most, count // (devices * LEAST_ROWS)))
+        devices, seconds = len(self._sessions), plan.estimate
+        seconds = math.inf if seconds is None else seconds * len(plan.batches)
+        most = 1 if plan.groups_rows or plan.streams else PIECES
+        pieces = devices * max(1, int(min(most, count / devices / LEAST_ROWS, seconds / devices / LEAST_SECONDS)))
         return chunks(count, max(1, -(-count // pieces))) or [(0, 0)]
 
     def _in_all(self, spent: Seconds, wall: float) -> Seconds:

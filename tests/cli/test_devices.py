@@ -26,6 +26,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> None:
     """What all devices are: three that compute on the CPU."""
     monkeypatch.setattr(devices_module, "gpus", lambda: ("cpu", "cpu", "cpu"))
     monkeypatch.setattr(devices_module, "LEAST_ROWS", 20)
+    monkeypatch.setattr(devices_module, "LEAST_SECONDS", 1e-12)
 
 
 def test_categories_are_verified(run: Run, problem: Path, dataset: Dataset, three: None, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import pickle
 import threading
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,8 +39,9 @@ def rows(rng):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Pieces as many rows of a test make."""
+    """Pieces as many rows of a test make, however little there is to compute."""
     monkeypatch.setattr(devices_module, "LEAST_ROWS", 20)
+    monkeypatch.setattr(devices_module, "LEAST_SECONDS", 1e-12)
 
 
 def alone(network, device="cpu", **options):
@@ -158,6 +160,32 @@ def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_piece
     found = sessions.run(rows)
     assert taken == {slow: 1, fast: 7}
     assert same(found.outputs, alone(network).run(rows).outputs)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "batches", "rows", "pieces"),
+    [
+        (0.9, 1, 80, 8),
+        (0.45, 2, 80, 8),
+        (0.2, 1, 80, 4),
+        (0.2, 1, 20, 2),
+        (0.01, 1, 80, 2),
+        (float("inf"), 1, 80, 8),
+        (None, 1, 80, 8),
+        (None, 1, 1, 1),
+        (0.9, 1, 0, 1),
+    ],
+)
+def test_what_is_soon_computed_is_cut_into_few_pieces(network, monkeypatch, seconds, batches, rows, pieces):
+    monkeypatch.setattr(devices_module, "LEAST_ROWS", 10)
+    plan = SimpleNamespace(estimate=seconds, batches=[()] * batches, groups_rows=False, streams=False)
+    sessions = several(network, 2)
+    found = sessions._pieces(rows, plan)
+    assert len(found) == pieces
+    assert [first for first, _ in found[1:]] == [last for _, last in found[:-1]]
+    assert (found[0][0], found[-1][1]) == (0, rows)
+    for name in ("groups_rows", "streams"):
+        assert len(sessions._pieces(rows, SimpleNamespace(**{**vars(plan), name: True}))) == min(2, max(1, rows))
 
 
 # ---- Errors and interrupts -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, SparseRows
 from sparsenn.backends.cuda import images, incoming, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
-from sparsenn.backends.cuda.availability import check_device, describe_device
+from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
 from sparsenn.backends.cuda.device import cupy, machine_of
@@ -69,7 +69,7 @@ class CUDABackend:
     @property
     def description(self) -> str:
         """The device in words."""
-        return describe_device(self.index)
+        return f"cuda:{self.index} ({self.machine.name})"
 
     @property
     def machine(self) -> Machine:

@@ -10,7 +10,7 @@ from typing import Any
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import DeviceError
 
-__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices", "describe_device"]
+__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices"]
 
 LEAST_CAPABILITY = 80
 """Compute capability 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32."""
@@ -69,12 +69,6 @@ def count_devices() -> int:
     if not count:
         raise DeviceError(f"CUDA finds no NVIDIA GPU; {_hidden()}check nvidia-smi, {_ELSE}")
     return count
-
-
-def describe_device(index: int) -> str:
-    """Return a device's number and name."""
-    name = cupy().cuda.runtime.getDeviceProperties(index)["name"]
-    return f"cuda:{index} ({name.decode() if isinstance(name, bytes) else name})"
 
 
 def _imported() -> Any:

@@ -3,14 +3,17 @@
 import re
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from sparsenn import backends
+from sparsenn.backends import cuda
 from sparsenn.backends.cuda import availability
 from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.machine import MACHINES
 from sparsenn.errors import DeviceError, OutOfMemoryError
 
 
@@ -40,7 +43,6 @@ def fake_cupy(count=1, capability="90", free=10**9, made_for=13020, driver=13000
         getDeviceCount=answering(count),
         runtimeGetVersion=answering(made_for),
         driverGetVersion=answering(driver),
-        getDeviceProperties=answering({"name": b"NVIDIA Test"}),
         memGetInfo=answering(free if isinstance(free, Exception) else (free, 2 * free)),
     )
     pool = SimpleNamespace(
@@ -240,8 +242,9 @@ def test_without_cupy_the_extras_are_named(monkeypatch):
 
 def test_a_device_that_can_be_used_is_described(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(count=2))
-    assert backends.backend_for("cuda").description == "cuda:0 (NVIDIA Test)"
-    assert backends.backend_for("cuda:1").description == "cuda:1 (NVIDIA Test)"
+    monkeypatch.setattr(cuda, "machine_of", lambda index: replace(MACHINES["h200"], name=f"NVIDIA Test {index}"))
+    assert backends.backend_for("cuda").description == "cuda:0 (NVIDIA Test 0)"
+    assert backends.backend_for("cuda:1").description == "cuda:1 (NVIDIA Test 1)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""Recorded runs of several devices: bits are those of one, and computing is timed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import record_devices
+from results_file import read_results
+
+from sparsenn import Session
+
+Record = Callable[..., int]
+
+CASES = ("random", "challenge", "challenge-plain")
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+    """Record small cases: on the CPU as one device and as two, or on one GPU."""
+    monkeypatch.setattr(
+        record_devices, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
+    )
+
+    def run(*cases: str, device: str = "cpu", most: int = 2) -> int:
+        sizes = ("--neurons", "1024", "--layers", "4", "--rows", "70", "--plain-layers", "2", "--plain-rows", "31")
+        given = ("--devices", device, "--most", str(most), "--runs", "2", "--machine", "lab")
+        return record_devices.main([*given, *sizes, "--only", *cases])
+
+    return run
+
+
+def test_each_case_has_its_times_with_one_device_and_two(record: Record, tmp_path: Path) -> None:
+    assert record(*CASES) == 0
+    result = read_results(tmp_path / "lab" / "devices-cpu.json")
+    assert [(row["case"], row["device_count"]) for row in result.rows] == [
+        (case, count) for case in CASES for count in (1, 2)
+    ]
+    assert [row["rows"] for row in result.rows] == [70, 70, 70, 70, 31, 31]
+    for one, two in zip(result.rows[::2], result.rows[1::2], strict=True):
+        for part in ("run", "compute", *(("call",) if one["case"] == "random" else ())):
+            assert one[f"{part}_speedup"] == 1
+            assert two[f"{part}_speedup"] == pytest.approx(one[f"{part}_milliseconds"] / two[f"{part}_milliseconds"])
+    assert "2 layers and 31 rows" in " ".join(result.notes)
+
+
+@pytest.mark.parametrize("categories", [True, False])
+def test_a_wrong_answer_of_computing_alone_is_not_recorded(
+    record: Record,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    categories: bool,
+) -> None:
+    run_part = Session.run_part
+
+    def corrupted(self: Session, given: Any, first: int, last: int, *others: Any) -> Any:
+        part, seconds = run_part(self, given, first, last, *others)
+        if given.count < given.whole:  # a device's share of the rows
+            if categories:
+                return replace(part, categories=part.categories[1:]), seconds
+            part.batches[0].features[-1, -1] = np.nan
+        return part, seconds
+
+    monkeypatch.setattr(Session, "run_part", corrupted)
+    assert record("random") == 1
+    assert "random: the bits differ from those of one device" in capsys.readouterr().err
+    assert not (tmp_path / "lab" / "devices-cpu.json").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.alone
+def test_rows_of_all_cases_are_placed_on_a_gpu(record: Record, tmp_path: Path) -> None:
+    assert record(*CASES, device="cuda", most=1) == 0
+    rows = read_results(tmp_path / "lab" / "devices.json").rows
+    assert [row["case"] for row in rows] == list(CASES)
+    assert all(row["compute_milliseconds"] > 0 for row in rows)
