@@ -63,6 +63,7 @@ TABLES = {
     "network": Recorder(
         "bench/bench_network.py", (*_ENGINE, *_CPU), needs="MNIST, and the official 1024 × 120 network"
     ),
+    "profiles": Recorder("bench/record_profiles.py", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), "[--only KEY …]", _GPU),
     "readers": Recorder("bench/bench_readers.py", ("sparsenn/io",), needs="the official 1024 × 120 network"),
     "resident": Recorder(
         "bench/record_resident.py", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), "IMAGES [--official FOLDER]", _GPU
