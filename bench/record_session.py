@@ -45,7 +45,7 @@ MOST_SAMPLED, CHECKED_WORK = 256, 1e9
 
 NUMPY = "NumPy"
 
-PEER_SECONDS = 1.0
+PEER_SECONDS = 0.4
 """For the runs of one way of PyTorch or NumPy."""
 
 MOST_DENSE_BYTES = 2 << 30

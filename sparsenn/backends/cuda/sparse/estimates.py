@@ -104,7 +104,7 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
         return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine) / machine.clock
 
     moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
-    turned = 3 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, moved / 8)
+    turned = 3 * TURN_LAUNCH_SECONDS + rows * moved / machine.copy_bandwidth
     return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
 
 

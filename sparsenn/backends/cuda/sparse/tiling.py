@@ -51,7 +51,8 @@ class Tiling:
 # What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
 # Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 204 tilings
 # of 17 layers (1024 to 32768 inputs and outputs, 0.1 to 10 % dense, 200 to 60,000 rows): estimates are off by 8 % (root
-# mean square), and the tilings that they choose take 0.8 % longer than the fastest, 10 % at most.
+# mean square), and the tilings that they choose take 0.8 % longer than the fastest, 10 % at most. What begins with HALF
+# was fitted on an H100 to 90 tilings of 5 layers with rows in halves: off by 10 %, and the choices by 14 % at most.
 # `bench/record_general.py --sweep` compares on any device.
 
 ISSUED = 4
@@ -66,9 +67,9 @@ CHUNK_INSTRUCTIONS = 35
 SLOT_INSTRUCTIONS = 26
 """Of a warp: to finish an output."""
 
-L2_BYTES, HALF_L2_BYTES = 53.5, 30.0
-"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs. The second, fitted to 65
-tilings of halves on an H100, is for blocks of so few outputs that each line is asked for by more of them at a time."""
+L2_BYTES, HALF_L2_BYTES = 53.5, 34.0
+"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs. Those of halves are for
+blocks of so few outputs that each line is asked for by more of them at a time."""
 
 RUN_CLOCKS = 55
 """That the copy engine takes for a copy, however short."""
@@ -86,7 +87,7 @@ SLOT_CLOCKS = 17
 CHUNK_CLOCKS = 230
 """Clocks of a block to wait for the next chunk, and for its slowest warp."""
 
-OVERLAP = 4
+OVERLAP, HALF_OVERLAP = 4, 6
 """The power at which times add up that pass side by side: the longest counts for most, not alone."""
 
 
@@ -210,7 +211,8 @@ def estimated_clocks(
         brought,
         waited * -(-share // block.blocks) / max(1, share),
     )
-    together = math.pow(sum(clocks**OVERLAP for clocks in side_by_side), 1 / OVERLAP)
+    overlap = HALF_OVERLAP if block.halves else OVERLAP
+    together = math.pow(sum(clocks**overlap for clocks in side_by_side), 1 / overlap)
     return share * (together + SHARE_CLOCKS)
 
 
