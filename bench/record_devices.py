@@ -382,6 +382,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         if time.perf_counter() - start > options.seconds:
             notes.append(f"{name}: left out, time was up.")
+            if rows:
+                _write(rows, notes, options)
             continue
         try:
             rows += record(name, *make(options), more, options)
@@ -432,8 +434,14 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
         notes=[
             "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: rows to "
             "categories where each device has its share of the rows, in CuPy's arrays, and all devices begin together.",
-            f"The case challenge-plain has {options.plain_layers} layers and {options.plain_rows:,} rows: so few "
-            "that its weights stay on the devices, and a run is short.",
+            *(
+                [
+                    f"The case challenge-plain has {options.plain_layers} layers and {options.plain_rows:,} rows: so "
+                    "few that its weights stay on the devices, and a run is short."
+                ]
+                if any(row["case"] == "challenge-plain" for row in rows)
+                else []
+            ),
             *notes,
         ],
     )
