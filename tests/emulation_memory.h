@@ -111,13 +111,6 @@ inline int read_word(unsigned from) {
     return found;
 }
 
-inline unsigned read_short(unsigned from) {
-    check_shared(from, 2);
-    unsigned short found;
-    std::memcpy(&found, shared + from, 2);
-    return found;
-}
-
 inline void write_word(unsigned to, int word) {
     check_shared(to, 4);
     std::memcpy(shared + to, &word, 4);

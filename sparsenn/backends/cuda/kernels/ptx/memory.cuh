@@ -61,13 +61,6 @@ __device__ __forceinline__ int read_word(unsigned from) {
     return word;
 }
 
-// ld.shared.u16: 2 bytes from a multiple of 2.
-__device__ __forceinline__ unsigned read_short(unsigned from) {
-    unsigned short found;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(found) : "r"(from) : "memory");
-    return found;
-}
-
 // st.shared.v4: 16 bytes to a multiple of 16.
 __device__ __forceinline__ void write_four(unsigned to, const unsigned (&words)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
