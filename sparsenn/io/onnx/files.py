@@ -16,7 +16,7 @@ from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model, description_of, model_described
 from sparsenn.io.onnx.export import export_graph
 from sparsenn.io.onnx.graph import Imported, import_graph
-from sparsenn.io.onnx.library import onnx_library
+from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.tensors import Tensors
 from sparsenn.io.rounding import check_rounding
 from sparsenn.memory import check_memory
@@ -98,8 +98,7 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
         onnx_library().checker.check_model(model)
         content = model.SerializeToString()
     except Exception as error:  # what does not fit is told in several ways
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UsageError(f"the network does not make a valid ONNX file: {reason}") from error
+        raise UsageError(f"the network does not make a valid ONNX file: {reason_of(error)}") from error
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
         file.write(content)
 

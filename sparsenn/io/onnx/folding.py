@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, SparseNNError
 from sparsenn.formats import Array
-from sparsenn.io.onnx.library import onnx_library
+from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.tensors import Constant, dense
 from sparsenn.memory import check_memory
 
@@ -75,8 +75,7 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
     except SparseNNError:
         raise
     except Exception as error:  # the library raises whatever its parts raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"it cannot be computed from its constants: {reason}") from error
+        raise InputError(f"it cannot be computed from its constants: {reason_of(error)}") from error
 
 
 def names_rows(value: Constant) -> bool:

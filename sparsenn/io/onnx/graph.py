@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import fold
-from sparsenn.io.onnx.library import onnx_library
+from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.operators import OPERATORS
 from sparsenn.io.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal, named
@@ -134,7 +134,7 @@ class _Walk:
         try:
             onnx_library().checker.check_node(node, self._context)
         except Exception as error:  # the checker raises whatever its parts raise
-            raise InputError(str(error).strip().splitlines()[0]) from error
+            raise InputError(reason_of(error)) from error
         attributes = {attribute.name: self._attribute(attribute) for attribute in node.attribute}
         if not any(isinstance(value, Signal | Classes) for value in inputs):
             return self._folded(node, attributes, inputs)

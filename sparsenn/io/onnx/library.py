@@ -7,7 +7,7 @@ from typing import Any
 
 from sparsenn.errors import UsageError
 
-__all__ = ["onnx_library"]
+__all__ = ["onnx_library", "reason_of"]
 
 
 def onnx_library() -> Any:
@@ -26,3 +26,8 @@ def onnx_library() -> Any:
         raise UsageError(
             f'ONNX files need the package onnx ({error}); install it: pip install "sparsenn[onnx]"'
         ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a line what the package says is wrong; the kind of error where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -517,3 +517,12 @@ def test_refused_naming_node_and_operator(case: str) -> None:
     with pytest.raises(SparseNNError, match=why) as caught:
         from_onnx(model(nodes, ["n", 5], **constants))
     assert "\n" not in str(caught.value)
+
+
+def test_a_node_is_refused_also_where_the_package_does_not_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: Any) -> None:
+        raise onnx.checker.ValidationError
+
+    monkeypatch.setattr(onnx.checker, "check_node", silent)
+    with pytest.raises(InputError, match=r"node 1 \(Relu\): ValidationError$"):
+        from_onnx(model([node("Relu", "x")], ["n", 5]))
