@@ -106,11 +106,8 @@ multiprocessors."""
 HALF_BLOCKS = tuple(
     BlockShape(vector, outputs, warps, blocks, edges, halves=True)
     for vector, outputs, warps, blocks, edges in (
-        (4, 20, 15, 1, 2),
         (4, 16, 15, 1, 2),
-        (8, 8, 15, 1, 2),
         (8, 10, 15, 1, 2),
-        (2, 32, 15, 1, 2),
         (4, 12, 23, 1, 2),
         (2, 20, 27, 1, 2),
         (2, 20, 27, 1, 1),
