@@ -22,8 +22,8 @@ from strategies import inputs_for, linear_layers, mixed_networks, networks, seed
 
 from sparsenn import AvgPool2d, Flatten, Identity, Linear, MaxPool2d, Network, ReLU, Session, Softmax, SparseLinear
 from sparsenn import plan as planned
+from sparsenn.backends import kernel_named
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import tensor
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.engine import merge_equal_outputs
 from sparsenn.errors import UsageError
@@ -293,7 +293,9 @@ def test_split_numbers_are_within_the_bound_if_of_like_size(
         import cupy
 
         stack = upload(0, [layer], [np.ones(layer.outputs, np.int64)], cupy.asarray)
-        chain = tensor.prepare("two_of_four_float32", tensor.SPLIT, stack, SparseProblem(20, "dense", 1, False))
+        chain = kernel_named("spmspm", "two_of_four_float32", "cuda").prepare(
+            stack, SparseProblem(20, "dense", 1, False)
+        )
         found = np.array(chain.run(cupy.asarray(rows), False).features)
     sizes, sums = np.abs(rows).astype(np.float64), np.abs(weights_of(layer)).astype(np.float64)
     bound = (layer.inputs + 2) * 2 * U * (sizes @ sums)

@@ -87,10 +87,14 @@ class ChunkedWeights:
         return (self.starts.size - 1) // self.tiling.groups
 
     @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays, in the order in which kernels take them."""
+        return self.records, self.starts, self.runs, self.run_starts, self.slots
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = self.records, self.starts, self.runs, self.run_starts, self.slots
-        return sum(int(array.nbytes) for array in arrays)
+        return sum(int(array.nbytes) for array in self.arrays)
 
 
 def chunk_weights(

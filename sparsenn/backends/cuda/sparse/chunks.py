@@ -45,7 +45,7 @@ from sparsenn.backends.cuda.sparse.tiling import Tiling, shared_tilings
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "launch_chunks", "prepare"]
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "prepare"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -101,9 +101,8 @@ def _launch_of(
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
     numbers = (tiles, inputs, outputs, tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes)
-    laid_out = weights.records, weights.starts, weights.runs, weights.run_starts, weights.slots
     arguments = (
-        *(features, *laid_out, target, alive, count),
+        *(features, *weights.arrays, target, alive, count),
         *(np.int32(number) for number in numbers),
         *(activation, np.float32(0.0 if activation == RELU else -np.inf), clip),
     )
@@ -128,7 +127,7 @@ class ChunkChain:
         self.capacity = rows
         self._device = device
         self._layers = tuple(layers)
-        self._weights = _laid_out(layers, rows)
+        self._weights = laid_out(layers, rows)
         self._block = self._weights[0].tiling.block
         self._tiles = max(1, -(-rows // self._block.rows))
         self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
@@ -273,11 +272,17 @@ def launch_chunks(step: StepInput) -> StepOutput:
         return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
 
 
-def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
-    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
+def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> list[ChunkedWeights]:
+    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now.
+
+    Parameters
+    ----------
+    rows : of a run.
+    halves : whether they are in half precision.
+    """
     machine = current_machine()
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers])
+    tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers], halves)
     return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
 
 

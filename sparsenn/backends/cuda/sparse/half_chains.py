@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, LayerCounts, RowsLeft, SparseProblem, StepInput, StepOutput
-from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH
+from sparsenn.backends.contract import (
+    Features,
+    LayerCounts,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    StepInput,
+    StepOutput,
+)
+from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH, compiled_activation
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import part
@@ -25,7 +34,7 @@ from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "launch_chain", "prepare_chain"]
+__all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
 
 LAST, LAST_AS_HALVES = 1, 2
 """What kernels call a layer whose outputs are the chain's, float32 or halves that are not scaled."""
@@ -176,6 +185,14 @@ class HalfChain(ABC):
         for number in range(len(self._layers) - 1):
             self._launch(number, self._buffers[(number + 1) % 2], self.capacity, self._call.record)
 
+    def _defines(self, number: int, target: Any) -> dict[str, int]:
+        """Return what a layer's kernel is compiled for."""
+        layer, last = self._layers[number], LAST_AS_HALVES if target.dtype == np.float16 else LAST
+        return {
+            "ACTIVATION": compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
+            "LAST": last if number + 1 == len(self._layers) else 0,
+        }
+
     def _facts(self, number: int) -> tuple[Any, ...]:
         """Return where a layer's kernel finds how its rows are scaled, and tells it of its outputs."""
         following = min(number + 1, len(self._layers) - 1)
@@ -205,7 +222,7 @@ def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparsePr
         return chain
 
 
-def launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
+def _launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
     """Run all layers of the step. All rows are computed in every layer, whether they have died or not; dense output."""
     cp, stack = cupy(), step.stack
     layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
@@ -218,6 +235,35 @@ def launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
         if step.last - 1 < step.droppable_from or living.size == rows:
             return StepOutput(outputs, np.arange(rows), chain.counts())
         return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
+
+
+def chain_kernel(
+    name: str, made: Made, number_bytes: int, precision: str, seconds: Callable[..., float], **more: Any
+) -> SparseKernel:
+    """Describe the kernel of chains.
+
+    Parameters
+    ----------
+    number_bytes : of a number between layers.
+    seconds : as of `SparseKernel`; takes the keyword `row_bytes`, too, of a number of the rows that are given.
+    more : further parameters of `SparseKernel`.
+    """
+    halves = precision == "float16"
+    return SparseKernel(
+        name=name,
+        device="cuda",
+        launch=partial(_launch_chain, made, number_bytes),
+        prepare=partial(prepare_chain, made, number_bytes),
+        seconds=seconds,
+        precision=precision,
+        auto=True,
+        fuses=True,
+        drops_rows=False,
+        own_outputs=True,
+        half_rows=halves,
+        half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
+        **more,
+    )
 
 
 def _row_bytes(layers: Sequence[DeviceLayer], number_bytes: int) -> int:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import SparseKernel
-from sparsenn.backends.cuda.activation import ACTIVATIONS, compiled_activation
+from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
-from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
+from sparsenn.backends.cuda.sparse.chunked_weights import block_program
+from sparsenn.backends.cuda.sparse.chunks import laid_out
 from sparsenn.backends.cuda.sparse.estimates import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.half_chains import (
     LAST,
@@ -28,14 +29,12 @@ from sparsenn.backends.cuda.sparse.half_chains import (
     Bound,
     HalfChain,
     bound_of,
-    launch_chain,
-    prepare_chain,
+    chain_kernel,
 )
 from sparsenn.backends.cuda.sparse.replay import NOTHING
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
-from sparsenn.backends.cuda.sparse.tiling import Tiling, shared_tilings
-from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -65,7 +64,7 @@ class HalfChunkChain(HalfChain):
     """
 
     def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
-        self._weights, self._bounds = _laid_out(layers, rows), [_bound(layer) for layer in layers]
+        self._weights, self._bounds = laid_out(layers, rows, halves=True), [_bound(layer) for layer in layers]
         side = self._weights[0].tiling.block.rows
         super().__init__(device, name, layers, rows, side, [HALF * layer.inputs for layer in layers], True)
 
@@ -87,17 +86,11 @@ class HalfChunkChain(HalfChain):
         layer, weights, tiles = self._layers[number], self._weights[number], parts_of(rows, self._side)
         if not layer.outputs or not rows:
             return
-        tiling, last = weights.tiling, number + 1 == len(self._layers)
-        block = tiling.block
-        kernel = _PROGRAMS[block].kernel(
-            "gather_chunks_half",
-            ACTIVATION=compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
-            LAST=0 if not last else LAST_AS_HALVES if target.dtype == np.float16 else LAST,
-        )
-        laid_out = weights.records, weights.starts, weights.runs, weights.run_starts, weights.slots
+        tiling, block = weights.tiling, weights.tiling.block
+        kernel = _PROGRAMS[block].kernel("gather_chunks_half", **self._defines(number, target))
         cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
         arguments = (
-            *(self._buffers[number % 2], *laid_out, target, *self._facts(number), count),
+            *(self._buffers[number % 2], *weights.arrays, target, *self._facts(number), count),
             *map(np.int32, (tiles, layer.inputs, layer.outputs, *cut)),
             *(*self._bounds[number], layer.clip),
         )
@@ -111,37 +104,9 @@ def _bound(layer: DeviceLayer) -> Bound:
     return kept(layer, "bound", lambda: bound_of(layer))
 
 
-def _laid_out(layers: Sequence[DeviceLayer], rows: int) -> list[ChunkedWeights]:
-    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
-    machine = current_machine()
-    shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    tilings = shared_tilings(rows, shapes, machine, halves=True)
-    return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
-
-
-def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
-    """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
-    return kept(layer, ("chunks", tiling), lambda: chunk_weights(layer.weights, layer.bias, tiling, machine))
-
-
 def _kernel(name: str, precision: str, summary: str) -> SparseKernel:
-    made, halves = partial(HalfChunkChain, name), precision == "float16"
-    return SparseKernel(
-        name=name,
-        device="cuda",
-        summary=summary,
-        launch=partial(launch_chain, made, HALF),
-        prepare=partial(prepare_chain, made, HALF),
-        needs=(ANY_GPU,),
-        seconds=half_chunks_seconds,
-        precision=precision,
-        auto=True,
-        fuses=True,
-        drops_rows=False,
-        own_outputs=True,
-        half_rows=halves,
-        half_row_seconds=partial(half_chunks_seconds, row_bytes=HALF) if halves else None,
-    )
+    made = partial(HalfChunkChain, name)
+    return chain_kernel(name, made, HALF, precision, half_chunks_seconds, summary=summary, needs=(ANY_GPU,))
 
 
 _SUMMARY = "as chunks, rows of halves between layers, float32 sums"

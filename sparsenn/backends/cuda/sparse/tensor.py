@@ -20,22 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseKernel, SparseProblem, StepInput, StepOutput
-from sparsenn.backends.cuda.activation import compiled_activation
+from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.sparse.half_chains import (
-    LAST,
-    LAST_AS_HALVES,
-    Bound,
-    HalfChain,
-    bound_of,
-    launch_chain,
-    prepare_chain,
-)
+from sparsenn.backends.cuda.sparse.half_chains import Bound, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.replay import NOTHING
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.tensor_blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.tensor_estimates import tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four import (
@@ -50,7 +41,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "launch_layers", "prepare", "why_not"]
+__all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
 
 LAYING_THREADS, LAID_BYTES = 256, 72 << 10
 """Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
@@ -188,12 +179,7 @@ class TensorChain(HalfChain):
         shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
         if not ready.lists or not rows:
             return
-        last = number + 1 == len(self._layers)
-        kernel = PROGRAMS[shape][0].kernel(
-            "two_of_four",
-            ACTIVATION=compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
-            LAST=0 if not last else LAST_AS_HALVES if target.dtype == np.float16 else LAST,
-        )
+        kernel = PROGRAMS[shape][0].kernel("two_of_four", **self._defines(number, target))
         arguments = (
             *(self._buffers[number % 2], target, *ready.arrays, *self._facts(number), count),
             *map(np.int32, (rows, ready.row_units, ready.width, ready.lists)),
@@ -209,16 +195,6 @@ def _rows_taken(inputs: int) -> tuple[int, int]:
     return next((taken for taken in (16, 8, 4, 2) if 4 * taken * stride <= LAID_BYTES), 1), stride
 
 
-def prepare(name: str, shape: BlockShape, stack: Stack, problem: SparseProblem) -> HalfChain:
-    """Make all layers of a stack ready; see `prepare_chain`."""
-    return prepare_chain(partial(TensorChain, name, shape), 2 * shape.planes, stack, problem)
-
-
-def launch_layers(name: str, shape: BlockShape, step: StepInput) -> StepOutput:
-    """Run all layers of the step; see `launch_chain`."""
-    return launch_chain(partial(TensorChain, name, shape), 2 * shape.planes, step)
-
-
 def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     """Return why the kernels cannot run a network; None if they can."""
     if reason := why_no_warpgroups(machine):
@@ -228,24 +204,16 @@ def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
 
 
 def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> SparseKernel:
-    seconds, halves = partial(tensor_seconds, shape.planes, shape.rows, shape.neurons), precision == "float16"
-    return SparseKernel(
-        name=name,
-        device="cuda",
+    return chain_kernel(
+        name,
+        partial(TensorChain, name, shape),
+        2 * shape.planes,
+        precision,
+        partial(tensor_seconds, shape.planes, shape.rows, shape.neurons),
         summary=summary,
-        launch=partial(launch_layers, name, shape),
-        prepare=partial(prepare, name, shape),
         needs=(GPU,),
         why_not=why_not,
-        seconds=seconds,
-        precision=precision,
-        auto=True,
-        fuses=True,
-        drops_rows=False,
         stores_zeros=True,
-        own_outputs=True,
-        half_rows=halves,
-        half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
     )
 
 
