@@ -65,17 +65,38 @@ AHEAD = 2
 """Rows of which cache lines are asked for while one is looked at."""
 
 BLOCK = 16
-"""Neurons moved at a time when rows become lanes or lanes rows: 16 floats are a cache line."""
+"""Neurons moved at a time when lanes become rows: 16 floats are a cache line."""
+
+ROWS_AT_ONCE = 64
+CROWDED, CROWDED_AT_ONCE = 256, 16
+"""Rows that become lanes at a time; and fewer of them, and as many neurons, where the width is a multiple of `CROWDED`:
+the same neuron of many rows shares few sets of the first-level cache then."""
 
 
 @compiled
 def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int) -> None:
     """Write lanes back as rows `at` and following of `out`, a cache line of each at a time."""
+    step = np.uintp(stride)
     for block in range(0, width, BLOCK):
-        stop = min(width, block + BLOCK)
-        for lane in range(lanes):
-            for line in range(block, stop):
-                out[at + lane, line] = panel[line * stride + lane]
+        first, stop = np.uintp(block), np.uintp(min(width, block + BLOCK))
+        for lane in range(np.uintp(lanes)):
+            for line in range(first, stop):
+                out[np.uintp(at) + lane, line] = panel[line * step + lane]
+
+
+@compiled
+def _enter(features: Array, base: int, lanes: int, used: Array, panel: Array, stride: int) -> None:
+    """Bring rows `base` and following into the lanes of a panel: the neurons that are used, line by line."""
+    crowded = features.shape[1] % CROWDED == 0
+    rows, lines = (CROWDED_AT_ONCE, CROWDED_AT_ONCE) if crowded else (ROWS_AT_ONCE, max(1, used.size))
+    for block in range(0, used.size, lines):
+        for begin in range(0, lanes, rows):
+            first, stop = np.uintp(begin), np.uintp(min(lanes, begin + rows))
+            for number in range(block, min(used.size, block + lines)):
+                line = np.uintp(used[number])
+                place = line * np.uintp(stride)
+                for lane in range(first, stop):
+                    panel[place + lane] = features[np.uintp(base) + lane, line]
 
 
 @compiled
@@ -180,10 +201,13 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 
 
 @compiled
-def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int,
+def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, first: int, last: int,
               by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
               b: Array, stride: int, out: Array, kept: Array, counters: Array) -> int:  # fmt: skip
-    """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`."""
+    """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`.
+
+    used : the inputs that have a weight, which is what panels hold unless rows scatter.
+    """
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
     width, outputs = packed.widths[first], packed.widths[first + 1]
     columns, numbers = np.empty(width, np.int64), np.empty(width, np.float32)
@@ -203,10 +227,7 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
         else:
             if wide > lanes:
                 _clear(a, width, stride, wide)
-            for block in range(0, width, BLOCK):
-                for lane in range(lanes):
-                    for line in range(block, min(width, block + BLOCK)):
-                        a[line * stride + lane] = features[base + lane, line]
+            _enter(features, base, lanes, used, a, stride)
         lanes, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
         _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
@@ -277,7 +298,7 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
         if isinstance(features, CSR):
             written = run_csr(features.indptr, features.indices, features.values, *shared)
         else:
-            written = run_dense(read_only(features), *shared)
+            written = run_dense(read_only(features), stack.used_inputs(step.first), *shared)
         collector.add(out[:written], kept[:written])
         return counters
 

@@ -142,6 +142,7 @@ class Stack:
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
         self._by_rows: dict[int, ByRows] = {}
+        self._used_inputs: dict[int, Array] = {}
 
     @property
     def no_rows(self) -> ByRows:
@@ -160,6 +161,15 @@ class Stack:
         if layer not in self._by_rows:
             self._by_rows[layer] = _by_rows(self.layers[layer])
         return self._by_rows[layer]
+
+    def used_inputs(self, layer: int) -> Array:
+        """Return one layer's inputs that have a weight, int64 and ascending, found on first use."""
+        if layer not in self._used_inputs:
+            weights = self.layers[layer].weights
+            used = np.zeros(weights.shape[0], bool)
+            used[weights.indices] = True
+            self._used_inputs[layer] = read_only(np.flatnonzero(used))
+        return self._used_inputs[layer]
 
 
 def _by_rows(layer: SparseLinear) -> ByRows:

@@ -73,6 +73,22 @@ def test_rows_that_enter_one_by_one_give_the_bits_of_sums_in_order(inputs, outpu
     assert output.counts[0].performed_edges == (rows != 0).astype(np.int64).sum(axis=0) @ degrees
 
 
+@pytest.mark.parametrize("inputs", [40, 256, 300])
+@pytest.mark.parametrize("lanes", [8, 128])
+def test_inputs_without_a_weight_do_not_enter(inputs, lanes, rng):
+    weights = rng.normal(size=(inputs, 21)) * (rng.random((inputs, 21)) < 0.2)
+    weights[rng.choice(inputs, inputs // 3, replace=False)] = 0
+    layer = SparseLinear(CSC.from_scipy(_csc(weights.astype(np.float32))), 0.25)
+    used = np.flatnonzero(weights.any(axis=1))
+    rows = np.full((150, inputs), np.nan, np.float32)
+    rows[:, used] = rng.normal(size=(150, used.size))
+    stack = prepared([layer])
+    assert np.array_equal(stack.used_inputs(0), used)
+    output = launch_panel(StepInput(stack, 0, 1, rows, np.ones(150, np.int64), 1), lanes, 64)
+    expected = in_order([layer], np.nan_to_num(rows))
+    assert np.array_equal(bits(rows_of(output, 150) + 0.0), bits(expected))
+
+
 @pytest.mark.parametrize("degree", [*range(20), 31, 32, 33])
 @pytest.mark.parametrize("iso", [False, True])
 def test_every_number_of_weights_an_output(degree, iso, rng):
