@@ -33,11 +33,11 @@ STAND_INS = {
         "barriers",
         "clusters",
         "copies",
+        "edges",
         "matrix_products",
         "memory",
         "numbers",
         "opaque",
-        "segments",
         "warpgroup_products",
     )
 }

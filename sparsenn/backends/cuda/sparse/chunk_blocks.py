@@ -12,24 +12,23 @@ from sparsenn.backends.sizes import parts_of
 __all__ = [
     "BLOCKS",
     "COUNTING_BLOCKS",
-    "ENDS",
     "HALF_BLOCKS",
-    "MOST_RECORD_BYTES",
     "MOST_STAGES",
+    "OUTPUT_PLACES",
     "TILE_ROWS",
     "BlockShape",
-    "first_words",
     "header_words",
     "record_bytes",
     "room",
     "stage_bytes",
+    "unit_words",
 ]
 
-MOST_STAGES, ENDS = 8, 8
+MOST_STAGES = 8
 """As in the kernel."""
 
-MOST_RECORD_BYTES = (1 << 16) - 16
-"""Of a record: where an output's edges end is told by two bytes. Where outputs are teams, records may be longer."""
+OUTPUT_PLACES = 1 << 17
+"""What an edge's place grows by from output to output: more than the bytes of any chunk."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class BlockShape:
     warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
         a time.
     blocks : on a multiprocessor.
-    edges : of an output that are read at once, 1 or 2: one where it has about one in a chunk.
     teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
     halves : whether rows are in half precision, not float32.
     """
@@ -52,7 +50,6 @@ class BlockShape:
     outputs: int
     warps: int
     blocks: int
-    edges: int = 2
     teams: bool = False
     halves: bool = False
 
@@ -78,17 +75,15 @@ class BlockShape:
 
 
 BLOCKS = (
-    BlockShape(4, 16, 15, 1),
-    BlockShape(4, 20, 15, 1),
+    BlockShape(8, 8, 19, 1),
+    BlockShape(4, 14, 27, 1),
+    BlockShape(4, 12, 27, 1),
+    BlockShape(2, 28, 27, 1),
+    BlockShape(1, 40, 31, 1),
     BlockShape(8, 8, 15, 1),
+    BlockShape(4, 16, 15, 1),
     BlockShape(2, 32, 15, 1),
-    BlockShape(4, 8, 27, 1),
     BlockShape(2, 20, 27, 1),
-    BlockShape(1, 40, 31, 1, 1),
-    BlockShape(2, 20, 27, 1, 1),
-    BlockShape(2, 20, 31, 1, 1),
-    BlockShape(2, 24, 31, 1, 1),
-    BlockShape(4, 12, 27, 1, 1),
     BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
     BlockShape(4, 8, 7, 2),
@@ -96,26 +91,24 @@ BLOCKS = (
     BlockShape(2, 8, 7, 2),
     BlockShape(2, 4, 7, 2),
     BlockShape(1, 8, 7, 2),
-    BlockShape(4, TEAM, 15, 1, 1, teams=True),
-    BlockShape(2, TEAM, 15, 1, 1, teams=True),
-    BlockShape(1, TEAM, 7, 2, 1, teams=True),
+    BlockShape(4, TEAM, 15, 1, teams=True),
+    BlockShape(2, TEAM, 15, 1, teams=True),
+    BlockShape(1, TEAM, 7, 2, teams=True),
 )
-"""Large ones first: sums take 40 to 80 of a lane's 64 to 128 registers. Smaller ones give few rows to all
+"""Large ones first: sums take 40 to 64 of a lane's 64 to 128 registers. Smaller ones give few rows to all
 multiprocessors."""
 
 HALF_BLOCKS = tuple(
-    BlockShape(vector, outputs, warps, blocks, edges, halves=True)
-    for vector, outputs, warps, blocks, edges in (
-        (4, 16, 15, 1, 2),
-        (8, 10, 15, 1, 2),
-        (4, 12, 23, 1, 2),
-        (2, 20, 27, 1, 2),
-        (2, 20, 27, 1, 1),
-        (4, 8, 15, 1, 2),
-        (4, 8, 7, 2, 2),
-        (4, 4, 7, 2, 2),
-        (2, 8, 7, 2, 2),
-        (2, 4, 7, 2, 2),
+    BlockShape(*shape, halves=True)
+    for shape in (
+        (8, 10, 15, 1),
+        (4, 12, 23, 1),
+        (2, 28, 23, 1),
+        (4, 8, 15, 1),
+        (4, 8, 7, 2),
+        (4, 4, 7, 2),
+        (2, 8, 7, 2),
+        (2, 4, 7, 2),
     )
 )
 """Those for rows of halves. Finishing takes more registers than where rows are float32."""
@@ -137,23 +130,19 @@ def room(machine: Machine, block: BlockShape) -> int:
 def record_bytes(block: BlockShape, units: Any) -> Any:
     """Bytes of a record with so many units, before it is filled up to a multiple of 16.
 
-    A unit is `block.edges` edges; or an input, with the weights of a team.
+    A unit is a pair of edges; or an input, with the weights of a team.
     """
-    if block.teams:
-        return 4 * (header_words(block) + (4 + block.outputs) * units)
-    return 4 * (header_words(block) + 2 * block.edges * units)
+    return 4 * (header_words(block) + unit_words(block) * units)
 
 
 def header_words(block: BlockShape) -> int:
     """Words of a record before its units."""
-    if block.teams:
-        return 4 + parts_of(block.warps, 4) * 4
-    return first_words(block) + block.warps * parts_of(block.outputs, ENDS) * ENDS // 2
+    return 4 * block.teams + parts_of(block.warps, 4) * 4
 
 
-def first_words(block: BlockShape) -> int:
-    """Words of a record that say where warps begin, up to a multiple of 4."""
-    return parts_of(block.warps * block.edges, 4) * 4
+def unit_words(block: BlockShape) -> int:
+    """Words of a unit."""
+    return 4 + block.outputs if block.teams else 4
 
 
 def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:

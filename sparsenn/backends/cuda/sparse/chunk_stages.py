@@ -27,6 +27,9 @@ __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 WAVE_BYTES = 24 << 20
 """Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
 
+LEAST_WAVE = 2
+"""Tiles of a wave: blocks that have nothing left to do in one tile's layer go on with the other's."""
+
 THREADS, TURNING_BLOCKS = 256, 8
 """Of a block that moves rows; and such blocks of a multiprocessor, each with 16 KiB of shared memory."""
 
@@ -161,7 +164,7 @@ class ChunkStages:
         record["tile_bytes"], record["capacity"] = line * stage.width, capacity
         groups = max(weights.tiling.groups for weights in stage.weights)
         blocks = self._machine.multiprocessors * stage.block.blocks
-        record["wave"] = max(-(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
+        record["wave"] = max(LEAST_WAVE, -(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
         record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
         return record
 

@@ -13,20 +13,20 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.chunk_blocks import (
-    ENDS,
-    MOST_RECORD_BYTES,
     MOST_STAGES,
+    OUTPUT_PLACES,
     BlockShape,
-    first_words,
     header_words,
     record_bytes,
     room,
     stage_bytes,
+    unit_words,
 )
 from sparsenn.backends.cuda.sparse.conversion import running_sum
 from sparsenn.backends.cuda.sparse.teams import Teams
 from sparsenn.backends.cuda.sparse.tiling import L2_BYTES, RUN_CLOCKS, Tiling
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
 
@@ -34,6 +34,9 @@ __all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
 
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
+
+BEHIND_ALL = -1
+"""The place behind all outputs; places are unsigned."""
 
 EVENNESS = 0.05
 """What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
@@ -48,7 +51,6 @@ def block_program(source: str, block: BlockShape, **more: Any) -> Program:
         OUTPUTS=(block.outputs,),
         WARPS=(block.warps,),
         BLOCKS=(block.blocks,),
-        EDGES=(block.edges,),
         TEAMS=(int(block.teams),),
         **more,
     )
@@ -127,12 +129,13 @@ def chunk_weights(
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
         edges = _Edges(tiling.groups, -(-read.most // chunk), slot, *xp.divmod(read.line, chunk))
         counts = edges.count(xp, block)
-        sizes = -(-record_bytes(block, _units(counts, block).sum(axis=1)) // 16)
+        sizes = -(-record_bytes(block, _most_units(counts, block)) // 16)
         longest = 16 * int(sizes.max()) if sizes.size else 0
         stage = stage_bytes(block, chunk, longest)
-        if (2 * stage <= most and (block.teams or longest <= MOST_RECORD_BYTES)) or chunk == 1:
+        if 2 * stage <= most or chunk == 1:
             break
         chunk = max(1, chunk * 7 // 8)
+    assert chunk * block.line <= OUTPUT_PLACES, "an edge's place does not tell its output"
     if int(sizes.sum()) > MOST_UNITS:
         raise ResourceError(
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
@@ -227,10 +230,14 @@ def _slots(block: BlockShape, groups: int, slot_of: Array, bias: Array) -> Array
 
 
 def _units(counts: Any, block: BlockShape) -> Any:
-    """Return how many units so many edges of slots take, by slot; or those of teams, by warp."""
-    if block.teams:
-        return counts.reshape(len(counts), block.warps, block.outputs).max(axis=2)
-    return -(-counts // block.edges)
+    """Return how many units so many edges of slots take, by warp; the last pair of edges has room for the end, too."""
+    of_warps = counts.reshape(len(counts), block.warps, block.outputs)
+    return of_warps.max(axis=2) if block.teams else of_warps.sum(axis=2) // 2 + 1
+
+
+def _most_units(counts: Any, block: BlockShape) -> Any:
+    """Return how many units records take, however outputs are dealt."""
+    return _units(counts, block).sum(axis=1) if block.teams else counts.sum(axis=1) // 2 + block.warps
 
 
 def _on_host(xp: Any, array: Any) -> Array:
@@ -318,41 +325,35 @@ class _Edges:
 
 
 def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, counts: Any, starts: Any) -> Any:
-    """Write headers and edges. A record's k-th slot, or warp, has its units behind those before it."""
+    """Write headers and edges. A record's k-th warp has its units behind those before it."""
     words = xp.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
-    size = 4 + block.outputs if block.teams else 2 * block.edges  # of a unit, in words
-    units = _units(counts, block)
-    begin = header_words(block) + size * (xp.cumsum(units, axis=1) - units)  # of a slot's weights, in words
-    ends, headers = 4 * (begin + (size * units if block.teams else 2 * counts)), 4 * starts[:-1, None]
+    size, units, headers = unit_words(block), _units(counts, block), 4 * starts[:-1, None]
+    ends = header_words(block) + size * xp.cumsum(units, axis=1)  # of a warp's units, in words
+    begins = ends - size * units
+    told = headers + header_words(block) - parts_of(block.warps, 4) * 4 + xp.arange(block.warps)
     if block.teams:
         words[headers[:, 0] + 3] = 4 * header_words(block)
-        words[headers + 4 + xp.arange(block.warps)] = ends.astype(np.int32)
+        words[told] = (4 * ends).astype(np.int32)
     else:
-        ends = ends.reshape(-1, block.warps, block.outputs)
-        last = xp.repeat(ends[:, :, -1:], -block.outputs % ENDS, axis=2)
-        told = xp.concatenate([ends, last], axis=2).reshape(len(ends), -1)
-        shorts, warps = words.view(np.uint16), block.edges * xp.arange(block.warps)
-        shorts[2 * (headers + warps)] = (4 * begin[:, :: block.outputs]).astype(np.uint16)
-        shorts[2 * (headers + first_words(block)) + xp.arange(told.shape[1])] = told.astype(np.uint16)
+        words[told] = (4 * begins).astype(np.int32)
+        words[headers + ends - 2] = words[headers + ends - 1] = BEHIND_ALL  # an edge may take the first of them
     if not weights.nnz:
         return words
-    segments = edges.segments(xp, block)
-    begins = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
-    rank = xp.arange(weights.nnz) - xp.flatnonzero(begins)[xp.cumsum(begins) - 1]
-    first = (4 * starts[:-1, None] + begin).ravel()
+    segments, first = edges.segments(xp, block), (headers + begins).ravel()
+    first_ones = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
+    rank = xp.arange(weights.nnz) - xp.flatnonzero(first_ones)[xp.cumsum(first_ones) - 1]
+    warp, output = xp.divmod(segments, block.outputs)
     if block.teams:
-        unit = first[segments // block.outputs] + size * rank
+        unit = first[warp] + size * rank
         words[unit] = (edges.place * block.line).astype(np.int32)
-        at = unit + 4 + segments % block.outputs
+        at = unit + 4 + output
     else:
-        number, among = xp.divmod(rank, block.edges)
-        at, warp = first[segments] + size * number + among, segments // block.outputs
-        leads = at - among == first[warp * block.outputs]  # edges of their warp's first unit
-        words[at[~leads] - block.edges] = (edges.place[~leads] * block.line).astype(np.int32)
-        record, warp = xp.divmod(warp[leads], block.warps)
-        beginning = 4 * starts[record] + block.edges * warp
-        shorts[2 * beginning + 1 + among[leads]] = edges.place[leads].astype(np.uint16)
+        of_warps = counts.reshape(-1, block.outputs)
+        before = xp.cumsum(of_warps, axis=1) - of_warps
+        pair, among = xp.divmod(before.ravel()[segments] + rank, 2)
+        at = first[warp] + size * pair + among
+        words[at + 2] = (edges.place * block.line + output * OUTPUT_PLACES).astype(np.int32)
     words[at] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
     return words

@@ -9,9 +9,7 @@ from functools import lru_cache
 
 from sparsenn.backends.cuda.sparse.chunk_blocks import (
     BLOCKS,
-    ENDS,
     HALF_BLOCKS,
-    MOST_RECORD_BYTES,
     TILE_ROWS,
     BlockShape,
     record_bytes,
@@ -49,16 +47,16 @@ class Tiling:
 
 
 # What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
-# Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 204 tilings
-# of 17 layers (1024 to 32768 inputs and outputs, 0.1 to 10 % dense, 200 to 60,000 rows): estimates are off by 8 % (root
-# mean square), and the tilings that they choose take 0.8 % longer than the fastest, 10 % at most. What begins with HALF
-# was fitted on an H100 to 90 tilings of 5 layers with rows in halves: off by 10 %, and the choices by 14 % at most.
+# Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 193 tilings
+# of 15 layers (512 to 32768 inputs and outputs, 0.1 to 10 % dense, 1,000 to 60,000 rows). Estimates are off by 7 %
+# (root mean square), and the tilings that they choose take 0.5 % longer than the fastest, 5 % at most; for rows in
+# halves these are 9 %, 2 % and 11 %.
 # `bench/record_general.py --sweep` compares on any device.
 
 ISSUED = 4
 """Instructions that a multiprocessor begins in a clock."""
 
-READ_CLOCKS = 0.9
+READ_CLOCKS = 0.94
 """Clocks that a multiprocessor takes to read up to 128 bytes of shared memory."""
 
 CHUNK_INSTRUCTIONS = 35
@@ -67,27 +65,30 @@ CHUNK_INSTRUCTIONS = 35
 SLOT_INSTRUCTIONS = 26
 """Of a warp: to finish an output."""
 
-L2_BYTES, HALF_L2_BYTES = 53.5, 34.0
+L2_BYTES, HALF_L2_BYTES = 60.0, 37.6
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs. Those of halves are for
 blocks of so few outputs that each line is asked for by more of them at a time."""
 
 RUN_CLOCKS = 55
 """That the copy engine takes for a copy, however short."""
 
-PAIR_CLOCKS = 78
-"""Clocks from reading two edges to having added their products, with nothing else going on. Single edges are read by
-twice as many warps, which do not wait."""
+EDGE_CLOCKS, HALF_EDGE_CLOCKS, HALF_ROW_CLOCKS = 42, 14, 9.4
+"""Clocks from reading an edge's line to having added its products, with nothing else going on; in halves, the rows of a
+lane are converted, too, which takes longer the more they are."""
 
-SHARE_CLOCKS = 2600
+SHARE_CLOCKS = 1300
 """Clocks that a multiprocessor takes to begin and finish one block's work."""
+
+WRITE_BYTES, HALF_WRITE_BYTES = 18.0, 7.4
+"""Bytes a clock of outputs that a multiprocessor finishes, while nothing else goes on in it."""
 
 SLOT_CLOCKS = 17
 """Clocks of a block to begin and finish one output."""
 
-CHUNK_CLOCKS = 230
+CHUNK_CLOCKS = 200
 """Clocks of a block to wait for the next chunk, and for its slowest warp."""
 
-OVERLAP, HALF_OVERLAP = 4, 6
+OVERLAP = 4
 """The power at which times add up that pass side by side: the longest counts for most, not alone."""
 
 
@@ -98,29 +99,22 @@ class _Work:
     Parameters
     ----------
     block : shape of the block.
-    edges, segments : stored weights, and the pieces that chunks and outputs cut them into.
+    edges : stored weights.
+    chunks : that cut them into pieces.
+    outputs : of the group.
     """
 
     block: BlockShape
     edges: float
-    segments: float
-
-    @property
-    def odd(self) -> float:
-        """Units of one edge where others have two, when edges fall at random on segments."""
-        if self.block.edges == 1 or self.block.teams:
-            return 0.0
-        return self.segments * (1 - math.exp(-2 * self.edges / max(1.0, self.segments))) / 2
-
-    @property
-    def full(self) -> float:
-        """Units that are full."""
-        return (self.edges - self.odd) / (self.block.outputs if self.block.teams else self.block.edges)
+    chunks: float
+    outputs: float
 
     @property
     def units(self) -> float:
-        """All units."""
-        return self.full + self.odd
+        """Inputs that teams read; or pairs of edges, and those that say where a warp's edges end."""
+        if self.block.teams:
+            return self.edges / self.block.outputs
+        return self.edges / 2 + self.block.warps * self.chunks
 
     @property
     def instructions(self) -> float:
@@ -129,16 +123,14 @@ class _Work:
         if self.block.teams:
             return (5 + lines + self.block.outputs / 4 + self.block.outputs * vector) * self.units
         products = 2 * vector if self.block.halves else vector
-        if self.block.edges == 1:
-            return (5 + lines + products) * self.edges + 2.25 * self.segments
-        return (8 + 2 * (lines + products)) * self.full + (6 + lines + products) * self.odd + 5.5 * self.segments
+        return (4.5 + lines + products) * self.edges + 2 * self.chunks * self.outputs
 
     @property
     def reads(self) -> float:
-        """Reads of shared memory, of up to 128 bytes: units, lines of inputs, and where outputs end."""
+        """Reads of shared memory, of up to 128 bytes: units, and lines of inputs."""
         if self.block.teams:
             return (1 + self.block.outputs / 4 + self.block.vector) * self.units
-        return self.units + self.block.line / 128 * self.edges + self.segments / ENDS
+        return self.units + self.block.line / 128 * self.edges
 
 
 def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
@@ -149,9 +141,8 @@ def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_pe
     """
 
     def fits(chunk: int) -> bool:
-        record = record_bytes(block, 1.16 * _Work(block, edges_per_input * chunk, outputs).units + 8)
-        told = block.teams or record <= MOST_RECORD_BYTES
-        return told and stages * stage_bytes(block, chunk, int(record)) <= space
+        record = record_bytes(block, 1.16 * _Work(block, edges_per_input * chunk, 1, outputs).units + 8)
+        return stages * stage_bytes(block, chunk, int(record)) <= space
 
     most = max(1, min(inputs, space // (stages * block.line)))
     while most > 1 and not fits(most):
@@ -193,14 +184,15 @@ def estimated_clocks(
     per_group = outputs / groups
     lines, copied = _brought(block, inputs, groups, teams)
     chunks = math.ceil(lines / tiling.chunk)
-    work = _Work(block, edges / groups, chunks * per_group)
+    work = _Work(block, edges / groups, chunks, per_group)
     each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
     unevenness = math.ceil(each) / each
     brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / _l2_bytes(block)
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
-    pairs = work.units * unevenness if block.edges == 2 else 0.0
+    one_by_one = 0.0 if block.teams else edges / groups
+    edge_clocks = HALF_EDGE_CLOCKS + HALF_ROW_CLOCKS * block.vector if block.halves else EDGE_CLOCKS
     waited = (
-        pairs / block.warps * PAIR_CLOCKS
+        one_by_one * unevenness / block.warps * edge_clocks
         + chunks * CHUNK_CLOCKS
         + SLOT_CLOCKS * block.slots
         + block.line * tiling.chunk / _l2_bytes(block)
@@ -211,9 +203,9 @@ def estimated_clocks(
         brought,
         waited * -(-share // block.blocks) / max(1, share),
     )
-    overlap = HALF_OVERLAP if block.halves else OVERLAP
-    together = math.pow(sum(clocks**overlap for clocks in side_by_side), 1 / overlap)
-    return share * (together + SHARE_CLOCKS)
+    together = math.pow(sum(clocks**OVERLAP for clocks in side_by_side), 1 / OVERLAP)
+    written = per_group * block.line / (HALF_WRITE_BYTES if block.halves else WRITE_BYTES)
+    return share * (together + SHARE_CLOCKS + written)
 
 
 def tilings(

@@ -13,11 +13,11 @@ from sparsenn.formats import CSC, from_dense
 
 IDENTITY = 3
 SHAPES = [
-    *(BlockShape(vector, 4, 2, 1, edges) for vector in (1, 2, 4, 8) for edges in (1, 2)),
-    BlockShape(1, 40, 1, 1, 1),
-    BlockShape(2, 34, 2, 1, 2),
-    *(BlockShape(vector, TEAM, 2, 1, 1, teams=True) for vector in (1, 2, 4, 8)),
-    *(BlockShape(vector, 4, 2, 1, edges, halves=True) for vector in (2, 4, 8) for edges in (1, 2)),
+    *(BlockShape(vector, 4, 2, 1) for vector in (1, 2, 4, 8)),
+    BlockShape(1, 40, 1, 1),
+    BlockShape(2, 34, 2, 1),
+    *(BlockShape(vector, TEAM, 2, 1, teams=True) for vector in (1, 2, 4, 8)),
+    *(BlockShape(vector, 4, 2, 1, halves=True) for vector in (2, 4, 8)),
 ]
 AS_THEY_ARE = 15
 """The exponent of rows of halves that are not scaled."""
@@ -53,7 +53,6 @@ def launched(rows, weights, bias, block, chunk):
         "OUTPUTS": block.outputs,
         "WARPS": block.warps,
         "BLOCKS": 1,
-        "EDGES": block.edges,
         "TEAMS": int(block.teams),
         "__CUDA_ARCH__": 900,
     }
@@ -129,7 +128,7 @@ def test_a_team_reads_each_of_its_inputs_once(vector, rng):
     weights = (masks[pattern] * rng.normal(size=(pattern.size, width))).T.astype(np.float32)
     rows, bias = (rng.normal(size=size).astype(np.float32) for size in ((70, width), pattern.size))
     rows[:, 9] = rng.choice(np.float32([np.inf, -np.inf, np.nan]), 70)
-    block = BlockShape(vector, TEAM, 3, 1, 1, teams=True)
+    block = BlockShape(vector, TEAM, 3, 1, teams=True)
     teams = teams_of_weights(CSC.from_scipy(from_dense(weights).to_scipy()))
     assert teams.size.teams == sum(-(-size // TEAM) for size in sizes)
     assert teams.size.reads == sum(-(-size // TEAM) * mask.sum() for size, mask in zip(sizes, masks, strict=True))

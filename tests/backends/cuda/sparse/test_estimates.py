@@ -70,7 +70,6 @@ TAKEN = [
     (resident_seconds, "1024, 102", 1, 0.120e-3),
     (resident_seconds, "4096, 32", 20_000, 13.06e-3),
     (resident_seconds, "4096, 32", 1, 0.100e-3),
-    (resident_seconds, "16384, 32", 10_000, 23.4e-3),
     (resident_seconds, "16384, 32", 100, 1.19e-3),
     (resident_seconds, "lenet", 10_000, 0.105e-3),
     (chunks_seconds, "1024, 32", 60_000, 10.17e-3),

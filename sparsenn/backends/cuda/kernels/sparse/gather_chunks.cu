@@ -9,13 +9,9 @@
 //           inputs that none of them reads are left out where those that are read lie in runs.
 // Layout    Features: (tiles, width, ROWS), neighbouring inputs of a tile being one contiguous piece. A chunk is a few
 //           such runs of inputs, one if all are read. A *record* holds the edges of SLOTS outputs in one chunk. It begins
-//           with 2 + 2 * EDGES bytes for each warp, filled up to a multiple of 4: at which byte of the record its first
-//           weights are, and which lines of the chunk the first EDGES edges read; all that is filled up to a multiple of
-//           16. Then comes, two bytes each, where an output's edges end; after those of a warp, the last one's once more up
-//           to a multiple of 8. Then come *units* of EDGES edges: EDGES weights, then where the inputs of the warp's next
-//           unit lie, in bytes from the chunk's first line. An output begins with a unit of its own; what its last one has
-//           too many is skipped. So a warp reads a unit while it reads the inputs of its weights. Slots say which output
-//           they hold (-1 for none) and its bias; outputs are dealt so that warps have alike work.
+//           with an int for each warp, filled up to a multiple of 4: at which byte of the record its edges begin. These lie
+//           output by output, in pairs as ptx/edges.cuh says. Slots say which output they hold (-1 for none) and its
+//           bias; outputs are dealt so that warps have alike work.
 //           With TEAMS, a warp's outputs read the same inputs, each of which is read once for all. The header has ints:
 //           three of nothing, at which byte units begin, and at which those of each warp end, up to a multiple of 4. A
 //           unit is where an input lies, three ints of nothing, and its weights of all OUTPUTS.
@@ -23,8 +19,7 @@
 //           are shared in the L2 cache.
 // Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk
 //           and the longest record. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even), WARPS (that compute;
-//           one more brings chunks in), BLOCKS (on a multiprocessor), EDGES (read at once: 1 where outputs have about
-//           one edge in a chunk, 2 where they have more), TEAMS (0 or 1; OUTPUTS then is a multiple of 4).
+//           one more brings chunks in), BLOCKS (on a multiprocessor), TEAMS (0 or 1; OUTPUTS then is a multiple of 4).
 // Beside    tile_layers, which keeps whole rows in shared memory: narrow networks only, and every weight is read from
 //           global memory once for 32 rows. Here rows have any width, up to 8 of them a lane; sums of many outputs are
 //           in registers, and edges in shared memory, too. Sums run by increasing input, the same for every shape of

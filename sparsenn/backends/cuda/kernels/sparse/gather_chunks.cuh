@@ -11,20 +11,18 @@
 #ifndef HALVES
 #define HALVES 0
 #endif
-#include "ptx/segments.cuh"
-
 #ifndef VECTOR
 #define VECTOR 4
 #define OUTPUTS 16
 #define WARPS 16
 #define BLOCKS 1
-#define EDGES 2
 #define TEAMS 0
 #endif
+#include "ptx/edges.cuh"
+
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
 static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
-static_assert(EDGES == 1 || EDGES == 2, "one or two edges are read at once");
 static_assert(!HALVES || (VECTOR > 1 && !TEAMS), "halves come by words, and outputs one by one");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
 
@@ -33,7 +31,6 @@ constexpr int SLOTS = WARPS * OUTPUTS;          // outputs of a block
 constexpr int NUMBER = HALVES ? 2 : 4;          // bytes of one
 constexpr int LINE = ROWS * NUMBER;             // of one input of a tile
 constexpr int PIECE = VECTOR < 16 / NUMBER ? VECTOR : 16 / NUMBER;  // neighbouring rows of a lane, read at once
-constexpr int ENDS = 8;                         // of outputs' edges, read at once
 constexpr int MOST_STAGES = 8;
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
@@ -190,17 +187,6 @@ __device__ __forceinline__ void write_line(char* line, const float (&rows)[VECTO
     }
 }
 
-// Reads where a warp's first weights are in a record, and where the inputs of the first edges are.
-__device__ __forceinline__ void read_first(unsigned& at, unsigned (&ahead)[1], unsigned from) {
-    const unsigned word = read_word(from);
-    at = word & 0xffff, ahead[0] = (word >> 16) * LINE;
-}
-__device__ __forceinline__ void read_first(unsigned& at, unsigned (&ahead)[2], unsigned from) {
-    const int2 two = read_pair(from);
-    at = two.x & 0xffff;
-    ahead[0] = (static_cast<unsigned>(two.x) >> 16) * LINE, ahead[1] = (two.y & 0xffff) * LINE;
-}
-
 // A lane's rows of one input, from shared memory.
 __device__ __forceinline__ void read_rows(float (&rows)[VECTOR], unsigned from) {
     if constexpr (PIECE == 1) rows[0] = __int_as_float(read_word(from));
@@ -242,34 +228,14 @@ __device__ __forceinline__ void add_team(unsigned record, unsigned rows, int war
     }
 }
 
-// The products of outputs, one after the other. The compiler sees that `warp` is the same for all lanes, hence the ends,
-// hence that lanes need not meet again after branches.
-__device__ __forceinline__ void add_outputs(unsigned record, unsigned rows, int warp, float (&sums)[OUTPUTS][VECTOR]) {
-    constexpr int PARTS = (OUTPUTS + ENDS - 1) / ENDS;
-    constexpr unsigned FIRST = 4 * EDGES, FIRSTS = (WARPS * FIRST + 15) / 16 * 16;  // bytes: of a warp, and of all
-    const unsigned ends = record + FIRSTS + warp * PARTS * ENDS * 2;
-    unsigned at, ahead[EDGES];
-    read_first(at, ahead, record + warp * FIRST);
-#pragma unroll
-    for (int first = 0; first < OUTPUTS; first += ENDS) {
-        unsigned pairs[ENDS / 2];
-        read_four(pairs, ends + 2 * first);
-#pragma unroll
-        for (int k = 0; k < ENDS && first + k < OUTPUTS; k++) {
-            const unsigned end = k % 2 ? pairs[k / 2] >> 16 : pairs[k / 2] & 0xffff;
-            add_edges(sums[first + k], at, ahead, end, record, rows);
-        }
-    }
-}
-
 // Waits for the stage's chunk, adds its products to the sums of this warp's outputs, and gives the stage back.
 __device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, float (&sums)[OUTPUTS][VECTOR]) {
     barrier_wait(ring.full(), ring.turn.parity);
     const unsigned record = ring.record(), rows = ring.lines() + lane * PIECE * NUMBER;
-    if constexpr (TEAMS) {
-        add_team(record, rows, warp, sums);
-    } else {
-        add_outputs(record, rows, warp, sums);
-    }
+#if TEAMS
+    add_team(record, rows, warp, sums);
+#else
+    add_edges(sums, record + read_word(record + 4 * warp), rows);
+#endif
     barrier_arrive(ring.empty());
 }

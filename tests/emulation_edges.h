@@ -1,4 +1,4 @@
-// ptx/segments.cuh, emulated.
+// ptx/edges.cuh, emulated.
 #pragma once
 #include "emulation_memory.h"
 
@@ -26,17 +26,22 @@ void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
 }
 #endif
 
-template <int ROWS, int COUNT>
-void add_edges(float (&sums)[ROWS], unsigned& at, unsigned (&ahead)[COUNT], unsigned end, unsigned begin,
-               unsigned lines) {
-    while (at < end) {
-        unsigned places[COUNT];
-        float weights[COUNT];
-        std::memcpy(places, ahead, sizeof places);
-        check_shared(begin + at, 8 * COUNT);
-        std::memcpy(weights, shared + begin + at, sizeof weights);
-        std::memcpy(ahead, shared + begin + at + sizeof weights, sizeof ahead);
-        for (int edge = 0; edge < COUNT && at + 8 * edge < end; ++edge) add_edge(sums, weights[edge], lines + places[edge]);
-        at += 8 * COUNT;
+template <int OUTPUTS_OF_WARP, int ROWS>
+void add_edges(float (&sums)[OUTPUTS_OF_WARP][ROWS], unsigned at, unsigned lines) {
+    constexpr unsigned PLACES = 1 << 17;  // of an output
+    for (int output = 0, edge = 0; output < OUTPUTS_OF_WARP;) {
+        unsigned place;
+        float weight;
+        if (at % 16) emulated::fail("edges are not aligned");
+        check_shared(at, 16);
+        std::memcpy(&weight, shared + at + 4 * edge, 4);
+        std::memcpy(&place, shared + at + 8 + 4 * edge, 4);
+        if (place / PLACES > unsigned(output)) {
+            ++output;
+            continue;
+        }
+        add_edge(sums[output], weight, lines + place - output * PLACES);
+        at += edge ? 16 : 0;
+        edge ^= 1;
     }
 }
