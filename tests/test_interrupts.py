@@ -1,4 +1,4 @@
-"""Signals that come while threads start, or while they are ended: no thread is left that nobody ends."""
+"""Signals that come where an exception would do harm: while threads start or end, or compiled code is loaded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from numba.core.caching import FunctionCache
 
 from sparsenn.distributed.sharing import Stopping, ahead, shared
 from sparsenn.interrupts import held_signals, outlast
+from sparsenn.storage.compiled import compiled_cache
 from sparsenn.workers import _pool, map_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are no such signals")
@@ -122,6 +124,19 @@ def test_what_is_held_back_comes_when_the_block_ends() -> None:
     with pytest.raises(Stop):
         held()
     assert done == [True]
+
+
+def test_compiled_code_that_is_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def load(*_: object) -> None:
+        interrupt()
+        done.append("loaded")
+
+    monkeypatch.setattr(FunctionCache, "load_overload", load)
+    with pytest.raises(Stop):
+        compiled_cache(interrupt).load_overload(None, None)
+    assert done == ["loaded"]
 
 
 def test_work_that_is_outlasted() -> None:
