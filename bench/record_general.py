@@ -175,9 +175,9 @@ def worst_error(found: Any, features: Any, weights: Weights) -> float:
 
 
 def describe(tiling: Tiling, stages: int) -> str:
-    """Return rows x outputs of a tile, warps, blocks, edges, groups, chunk and stages in a few characters."""
+    """Return rows x outputs of a tile, warps, blocks, groups, chunk and stages in a few characters."""
     block = tiling.block
-    shape = f"{block.rows}x{block.slots}/{block.warps}w{block.blocks} e{block.edges}"
+    shape = f"{block.rows}x{block.slots}/{block.warps}w{block.blocks}"
     return f"{shape} g{tiling.groups} c{tiling.chunk}x{stages}"
 
 

@@ -90,9 +90,15 @@ def test_importing_backends_enumerates_nothing() -> None:
     assert 100 < calls < MOST_CALLS
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where what is compiled and generated is kept for the tests here: a folder that is empty at first."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.mark.parametrize(("kernel", "studies"), [("auto", False), ("panel", False), ("sequential", True)])
-def test_inference_loads_what_it_uses(kernel: str, studies: bool, tmp_path: Path) -> None:
-    modules = loaded(f"{RUN}assert code == 0, code", *INFER, "--kernel", kernel, folder=tmp_path)
+def test_inference_loads_what_it_uses(kernel: str, studies: bool, cache: Path) -> None:
+    modules = loaded(f"{RUN}assert code == 0, code", *INFER, "--kernel", kernel, folder=cache)
     assert ("sparsenn.studies" in modules) == studies
     assert not modules & {"matplotlib", "sparsenn.training", "cupy"}
 
@@ -130,11 +136,13 @@ print(told[0])
         "kernels ladder spmspm --dataset {problem} --device cpu --layers 1 --samples 2 --runs 1",
     ],
 )
-def test_something_moves_before_anything_large_is_imported(line: str, problem: Path, tmp_path: Path) -> None:
+def test_something_moves_before_anything_large_is_imported(
+    line: str, problem: Path, cache: Path, tmp_path: Path
+) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,2\n3,4\n")
     words = line.format(problem=problem, folder=tmp_path, rows=rows).split()
-    assert told(FIRST_REPORT, *words, folder=tmp_path / "cache") == ["False"]
+    assert told(FIRST_REPORT, *words, folder=cache) == ["False"]
 
 
 NOT_TO_INFER = {
