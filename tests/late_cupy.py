@@ -65,6 +65,8 @@ class LateCuPy:
         fake = self
 
         class Stream:
+            capturing = False
+
             def __init__(self, non_blocking=False):
                 self.queue = deque()
                 self.ptr = len(fake.streams)
@@ -78,6 +80,7 @@ class LateCuPy:
                 fake.here.stream = self.before
 
             def wait_event(self, event):
+                assert self.capturing or not event.captured, "an event of a capture is of no use outside"
                 fake.queue(self, (event, event.asked, event.stream))
 
             def synchronize(self):
@@ -85,17 +88,19 @@ class LateCuPy:
                     fake.advance(self)
 
             def is_capturing(self):
-                return False
+                return self.capturing
 
         class Event:
             asked = reached = 0
             stream = None
+            captured = False
 
             def __init__(self, disable_timing):
                 assert disable_timing
 
             def record(self, stream=None):
                 self.stream = stream or fake.current()
+                self.captured = self.stream.capturing
                 self.asked += 1
                 at = self.asked
                 fake.queue(self.stream, lambda: setattr(self, "reached", at))

@@ -149,7 +149,10 @@ class CUDABackend:
             wait_for_device()
 
     def begin_turn(self) -> None:
-        """Make the current stream wait for that of the call before, if it was another; make the device current."""
+        """Make the current stream wait for that of the call before, if it was another; make the device current.
+
+        A call that was captured did not run: whoever launches the graph sees to its order.
+        """
         _check_process()
         cuda = cupy().cuda
         before = cuda.runtime.getDevice()
@@ -157,7 +160,8 @@ class CUDABackend:
             cuda.runtime.setDevice(self.index)
         stream = cuda.get_current_stream()
         if self._stream is not None and self._stream_key != stream_key(stream):
-            stream.wait_event(self._ended)
+            if not self._captured or stream.is_capturing():
+                stream.wait_event(self._ended)
             self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, stream_key(stream), before
         self._in_turn = True

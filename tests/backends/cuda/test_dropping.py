@@ -89,6 +89,19 @@ def test_buffers_of_one_stream_that_another_reads(late: LateCuPy) -> None:
     assert np.array_equal(found, [OLD])
 
 
+def test_a_turn_that_was_captured_is_not_waited_for(late: LateCuPy) -> None:
+    backend, captured = cuda.CUDABackend(DEVICE), late.cuda.Stream()
+    with captured:
+        captured.capturing = True
+        backend.begin_turn()
+        backend.end_turn()
+        captured.capturing = False
+    for stream in (late.default, late.cuda.Stream()):
+        with stream:
+            backend.begin_turn()
+            backend.end_turn()
+
+
 def test_nothing_is_waited_for_before_the_first_turn(late: LateCuPy) -> None:
     cuda.CUDABackend(DEVICE).before_drop()
     assert not any(stream.queue for stream in late.streams)

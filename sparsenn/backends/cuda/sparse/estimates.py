@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS
+from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS, BlockShape
 from sparsenn.backends.cuda.sparse.stages import (
     CLUSTER,
     COUNTED_WIDTH,
@@ -135,7 +135,7 @@ def resident_seconds(
     for length in lengths:
         stage = layers[first : first + length]
         as_rows = first > 0 or form != "iso"
-        total += _stage(machine, stage, counts[first : first + length], as_rows, first + length)
+        total += _stage(machine, stage, rows, counts[first : first + length], as_rows, first + length)
         first += length
     return total
 
@@ -147,12 +147,13 @@ def _counted_layer(machine: Machine, layer: SparseLinear, rows: int) -> float:
 
 
 def _stage(
-    machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float], as_rows: bool, last: int
+    machine: Machine, layers: Sequence[SparseLinear], rows: int, counts: Sequence[float], as_rows: bool, last: int
 ) -> float:
     """Estimate layers that so many rows each go through in one stage.
 
     Parameters
     ----------
+    rows : of the run, which it is laid out for.
     as_rows : whether it reads rows of numbers, not of bits, which take no room.
     last : layers up to the stage's end; early ones that read rows may run as `chunks` does.
     """
@@ -170,21 +171,24 @@ def _stage(
         )
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
     teams = [_teams(layer) for layer in layers]
-    for layer, count, own in zip(layers, counts, teams, strict=True):
-        given = math.ceil(count), layer.inputs, max(1, layer.outputs), layer.edges, machine
-        total += COUNTED_SHARE * _tiled_clocks(*given, own if all(teams) else None) / machine.clock
-    return total
+    shapes = [
+        (layer.inputs, max(1, layer.outputs), layer.edges, machine, own if all(teams) else None)
+        for layer, own in zip(layers, teams, strict=True)
+    ]
+    blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
+    taken = min(blocks, key=lambda block: sum(_tiled_clocks(block, rows, *shape) for shape in shapes))
+    clocks = sum(_tiled_clocks(taken, math.ceil(count), *shape) for count, shape in zip(counts, shapes, strict=True))
+    return total + COUNTED_SHARE * clocks / machine.clock
 
 
-@lru_cache(maxsize=1 << 12)
-def _tiled_clocks(rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None) -> float:
-    """Estimate the clocks of a layer in tiles whose outputs are counted."""
+@lru_cache(maxsize=1 << 14)
+def _tiled_clocks(
+    block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
+) -> float:
+    """Estimate the clocks of a layer in tiles whose outputs are counted, computed by blocks of a shape."""
     given = rows, inputs, outputs, edges, machine
-    return min(
-        estimated_clocks(tiling, *given, teams)
-        for tiling in tilings(*given, teams=teams)
-        if tiling.block in COUNTING_BLOCKS
-    )
+    found = (tiling for tiling in tilings(*given, tile_rows=block.rows, teams=teams) if tiling.block == block)
+    return min(estimated_clocks(tiling, *given, teams) for tiling in found)
 
 
 def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:
