@@ -154,15 +154,15 @@ def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
 
 
 def call(case: Case, options: argparse.Namespace) -> None:
-    """Make a case's session and call it: what the profiler looks at."""
-    from record_session import place
+    """Make a case's session and call it as is timed: what the profiler looks at."""
+    from record_session import call_of, place
 
     from sparsenn import Session
 
     problem = case.make(Sources(options.data, options.images, ROOT / "datasets"))
     rows = place(problem.rows, case)
     with Session(problem.network, device="cuda", precision=case.precision, merging=case.merging) as session:
-        session.run(rows, statistics=False)
+        call_of(case, session, rows)()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

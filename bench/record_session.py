@@ -164,7 +164,7 @@ class Recorder:
             first = session.run(placed, statistics=False)
             wait()
             first_seconds = time.perf_counter() - start
-            call = _call(case, session, placed)
+            call = call_of(case, session, placed)
             answer = call()
             error = check(case, problem, answer, right)
             timing = timed(call, wait, self.runs, warm_seconds=WARM_SECONDS)
@@ -307,7 +307,8 @@ def _category_ways(case: Case, problem: Problem) -> Iterator[Way]:
     yield Way(f"PyTorch, {way.name}", way.precision, way.run, way.outputs)
 
 
-def _call(case: Case, session: Session, placed: Any) -> Callable[[], Any]:
+def call_of(case: Case, session: Session, placed: Any) -> Callable[[], Any]:
+    """Return what a case times."""
     if case.categories:
         return lambda: session.run(placed, statistics=False).categories
     return lambda: session(placed)
