@@ -172,7 +172,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
     """Run CSR rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
     pointers, targets, multipliers = by_rows[:3]
-    iso = values.size == 1
+    step, iso = np.uintp(stride), values.size == 1
     written = 0
     for base in range(start, stop, stride):
         lanes = min(stride, stop - base)
@@ -186,10 +186,10 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
                 if scatter:
                     column = indices[entry]
                     edges += pointers[column + 1] - pointers[column]
-                    for edge in range(pointers[column], pointers[column + 1]):
-                        a[np.intp(targets[edge]) * stride + lane] += value * multipliers[edge]
+                    for edge in range(np.uintp(pointers[column]), np.uintp(pointers[column + 1])):
+                        a[np.uintp(targets[edge]) * step + np.uintp(lane)] += value * multipliers[edge]
                 else:
-                    a[np.intp(indices[entry]) * stride + lane] = value
+                    a[np.uintp(indices[entry]) * step + np.uintp(lane)] = value
         if scatter:
             _finish_scatter(packed, first, a, stride, wide, counts)
         lanes, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,

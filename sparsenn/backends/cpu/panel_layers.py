@@ -139,9 +139,9 @@ def _live_lanes(counts: Array, lanes: int, live: Array) -> int:
 def _squeeze(panel: Array, width: int, stride: int, live: Array, found: int) -> None:
     """Move the live lanes of every line together at its front."""
     for line in range(width):
-        base = line * stride
-        for lane in range(found):
-            panel[base + lane] = panel[base + live[lane]]
+        base = np.uintp(line * stride)
+        for lane in range(np.uintp(found)):
+            panel[base + lane] = panel[base + np.uintp(live[lane])]
 
 
 @compiled
