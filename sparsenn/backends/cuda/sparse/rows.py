@@ -215,7 +215,7 @@ def owned_rows(owner: Array, inputs: int) -> tuple[Array, Array]:
     """
     cp, blocks, words = cupy(), blocks_for(inputs, THREADS), -(-inputs // WARP)
     copy, found = cp.empty(inputs, np.int32), cp.empty(words + blocks, np.uint32)
-    listed = cp.empty(2 + inputs, np.int32)
+    listed = cp.zeros(2 + inputs, np.int32)  # all of it is copied to the host, listed or not
     launch(
         "owned", _SPREAD.kernel("owned_rows"), (blocks,), (THREADS,), _as_int32(owner), np.int32(inputs), copy, found
     )
