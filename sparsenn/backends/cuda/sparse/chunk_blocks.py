@@ -28,7 +28,7 @@ MOST_STAGES = 8
 """As in the kernel."""
 
 OUTPUT_PLACES = 1 << 17
-"""What an edge's place grows by from output to output: more than the bytes of any chunk."""
+"""What an edge's place grows by from output to output, as in `ptx/edges.cuh`: more than the bytes of any chunk."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from sparsenn.backends.cuda.sparse.conversion import running_sum
 from sparsenn.backends.cuda.sparse.teams import Teams
 from sparsenn.backends.cuda.sparse.tiling import L2_BYTES, RUN_CLOCKS, Tiling
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
 
@@ -332,7 +331,7 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
     size, units, headers = unit_words(block), _units(counts, block), 4 * starts[:-1, None]
     ends = header_words(block) + size * xp.cumsum(units, axis=1)  # of a warp's units, in words
     begins = ends - size * units
-    told = headers + header_words(block) - parts_of(block.warps, 4) * 4 + xp.arange(block.warps)
+    told = headers + 4 * block.teams + xp.arange(block.warps)
     if block.teams:
         words[headers[:, 0] + 3] = 4 * header_words(block)
         words[told] = (4 * ends).astype(np.int32)

@@ -73,18 +73,19 @@
 #define SUMS_4(J, ...) SUMS_2(J), "+f"(sums[J][2]), "+f"(sums[J][3])
 #define SUMS_8(J, ...) SUMS_4(J), "+f"(sums[J][4]), "+f"(sums[J][5]), "+f"(sums[J][6]), "+f"(sums[J][7])
 
-#define FIND_LINE(PLACE, J) "add.u32 line, " PLACE ", %1;\nsub.u32 line, line, " #J " * 131072;\n"
+#define PLACES "131072"  // of an output; as in `chunk_blocks.py`
+#define FIND_LINE(PLACE, J) "add.u32 line, " PLACE ", %1;\nsub.u32 line, line, " #J " * " PLACES ";\n"
 
 #define ADD_EDGES_OF(J, NEXT, ...) \
     "first_" #J ":\n" \
-    "setp.ge.u32 other, place_0, " #NEXT " * 131072;\n@other bra.uni first_" #NEXT ";\n" \
+    "setp.ge.u32 other, place_0, " #NEXT " * " PLACES ";\n@other bra.uni first_" #NEXT ";\n" \
     "more_" #J ":\n" \
     FIND_LINE("place_0", J) OF_KIND(READ_LINE, VECTOR) OF_KIND(ADD, VECTOR)("weight_0", __VA_ARGS__) \
     "second_" #J ":\n" \
-    "setp.ge.u32 other, place_1, " #NEXT " * 131072;\n@other bra.uni second_" #NEXT ";\n" \
+    "setp.ge.u32 other, place_1, " #NEXT " * " PLACES ";\n@other bra.uni second_" #NEXT ";\n" \
     FIND_LINE("place_1", J) OF_KIND(READ_LINE, VECTOR) \
     "mov.f32 weight, weight_1;\n" READ_PAIR OF_KIND(ADD, VECTOR)("weight", __VA_ARGS__) \
-    "setp.lt.u32 other, place_0, " #NEXT " * 131072;\n@other bra.uni more_" #J ";\n"
+    "setp.lt.u32 other, place_0, " #NEXT " * " PLACES ";\n@other bra.uni more_" #J ";\n"
 
 #define READ_PAIR "ld.shared.v4.b32 {weight_0, weight_1, place_0, place_1}, [%0];\nadd.u32 %0, %0, 16;\n"
 #define BEHIND(COUNT) "first_" #COUNT ":\nsecond_" #COUNT ":\n"
@@ -101,13 +102,13 @@ __device__ __forceinline__ void add_edges(float (&sums)[OUTPUTS][VECTOR], unsign
                  READ_PAIR OF_KIND(OF_KIND(EACH, VECTOR), OUTPUTS)(ADD_EDGES_OF) BEHIND_ALL(OUTPUTS) "}"
                  : "+r"(at), "+r"(lines) OF_KIND(OF_KIND(EACH, VECTOR), OUTPUTS)(OF_KIND(SUMS, VECTOR)));
 }
-
 #endif
 
 #undef PASTED
 #undef OF_KIND
 #undef WIDEN
 #undef ADD
+#undef PLACES
 #undef FIND_LINE
 #undef READ_PAIR
 #undef BEHIND
