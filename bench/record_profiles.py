@@ -2,7 +2,7 @@
 
 Usage: python bench/record_profiles.py [--only KEY ...] [--data FOLDER] [--images FOLDER] [--seconds S] [--machine NAME]
 
-KEY names a case of `session_cases.py`, of its table sparse-layers. Of the launches of a first call, the longest one is
+KEY names a case of `session_cases.py`, of its table sparse-layers. Of the launches of a warm call, the longest one is
 taken. For each unit, ncu says which part of its peak is reached; the one that is busiest bounds the kernel, and if it
 were busy all the time, the kernel would take what is called its floor. The profiler runs at the clocks that the GPU
 sets by itself, with caches as they are.
@@ -135,6 +135,7 @@ def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
     """Run a case under the profiler, in a process of its own."""
     sections = [word for section in SECTIONS for word in ("--section", section)]
     command = ["ncu", "--csv", "--page", "details", "--clock-control", "none", "--cache-control", "none", *sections]
+    command += ["--profile-from-start", "off"]
     command += ["--kernel-name", f"regex:^({KERNELS})$", "--launch-count", str(MOST_LAUNCHES), sys.executable]
     given = ["--data", str(options.data), *(["--images", str(options.images)] if options.images else [])]
     try:
@@ -154,7 +155,11 @@ def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
 
 
 def call(case: Case, options: argparse.Namespace) -> None:
-    """Make a case's session and call it as is timed: what the profiler looks at."""
+    """Make a case's session and call it as is timed; the profiler looks at the second call.
+
+    The first one may look whether rows die, by another kernel than the one that is chosen then.
+    """
+    from cupyx.profiler import profile
     from record_session import call_of, place
 
     from sparsenn import Session
@@ -162,7 +167,10 @@ def call(case: Case, options: argparse.Namespace) -> None:
     problem = case.make(Sources(options.data, options.images, ROOT / "datasets"))
     rows = place(problem.rows, case)
     with Session(problem.network, device="cuda", precision=case.precision, merging=case.merging) as session:
-        call_of(case, session, rows)()
+        timed = call_of(case, session, rows)
+        timed()
+        with profile():
+            timed()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,7 +218,7 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
         rows=rows,
         configuration={"sections": list(SECTIONS), "seconds": options.seconds},
         notes=[
-            "The longest launch of each call, as Nsight Compute sees it: parts of each unit's peak. Busiest pipe: of "
+            "The longest launch of each warm call, as Nsight Compute sees it: parts of each unit's peak. Busiest pipe: of "
             "those that compute, tensor cores among them. Floor: what the kernel would take if the unit that bounds it "
             "were busy all the time.",
             *notes,
