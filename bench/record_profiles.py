@@ -218,9 +218,9 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
         rows=rows,
         configuration={"sections": list(SECTIONS), "seconds": options.seconds},
         notes=[
-            "The longest launch of each warm call, as Nsight Compute sees it: parts of each unit's peak. Busiest pipe: of "
-            "those that compute, tensor cores among them. Floor: what the kernel would take if the unit that bounds it "
-            "were busy all the time.",
+            "The longest launch of each warm call, as Nsight Compute sees it: parts of each unit's peak. Busiest pipe: "
+            "of those that compute, tensor cores among them. Floor: what the kernel would take if the unit that bounds "
+            "it were busy all the time.",
             *notes,
         ],
     )
