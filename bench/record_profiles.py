@@ -135,8 +135,8 @@ def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
     """Run a case under the profiler, in a process of its own."""
     sections = [word for section in SECTIONS for word in ("--section", section)]
     command = ["ncu", "--csv", "--page", "details", "--clock-control", "none", "--cache-control", "none", *sections]
-    command += ["--profile-from-start", "off"]
-    command += ["--kernel-name", f"regex:^({KERNELS})$", "--launch-count", str(MOST_LAUNCHES), sys.executable]
+    command += ["--profile-from-start", "off", "--kernel-name", f"regex:^({KERNELS})$"]
+    command += ["--launch-count", str(MOST_LAUNCHES), sys.executable]
     given = ["--data", str(options.data), *(["--images", str(options.images)] if options.images else [])]
     try:
         done = subprocess.run(
@@ -157,7 +157,7 @@ def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
 def call(case: Case, options: argparse.Namespace) -> None:
     """Make a case's session and call it as is timed; the profiler looks at the second call.
 
-    The first one may look whether rows die, by another kernel than the one that is chosen then.
+    The first one may look whether rows die, by another kernel than the one that is then chosen.
     """
     from cupyx.profiler import profile
     from record_session import call_of, place

@@ -52,9 +52,15 @@ def test_what_the_profiler_does_not_tell_is_said(text: str, told: str) -> None:
 
 @pytest.fixture
 def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program named ncu, and results in a folder of their own; returns the file of what it prints."""
+    """A program named ncu, and results in a folder of their own; returns the file of what it prints.
+
+    It fails for one case, and where it is to profile more than the part of a process that asks for it.
+    """
     printed, program = tmp_path / "printed", tmp_path / "ncu"
-    program.write_text(f'#!/bin/sh\ncase "$*" in *16384-tf32*) echo "no device" >&2; exit 3;; esac\ncat {printed}\n')
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *16384-tf32*) echo "no device" >&2; exit 3;; esac\n'
+        f'case "$*" in *"--profile-from-start off"*) cat {printed};; esac\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(record_profiles, "results_path", lambda name, folder: tmp_path / folder / f"{name}.json")
