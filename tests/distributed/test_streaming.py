@@ -123,6 +123,13 @@ def test_every_kind_of_rows_and_outputs(network, folder, right, tmp_path, monkey
     assert names(tmp_path) == ["found.h5", "found.npy", "found.tsv"]
 
 
+def test_equal_outputs_are_equal_files(network, folder, tmp_path):
+    stream(network, folder / "rows.npy", tmp_path / "now.h5", device="cpu")
+    time.sleep(1.1)  # HDF5 tells times to the second
+    stream(network, folder / "rows.npy", tmp_path / "later.h5", device="cpu")
+    assert (tmp_path / "now.h5").read_bytes() == (tmp_path / "later.h5").read_bytes()
+
+
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("size", [33, 400])
 def test_several_devices_and_sizes_of_pieces(network, folder, right, tmp_path, monkeypatch, count, size):
