@@ -1,11 +1,13 @@
 """Record what a user waits for: whole commands, from a fresh process to its exit, and their peak memory.
 
-Usage: python bench/record_cold_start.py FILE.h5 (the 1024 x 120 problem with all inputs). Writes
-bench/results/<machine>/cold-start.json.
+Usage: python bench/record_cold_start.py FILE.h5
+
+The file holds the 1024 x 120 problem with all inputs. Writes bench/results/<machine>/cold-start.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -19,7 +21,9 @@ RUNS = 20
 
 
 def main() -> None:
-    dataset = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Time whole commands, from fresh processes.")
+    parser.add_argument("dataset", type=Path, metavar="FILE.h5", help="the 1024 x 120 problem with all inputs")
+    dataset = parser.parse_args().dataset
     commands = {
         "sparsenn --help": ["--help"],
         "sparsenn infer FILE.h5": ["infer", str(dataset)],

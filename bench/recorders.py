@@ -45,7 +45,9 @@ _GPU, _EITHER = "a GPU", "a GPU, or --device cpu"
 
 TABLES = {
     "choice": Recorder("bench/record_choice.py", (*_ENGINE, _CUDA), "[--device cpu]", _EITHER),
-    "cold-start": Recorder("bench/record_cold_start.py", ("sparsenn/cli", *_ENGINE, *_CPU)),
+    "cold-start": Recorder(
+        "bench/record_cold_start.py", ("sparsenn/cli", *_ENGINE, *_CPU), "FILE.h5", "the 1024 × 120 problem"
+    ),
     "conv-streaming": Recorder("bench/record_conv_streaming.py", (*_ENGINE, f"{_CUDA}/conv"), needs=_GPU),
     "conv2d": Recorder("bench/record_conv2d.py", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), "[--plot FILE]", _GPU),
     "conversion": Recorder("bench/bench_conversion.py", ("sparsenn/formats", *_CPU)),
