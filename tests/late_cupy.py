@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.staging import Driver
+from sparsenn.backends.cuda.copy_loops import Driver
 
 __all__ = ["LateCuPy"]
 

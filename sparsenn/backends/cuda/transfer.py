@@ -1,6 +1,6 @@
 """Rows on their way between host memory and the device: in pieces through pinned memory, by several threads.
 
-What travels as it is goes through compiled loops (`staging`); what is converted, or is not consecutive, through NumPy.
+What needs no conversion goes through compiled loops (`copy_loops`), all else through NumPy.
 
 Copies to the device go on a stream of their own, into memory that no earlier work still reads: they overlap with what
 the device computes meanwhile. Copies to the host wait, on another stream, for the work that makes the rows.
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda.copy_loops import Driver, Route, Share, Stages, driver, receive, send
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.parts import Part, Shared, convert, cut
-from sparsenn.backends.cuda.staging import Driver, Route, Share, Stages, driver, receive, send
 from sparsenn.formats import Array
 from sparsenn.workers import map_threads, thread_count
 
