@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.copy_loops import Driver
+
 __all__ = ["LateCuPy"]
 
 GARBAGE = 77
@@ -60,6 +62,8 @@ class LateCuPy:
         self.here = threading.local()
         self.free: dict[tuple[int, int], list[Any]] = defaultdict(list)
         self.streams: list[Any] = []
+        self.events: list[Any] = []
+        self.callbacks: list[Any] = []
         self.pinned = 0
         self.fails = False
         fake = self
@@ -97,6 +101,8 @@ class LateCuPy:
 
             def __init__(self, disable_timing):
                 assert disable_timing
+                self.ptr = len(fake.events)
+                fake.events.append(weakref.ref(self))
 
             def record(self, stream=None):
                 self.stream = stream or fake.current()
@@ -125,7 +131,11 @@ class LateCuPy:
 
         self.default = Stream()
         runtime = SimpleNamespace(
-            memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyAsync=self.copy, getDevice=lambda: 3
+            memcpyHostToDevice=1,
+            memcpyDeviceToHost=2,
+            memcpyAsync=self.copy,
+            getDevice=lambda: 3,
+            check_status=self.check,
         )
         self.cuda = SimpleNamespace(
             Device=Device,
@@ -198,6 +208,41 @@ class LateCuPy:
             raise OSError("the copy fails")
         assert kind in (1, 2)
         self.queue(self.streams[stream], lambda: ctypes.memmove(target, source, size))
+
+    # ---- The driver, as compiled code calls it ---------------------------------------------------------------------
+
+    def driver(self):
+        """Return addresses of functions that do what the driver's do, late."""
+        copies = (self.copy_to_device, self.copy_to_host)
+        callbacks = [ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 4)(copy) for copy in copies]
+        callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)(self.record))
+        callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(self.synchronize))
+        self.callbacks += callbacks
+        functions = [*callbacks, ctypes.CDLL(None).memcpy]
+        return Driver(*(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
+
+    def copy_to_device(self, target, source, size, stream):
+        if not self.fails:
+            self.copy(target, source, size, 1, stream)
+        return self.fails
+
+    def copy_to_host(self, target, source, size, stream):
+        if not self.fails:
+            self.copy(target, source, size, 2, stream)
+        return self.fails
+
+    def record(self, event, stream):
+        self.events[event]().record(self.streams[stream])
+        return 0
+
+    def synchronize(self, event):
+        self.events[event]().synchronize()
+        return 0
+
+    @staticmethod
+    def check(status):
+        if status:
+            raise OSError("the copy fails")
 
     # ---- Work ------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """Rows on their way between host memory and the device: in pieces through pinned memory, by several threads.
 
+What needs no conversion goes through compiled loops (`copy_loops`), all else through NumPy.
+
 Copies to the device go on a stream of their own, into memory that no earlier work still reads: they overlap with what
 the device computes meanwhile. Copies to the host wait, on another stream, for the work that makes the rows.
 """
@@ -12,13 +14,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda.copy_loops import Driver, Route, Share, Stages, driver, receive, send
 from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.parts import Part, Shared, convert, cut
 from sparsenn.formats import Array
 from sparsenn.workers import map_threads, thread_count
 
@@ -34,6 +37,9 @@ PIECES_UP, PIECES_DOWN, PIECES_WAITING = 16, 8, 4
 THREADS_UP, THREADS_DOWN = 8, 8
 """Threads that copy between ordinary and pinned memory: no more than pieces, of which each holds one."""
 
+PART_BYTES = 1 << 20
+"""What a compiled loop copies at a time, at most: half of a piece or less."""
+
 SMALL_BYTES = 1 << 20
 """Up to here arrays are copied by the calling thread, and on the current stream: threads would cost more."""
 
@@ -47,6 +53,9 @@ MOST_SLACK = 4
 """A block serves rows that take no less than one part in so many of it."""
 
 
+_Loop = Callable[[Driver, Route, Share, Stages], int]
+
+
 class _Piece:
     """Pinned memory, and the event after which it may be written to or read."""
 
@@ -56,6 +65,12 @@ class _Piece:
         self.memory: Array = np.frombuffer(pointer, np.uint8, PIECE_BYTES)
         self.address = int(self.memory.ctypes.data)
         self.copied = cuda.Event(disable_timing=True)
+        self._halves = [cuda.Event(disable_timing=True) for _ in range(2)]
+
+    def stages(self, stream: Any) -> Stages:
+        """Return its halves, for the loops."""
+        first, second = (event.ptr for event in self._halves)
+        return Stages((self.address, self.address + PIECE_BYTES // 2), (first, second), stream.ptr)
 
     def holding(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return its beginning as an array."""
@@ -121,22 +136,6 @@ class _Block:
 
 class _Lease:
     """What an array on a block keeps alive: when it goes, so has the last array on it."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some numbers of an array that are consecutive in row-major order.
-
-    Parameters
-    ----------
-    numbers : on the host.
-    place : where they are, or are to be, on the device: an address.
-    dtype : of the numbers there.
-    """
-
-    numbers: Array
-    place: int
-    dtype: np.dtype[Any]
 
 
 class Transfer:
@@ -211,7 +210,8 @@ class Transfer:
         cp = cupy()
         sizes = [array.size * dtype.itemsize for array, dtype in arrays]
         most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), THREADS_UP)
-        parts: list[_Part] = []
+        routes: list[Route] = []
+        parts: list[Part] = []
         with self._turns:
             current = cp.cuda.get_current_stream()
             room = self._room([size for size in sizes if size > SMALL_BYTES], current)
@@ -219,17 +219,23 @@ class Transfer:
             for size, (array, dtype) in zip(sizes, arrays, strict=True):
                 if size <= SMALL_BYTES:
                     targets.append(cp.empty(array.shape, dtype))
-                    self._stage(_parts(array, targets[-1], PIECE_BYTES), current)
+                    self._stage(cut(array, targets[-1], PIECE_BYTES), current)
                 else:
                     targets.append(cp.ndarray(array.shape, dtype, next(room)))
-                    parts += _parts(array, targets[-1], most)
+                    if _travels_as_it_is(array, dtype):
+                        routes.append(_route(array, targets[-1]))
+                    else:
+                        parts += cut(array, targets[-1], most)
+            if routes:
+                self._relay(send, routes, THREADS_UP, self._pieces_up, self._up)
             if parts:
                 self._on_threads(THREADS_UP, lambda shared: self._stage(shared, self._up), parts)
+            if routes or parts:
                 self._arrived.record(self._up)
                 current.wait_event(self._arrived)
             return targets
 
-    def _stage(self, parts: Iterable[_Part], stream: Any) -> None:
+    def _stage(self, parts: Iterable[Part], stream: Any) -> None:
         """Copy parts to pinned memory, converting them, and have them copied on from there."""
         runtime = cupy().cuda.runtime
         for part in parts:
@@ -237,15 +243,34 @@ class Transfer:
             assert piece is not None, "there are more pieces than threads"
             try:
                 staged = piece.holding(part.numbers.shape, part.dtype)
-                _convert(part.numbers, staged)
+                convert(part.numbers, staged)
                 runtime.memcpyAsync(part.place, piece.address, staged.nbytes, runtime.memcpyHostToDevice, stream.ptr)
                 piece.copied.record(stream)
             finally:
                 self._pieces_up.give_back(piece)
 
-    def _on_threads(self, most: int, work: Callable[[Iterator[_Part]], None], parts: list[_Part]) -> None:
+    def _relay(self, loop: _Loop, routes: list[Route], most: int, pieces: _Pieces, stream: Any) -> None:
+        """Have threads copy what travels as it is, each its share of all, through a piece of its own."""
+        part = _part_bytes(sum(route.size for route in routes), most, PART_BYTES)
+        threads = min(most, thread_count(), max(-(-route.size // part) for route in routes))
+        calls, check = driver(), cupy().cuda.runtime.check_status
+
+        def copy_share(first: int) -> None:
+            with self._current(self._device):
+                piece = pieces.take()
+                assert piece is not None, "there are more pieces than threads"
+                try:
+                    for route in routes:
+                        check(loop(calls, route, Share(part, first, threads), piece.stages(stream)))
+                finally:
+                    piece.copied.record(stream)
+                    pieces.give_back(piece)
+
+        map_threads(copy_share, range(threads))
+
+    def _on_threads(self, most: int, work: Callable[[Iterator[Part]], None], parts: list[Part]) -> None:
         """Have threads do some work, each taking the next part as it comes to it."""
-        left = _Shared(parts)
+        left = Shared(parts)
 
         def take_part(_: int) -> None:
             with self._current(self._device):
@@ -319,7 +344,7 @@ class Transfer:
         made.record(cupy().cuda.get_current_stream())
         return _Fetch(self, source, target, made)
 
-    def _fetch_parts(self, parts: Iterable[_Part]) -> None:
+    def _fetch_parts(self, parts: Iterable[Part]) -> None:
         """Copy parts to pinned memory, and from there to their places."""
         for part in parts:
             piece = self._pieces_down.take()
@@ -327,7 +352,7 @@ class Transfer:
             try:
                 self._fetch_into(piece, part.place, part.numbers.size * part.dtype.itemsize)
                 piece.copied.synchronize()
-                _convert(piece.holding(part.numbers.shape, part.dtype), part.numbers)
+                convert(piece.holding(part.numbers.shape, part.dtype), part.numbers)
             finally:
                 self._pieces_down.give_back(piece)
 
@@ -370,72 +395,32 @@ class _Fetch:
             return
         if self._piece is not None:
             self._piece.copied.synchronize()
-            _convert(self._piece.holding(source.shape, source.dtype), self._target)
+            convert(self._piece.holding(source.shape, source.dtype), self._target)
             self._dropped()
             return
         with self._transfer._turns:
-            self._transfer._down.wait_event(self._made)
-            parts = _parts(self._target, source, _part_bytes(source.nbytes, THREADS_DOWN))
-            self._transfer._on_threads(THREADS_DOWN, self._transfer._fetch_parts, parts)
+            transfer = self._transfer
+            transfer._down.wait_event(self._made)
+            if _travels_as_it_is(self._target, source.dtype):
+                routes = [_route(self._target, source)]
+                transfer._relay(receive, routes, THREADS_DOWN, transfer._pieces_down, transfer._down)
+            else:
+                parts = cut(self._target, source, _part_bytes(source.nbytes, THREADS_DOWN))
+                transfer._on_threads(THREADS_DOWN, transfer._fetch_parts, parts)
 
 
-class _Shared:
-    """An iterator that several threads take from."""
-
-    def __init__(self, parts: Iterable[_Part]) -> None:
-        self._left = iter(list(parts))
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> _Shared:
-        return self
-
-    def __next__(self) -> _Part:
-        with self._lock:
-            return next(self._left)
+def _part_bytes(size: int, threads: int, most: int | None = None) -> int:
+    """Return the bytes of a part, at most a piece's, such that threads that take one after the other end together."""
+    threads, most = min(threads, thread_count()), most or PIECE_BYTES
+    rounds = max(1, -(-size // (most * threads)))
+    return min(most, max(SMALL_BYTES // 2, -(-size // (rounds * threads))))
 
 
-def _part_bytes(size: int, threads: int) -> int:
-    """Return the bytes of a part, such that threads that take one after the other end together."""
-    threads = min(threads, thread_count())
-    rounds = max(1, -(-size // (PIECE_BYTES * threads)))
-    return min(PIECE_BYTES, max(SMALL_BYTES // 2, -(-size // (rounds * threads))))
+def _travels_as_it_is(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether an array on the host has the bytes that it has on the device, in that type, row-major."""
+    return array.dtype == dtype and array.flags.c_contiguous
 
 
-def _parts(array: Array, target: Any, most: int) -> list[_Part]:
-    """Cut an array on the host into parts of at most so many bytes on the device.
-
-    Parameters
-    ----------
-    target : of the same shape on the device, row-major; its type is the one in which numbers travel.
-    """
-    found, place, dtype = [], int(target.data.ptr), target.dtype
-    for numbers in _cut(array, max(1, most // dtype.itemsize)):
-        found.append(_Part(numbers, place, dtype))
-        place += numbers.size * dtype.itemsize
-    return found
-
-
-def _cut(array: Array, most: int) -> Iterator[Array]:
-    """Yield views of an array that are consecutive in row-major order, of at most so many numbers each."""
-    if not array.size:
-        return
-    if array.flags.c_contiguous and array.ndim != 1:
-        yield from _cut(array.reshape(-1), most)
-        return
-    inner = array.size // array.shape[0]
-    if inner > most:
-        for part in array:
-            yield from _cut(part, most)
-        return
-    step = most // inner
-    for start in range(0, array.shape[0], step):
-        yield array[start : start + step]
-
-
-def _convert(source: Array, target: Array) -> None:
-    """Copy numbers; what is beyond the range of their new type becomes infinite."""
-    if source.dtype == target.dtype:
-        np.copyto(target, source)
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.copyto(target, source, casting="unsafe")
+def _route(array: Array, target: Any) -> Route:
+    """Return the way between an array on the host and one of the same bytes on the device."""
+    return Route(array.ctypes.data, int(target.data.ptr), array.nbytes)

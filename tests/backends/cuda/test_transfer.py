@@ -23,20 +23,28 @@ PIECE_BYTES, SMALL_BYTES = 64, 100
 @pytest.fixture(autouse=True, scope="module")
 def little_memory():
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"PIECE_BYTES": PIECE_BYTES, "SMALL_BYTES": SMALL_BYTES, "THREADS_UP": 3}.items():
+        for name, value in {"PIECE_BYTES": PIECE_BYTES, "SMALL_BYTES": SMALL_BYTES, "PART_BYTES": 20}.items():
             patch.setattr(transfer, name, value)
-        for name, value in {"PIECES_UP": 4, "PIECES_DOWN": 3, "PIECES_WAITING": 2, "THREADS_DOWN": 3}.items():
+        for name, value in {"PIECES_UP": 4, "PIECES_DOWN": 3, "PIECES_WAITING": 2}.items():
             patch.setattr(transfer, name, value)
+        for name in ("THREADS_UP", "THREADS_DOWN"):
+            patch.setattr(transfer, name, 3)
         patch.setattr(transfer, "ALIGNMENT", 16)
         patch.setattr(transfer, "thread_count", lambda: 3)
         yield
 
 
+def stand_in(patch, *how):
+    """Have a late CuPy and its driver take the places of the real ones."""
+    fake = LateCuPy(*how)
+    patch.setattr(transfer, "cupy", lambda: fake)
+    patch.setattr(transfer, "driver", fake.driver)
+    return fake
+
+
 @pytest.fixture
 def cupy(monkeypatch):
-    fake = LateCuPy()
-    monkeypatch.setattr(transfer, "cupy", lambda: fake)
-    return fake
+    return stand_in(monkeypatch)
 
 
 def rows_of(seed, shape, kind, layout):
@@ -65,9 +73,9 @@ chances = st.sampled_from([0.0, 0.3, 0.9])
 @given(st.lists(st.tuples(matrices, st.booleans(), st.booleans()), min_size=1, max_size=8), chances, st.integers(0, 99))
 def test_rows_arrive_as_they_were_given(given_rows, chance, seed):
     """Their memory is written to as soon as that may be, and what was placed is dropped once work on it is queued."""
-    fake, found, expected, held = LateCuPy(chance, seed), [], [], []
+    found, expected, held = [], [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transfer, "cupy", lambda: fake)
+        fake = stand_in(patch, chance, seed)
         made = Transfer()
         for rows, keep_half, holds in given_rows:
             kept = np.float16 if keep_half and rows.dtype == np.float16 else np.float32
@@ -93,10 +101,10 @@ def test_rows_arrive_as_they_were_given(given_rows, chance, seed):
     chances,
 )
 def test_sparse_rows_arrive_in_their_types(sizes, kind, chance):
-    fake, found, expected = LateCuPy(chance), [], []
+    found, expected = [], []
     rng = np.random.default_rng(len(sizes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transfer, "cupy", lambda: fake)
+        fake = stand_in(patch, chance)
         made = Transfer()
         for rows, entries, shared in sizes:
             values = rng.integers(0, 99, 1 if shared % 2 else entries).astype(kind)
@@ -152,6 +160,26 @@ def test_the_first_rows_wait_for_nothing(cupy):
     cupy.queue(cupy.default, lambda: pytest.fail("work before need not end"))
     made.place_dense(rows)
     cupy.streams[1].synchronize()
+
+
+def test_one_part_travels_while_the_next_is_filled(cupy, monkeypatch):
+    monkeypatch.setattr(transfer, "thread_count", lambda: 1)
+    sizes, copy = [], cupy.copy
+    monkeypatch.setattr(cupy, "copy", lambda *how: (sizes.append(how[2]), copy(*how)))
+    Transfer().place_dense(np.ones((10, 14), np.float32))
+    assert sizes == [20] * 28
+    assert len(cupy.streams[1].queue) == 2 * 2 + 2  # two copies and their events; the piece's, and that of all
+
+
+def test_a_copy_to_the_host_that_fails_is_told(cupy):
+    made, rows, target = Transfer(), cupy.empty((30, 10), np.float32), np.zeros((30, 10), np.float32)
+    cupy.write(rows, np.ones((30, 10)))
+    cupy.fails = True
+    with pytest.raises(OSError, match="the copy fails"):
+        made.fetch_later(rows, target)()
+    cupy.fails = False
+    made.fetch_later(rows, target)()
+    assert (target == 1).all()
 
 
 def test_blocks_are_used_again(cupy):
@@ -236,9 +264,8 @@ def test_a_copy_that_fails_is_told_and_keeps_nothing(cupy):
     st.booleans(),
 )
 def test_rows_come_back_as_they_were(numbers, kind, order, chance, drops):
-    fake = LateCuPy(chance)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transfer, "cupy", lambda: fake)
+        fake = stand_in(patch, chance)
         made, target = Transfer(), np.full(numbers.shape, 3, kind, order)
         rows = fake.empty(numbers.shape, np.float32)
         fake.write(rows, numbers)
