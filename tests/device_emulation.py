@@ -65,11 +65,21 @@ class Library:
         return np.array(array).view(np.ndarray)
 
 
+class Capture(list):
+    """Work that was queued on a stream meanwhile, and on those that waited for its events."""
+
+    ended = False
+
+
 class Stream:
     """Where work is queued; what is queued during a capture is kept instead."""
 
     def __init__(self, owner, ptr) -> None:
-        self._owner, self.ptr, self.taken = owner, ptr, None
+        self._owner, self.ptr, self._capture = owner, ptr, None
+
+    @property
+    def taken(self):
+        return None if self._capture is None or self._capture.ended else self._capture
 
     def __enter__(self):
         self._owner.streams.append(self)
@@ -82,24 +92,28 @@ class Stream:
 
     def wait_event(self, event):
         self._owner.waits.append((self.ptr, event.stream))
+        if event.taken is not None:
+            assert self.taken in (None, event.taken)
+            self._capture = event.taken
 
     def record(self):
         return SimpleNamespace(done=True)
 
     def begin_capture(self):
-        self.taken = []
+        self._capture = Capture()
 
     def end_capture(self):
-        taken, self.taken = self.taken, None
+        taken = self.taken
+        taken.ended = True
         return SimpleNamespace(launch=lambda stream: [work() for work in taken])
 
 
 class Event:
     def __init__(self, disable_timing) -> None:
-        self.stream = None
+        self.stream, self.taken = None, None
 
     def record(self, stream):
-        self.stream = stream.ptr
+        self.stream, self.taken = stream.ptr, stream.taken
 
 
 class EmulatedDevice:

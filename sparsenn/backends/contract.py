@@ -259,12 +259,13 @@ class Backend(Protocol):
         """
         ...
 
-    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
         """Find the inputs that are alive at the end of the network, and keep what the layers left.
 
         Parameters
         ----------
         left : what the layers left, of so many inputs; where rows of zeros have not been dropped, all are looked at.
+        own : whether it lies in memory that nothing else uses.
 
         Returns
         -------

@@ -122,8 +122,8 @@ class HostMemory:
         outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
         return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
-        """Look which inputs are alive, and copy rows; CSR is never written over."""
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
+        """Look which inputs are alive, and copy rows that may be written over, as CSR never is."""
         owner = None if left.owner is None else np.array(left.owner[:inputs])
         used = inputs if owner is None else int(owner.max(initial=-1)) + 1
         if owner is not None and left.dropped:
@@ -131,7 +131,9 @@ class HostMemory:
         else:
             alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False
             living = np.flatnonzero(alive[:inputs] if owner is None else alive[owner])
-        features = left.features if isinstance(left.features, CSR) else left.features[:used].copy()
+        features = left.features
+        if not isinstance(features, CSR) and not (own and used == features.shape[0]):
+            features = features[:used].copy()
         return living, RowsLeft(features, owner)
 
     def join(self, layer: Join, parts: Sequence[Array]) -> Array:

@@ -245,7 +245,8 @@ class Passage:
         with going.clock.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
-            return self._backend.take_out(left, last - first)
+            assert self.used is not None, "rows have gone through the layers"
+            return self._backend.take_out(left, last - first, _owns_outputs(self.used.steps[-1].kernel))
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None

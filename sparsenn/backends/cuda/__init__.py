@@ -270,7 +270,7 @@ class CUDABackend:
             self._expanded = expansion, cupy().asarray(expansion, np.int32)
         return self._expanded[1]
 
-    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
         """Look at owners, and rows, on the device; owners are copied while that is waited for."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
         with cupy().cuda.Device(self.index), within_memory("keeping rows", inputs, size * width + 4):
@@ -281,7 +281,9 @@ class CUDABackend:
                 living, used = rows_module.rows_owned(listed)
             if living is None or not left.dropped:
                 living = np.flatnonzero(cupy().asnumpy(rows_module.active_rows(left, inputs)))
-            features = left.features if isinstance(left.features, CSR) else _copied(left.features, used)
+            features = left.features
+            if not isinstance(features, CSR) and not (own and used == features.shape[0]):
+                features = _copied(features, used)
             return living, RowsLeft(features, owner)
 
     def as_csr(self, matrix: Array) -> Any:

@@ -136,12 +136,12 @@ class DoubleCUDABackend(CUDABackend):
             )
             return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int) -> tuple[Array, RowsLeft]:
-        """Look which rows have a number that is not zero, and copy all."""
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
+        """Look which rows have a number that is not zero, and copy all that may be written over."""
         cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):
             living = np.flatnonzero(cp.asnumpy((features != 0).any(axis=1)))  # type: ignore[union-attr]
-            return living, RowsLeft(features.copy())  # type: ignore[union-attr]
+            return living, RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""

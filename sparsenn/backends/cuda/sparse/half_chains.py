@@ -33,6 +33,7 @@ from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
+from sparsenn.workers import chunks
 
 __all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
 
@@ -75,6 +76,8 @@ class HalfChain(ABC):
     side : rows that are laid out together.
     row_bytes : of a row before each layer.
     takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
+    parts : of the rows, each of which goes through the layers for itself, beside the others: processors that have
+        finished a layer of one go on with the other.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class HalfChain(ABC):
         side: int,
         row_bytes: Sequence[int],
         takes_halves: bool,
+        parts: int = 1,
     ) -> None:
         cp = cupy()
         self.capacity = rows
@@ -95,6 +99,13 @@ class HalfChain(ABC):
         self._buffers = [cp.empty(max(1, room * max(row_bytes[parity::2], default=0)), np.uint8) for parity in range(2)]
         self._exponents = cp.zeros((len(layers), room), np.int32)
         self._largest = cp.zeros((len(layers), room), np.int32)
+        following = (*range(1, len(layers)), len(layers) - 1)
+        self._facts = [
+            tuple(array[at] for at in (number, after) for array in (self._exponents, self._largest))
+            for number, after in enumerate(following)
+        ]
+        self._parts = chunks(rows, max(1, parts_of(rows, parts * side)) * side) or [(0, 0)]
+        self._beside = [(cp.cuda.Stream(non_blocking=True), _event()) for _ in self._parts[1:]]
         self._call = Call()
         self._turns = Turns()
         self._graph: Any = None
@@ -170,20 +181,33 @@ class HalfChain(ABC):
         """Launch the last layer, whose outputs go to a matrix of their own, of a type; return that."""
 
     @abstractmethod
-    def _launch(self, number: int, target: Any, rows: int, count: Any) -> None:
-        """Launch a layer for as many rows as `count` begins with, at most `rows`.
+    def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
+        """Launch a layer for those of the rows from `first` up to `last` that are there.
 
         Parameters
         ----------
         number : of the layer.
         target : where its outputs go; of the last one's type.
-        count : device array, int32; or a null pointer for `rows`.
+        first : 0, or where another of the parts begins.
+        count : device array, int32, that begins with the number of rows; or a null pointer for `last`.
         """
 
     def _enqueue(self) -> None:
         """Launch all layers but the last on the current stream, for as many rows as the record says."""
+        current, begun = cupy().cuda.get_current_stream(), _event()
+        begun.record(current)
+        for (stream, ended), rows in zip(self._beside, self._parts[1:], strict=True):
+            with stream:
+                stream.wait_event(begun)
+                self._enqueue_part(*rows)
+                ended.record(stream)
+        self._enqueue_part(*self._parts[0])
+        for _, ended in self._beside:
+            current.wait_event(ended)
+
+    def _enqueue_part(self, first: int, last: int) -> None:
         for number in range(len(self._layers) - 1):
-            self._launch(number, self._buffers[(number + 1) % 2], self.capacity, self._call.record)
+            self._launch(number, self._buffers[(number + 1) % 2], first, last, self._call.record)
 
     def _defines(self, number: int, target: Any) -> dict[str, int]:
         """Return what a layer's kernel is compiled for."""
@@ -193,10 +217,9 @@ class HalfChain(ABC):
             "LAST": last if number + 1 == len(self._layers) else 0,
         }
 
-    def _facts(self, number: int) -> tuple[Any, ...]:
-        """Return where a layer's kernel finds how its rows are scaled, and tells it of its outputs."""
-        following = min(number + 1, len(self._layers) - 1)
-        return tuple(array[at] for at in (number, following) for array in (self._exponents, self._largest))
+
+def _event() -> Any:
+    return cupy().cuda.Event(disable_timing=True)
 
 
 Made = Callable[[int, Sequence[DeviceLayer], int], HalfChain]

@@ -79,18 +79,19 @@ class HalfChunkChain(HalfChain):
 
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         tiles = cupy().empty((parts_of(rows, self._side), self._layers[-1].outputs, self._side), kind)
-        self._launch(len(self._layers) - 1, tiles, rows, NOTHING)
+        self._launch(len(self._layers) - 1, tiles, 0, rows, NOTHING)
         return tiles_to_rows(tiles, rows)
 
-    def _launch(self, number: int, target: Any, rows: int, count: Any) -> None:
-        layer, weights, tiles = self._layers[number], self._weights[number], parts_of(rows, self._side)
-        if not layer.outputs or not rows:
+    def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
+        assert first == 0, "all rows are one part"
+        layer, weights, tiles = self._layers[number], self._weights[number], parts_of(last, self._side)
+        if not layer.outputs or not last:
             return
         tiling, block = weights.tiling, weights.tiling.block
         kernel = _PROGRAMS[block].kernel("gather_chunks_half", **self._defines(number, target))
         cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
         arguments = (
-            *(self._buffers[number % 2], *weights.arrays, target, *self._facts(number), count),
+            *(self._buffers[number % 2], *weights.arrays, target, *self._facts[number], count),
             *map(np.int32, (tiles, layer.inputs, layer.outputs, *cut)),
             *(*self._bounds[number], layer.clip),
         )

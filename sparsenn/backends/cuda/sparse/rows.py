@@ -198,6 +198,8 @@ def _number(features: Array) -> str:
 def on_device(left: RowsLeft) -> RowsLeft:
     """Return what layers left, all on the device; owners of single launches, and no rows at all, come from the host."""
     cp = cupy()
+    if not isinstance(left.features, np.ndarray) and not isinstance(left.owner, np.ndarray):
+        return left
     features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
     return replace(left, features=features, owner=None if left.owner is None else cp.asarray(left.owner))
 

@@ -43,9 +43,12 @@ from sparsenn.network import Network
 
 __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
 
-LAYING_THREADS, LAID_BYTES = 256, 72 << 10
+LAYING_THREADS, LAID_BYTES = 512, 72 << 10
 """Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
 such blocks; a single row may take more."""
+
+PARTS = 2
+"""Of the rows of a chain, unless a layer is done in one round: its last round leaves multiprocessors idle."""
 
 BANKS, FOUR = 32, 4
 """Of shared memory; and numbers that are moved at once."""
@@ -154,7 +157,9 @@ class TensorChain(HalfChain):
     def __init__(self, name: str, shape: BlockShape, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
         self._shape, self._ready = shape, _ready(layers, shape)
         row_bytes = [16 * shape.planes * layer.row_units for layer in self._ready.layers]
-        super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1)
+        tiles = parts_of(rows, shape.rows) * max(layer.lists for layer in self._ready.layers)
+        parts = PARTS if tiles > current_machine().multiprocessors else 1
+        super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1, parts)
 
     def _enter(self, features: Array) -> None:
         shape, (rows, inputs) = self._shape, features.shape
@@ -172,20 +177,20 @@ class TensorChain(HalfChain):
 
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         outputs = cupy().empty((rows, self._layers[-1].outputs), kind)
-        self._launch(len(self._layers) - 1, outputs, rows, NOTHING)
+        self._launch(len(self._layers) - 1, outputs, 0, rows, NOTHING)
         return outputs
 
-    def _launch(self, number: int, target: Any, rows: int, count: Any) -> None:
+    def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
         shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
-        if not ready.lists or not rows:
+        if not ready.lists or last <= first:
             return
         kernel = PROGRAMS[shape][0].kernel("two_of_four", **self._defines(number, target))
         arguments = (
-            *(self._buffers[number % 2], target, *ready.arrays, *self._facts(number), count),
-            *map(np.int32, (rows, ready.row_units, ready.width, ready.lists)),
+            *(self._buffers[number % 2], target, *ready.arrays, *self._facts[number], count),
+            *map(np.int32, (first, last, ready.row_units, ready.width, ready.lists)),
             *(*ready.bound, layer.clip),
         )
-        blocks = min(current_machine().multiprocessors, ready.lists * parts_of(rows, shape.rows))
+        blocks = min(current_machine().multiprocessors, ready.lists * parts_of(last - first, shape.rows))
         kernel((blocks,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
 
 

@@ -15,7 +15,7 @@
 #define INPUT float
 #endif
 
-constexpr int THREADS = 256, WARPS = THREADS / WARP;
+constexpr int THREADS = 512, WARPS = THREADS / WARP;
 constexpr int PARTS = TAKEN < WARPS ? WARPS / TAKEN : 1;  // warps of a row
 constexpr int FOUR = 4;
 static_assert(ROWS % TAKEN == 0, "a block's rows are of one tile");

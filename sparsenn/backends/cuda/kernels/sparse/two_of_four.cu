@@ -59,16 +59,17 @@ struct Memory {
     }
 };
 
-// What the launch computes, and in which order: `lists` tiles of outputs for each ROWS rows.
+// What the launch computes, and in which order: `lists` tiles of outputs for each ROWS of the rows from `first` on.
 struct Work {
     const int* __restrict__ starts;
-    int lists, tiles;
+    int lists, first_tile, tiles;
 
-    __device__ __forceinline__ Work(const int* starts, int lists, int rows) : starts(starts), lists(lists) {
-        tiles = (rows + ROWS - 1) / ROWS * lists;
+    __device__ __forceinline__ Work(const int* starts, int lists, int first, int rows)
+        : starts(starts), lists(lists), first_tile(first / ROWS) {
+        tiles = (max(rows - first, 0) + ROWS - 1) / ROWS * lists;
     }
     __device__ __forceinline__ int list(int tile) const { return tile % lists; }
-    __device__ __forceinline__ int row_tile(int tile) const { return tile / lists; }
+    __device__ __forceinline__ int row_tile(int tile) const { return first_tile + tile / lists; }
     __device__ __forceinline__ int first_slab(int tile) const { return of_warp(__ldg(starts + list(tile))); }
     __device__ __forceinline__ int last_slab(int tile) const { return of_warp(__ldg(starts + list(tile) + 1)); }
 };
@@ -398,12 +399,13 @@ struct LastRows {
 };
 
 // row_units, width: of the inputs' units; of the outputs' units, or, if LAST, of outputs. `count` begins with the number of
-// rows, of which there is room for `rows`. `scales` and `biases` are of all places of outputs.
+// rows; those from `first` up to `rows` are computed, `first` being a multiple of ROWS. `scales` and `biases` are of all
+// places of outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     two_of_four(const unsigned char* __restrict__ inputs, void* __restrict__ outputs, const unsigned char* __restrict__ image,
                 const unsigned* __restrict__ places_of, const int* __restrict__ starts, const int* __restrict__ units,
                 const float* __restrict__ scales, const float* __restrict__ biases, const int* exponents_in, const int* largest_in, int* exponents_out,
-                int* largest_out, const int* __restrict__ count, int rows, int row_units, int width, int lists, float reach,
+                int* largest_out, const int* __restrict__ count, int first, int rows, int row_units, int width, int lists, float reach,
                 float offset, float most, float clip) {
     extern __shared__ __align__(128) uint4 memory[];
     const Memory places(memory);
@@ -414,7 +416,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     const int there = count == nullptr || *count > rows ? rows : *count;
-    const Work work(starts, lists, there);
+    const Work work(starts, lists, first, there);
     const int warp = of_warp(threadIdx.x / WARP);
     if (warp >= WARPS) {  // a whole warpgroup, so that it can give registers to the others
         give_registers<COPYING_REGISTERS>();
@@ -427,13 +429,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int in_block = group * (TILES * GROUP) + warp % 4 * 16;
 #pragma unroll 1
         for (int tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-            const int first = work.list(tile) * NEURONS + in_block;
+            const int neuron = work.list(tile) * NEURONS + in_block;
             const int64 row_tile = work.row_tile(tile), first_row = row_tile * ROWS;
             const Told told{places.told + warp * TOLD_BYTES};
-            told.ask(facts, scales, biases, first_row, first);
+            told.ask(facts, scales, biases, first_row, neuron);
             worker.run(work.first_slab(tile), work.last_slab(tile));
             told.await();
-            Finisher finisher{facts, told, Bound{reach, offset, most}, clip, first == 0};
+            Finisher finisher{facts, told, Bound{reach, offset, most}, clip, neuron == 0};
 #pragma unroll
             for (int number = 0; number < TILES; ++number)
 #pragma unroll
@@ -443,12 +445,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     finisher.biases[number][half] = told.bias(output);
                 }
             if constexpr (LAST) {
-                const int first_output = first - warp % 4 * 16 + (warp % 4 * 8 + line) * 2 * TILES;
+                const int first_output = neuron - warp % 4 * 16 + (warp % 4 * 8 + line) * 2 * TILES;
                 finisher.all<0>(worker.sums, first_row,
                                 LastRows{static_cast<Output*>(outputs), first_row, there, first_output, width});
             } else {
                 const unsigned turned = places.turned + warp * (TURNED_PLACES * PLANES * TURNED_BYTES);
-                const int64 first_unit = row_tile * PLANES * width + first / 8;
+                const int64 first_unit = row_tile * PLANES * width + neuron / 8;
                 finisher.all<0>(worker.sums, first_row,
                                 NextRows{turned, static_cast<unsigned char*>(outputs), first_unit, width});
             }
