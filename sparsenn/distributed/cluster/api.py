@@ -26,7 +26,7 @@ from sparsenn.distributed.cluster.gathering import (
 )
 from sparsenn.distributed.cluster.library import dask_array, distributed_library, require_dask
 from sparsenn.distributed.cluster.local import local_cluster
-from sparsenn.distributed.cluster.parts import Rows, rows_of
+from sparsenn.distributed.cluster.parts import FileRows, Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
 from sparsenn.distributed.digests import content_digest
 from sparsenn.distributed.pieces import opened_pieces, target_of
@@ -44,6 +44,10 @@ __all__ = ["ClusterRun", "infer"]
 PIECE_BYTES, DENSE_PIECE_BYTES = 1 << 30, 64 << 20
 """Of a piece's rows, or outputs if these are wider, were they float32: enough work to outweigh that of handing it out.
 The second is where they are."""
+
+LARGE_PIECE_BYTES, LEAST_PIECES = 256 << 20, 4
+"""Of a piece's sparse rows that a worker reads, where each worker has so many pieces: they are handed out and noted one
+by one, so that fewer cost less."""
 
 _FREE_OPTIONS = ("batch_size", "memory_limit", "weight_memory")
 """Options that may differ when a run resumes: what was too much is why it ended."""
@@ -136,8 +140,9 @@ def infer(
     resume : bool, default False
         Whether to go on where another run with the same network, options and rows left off.
     piece : int, optional
-        Rows of a piece; by default what 64 MiB of float32 hold, 1 GiB if rows and outputs are sparse. A run that goes
-        on takes those of the run before; a lazy array of a Dask array keeps its chunks.
+        Rows of a piece; by default what 64 MiB of float32 hold, 1 GiB if rows and outputs are sparse, or more if
+        workers read these from a file: up to 256 MiB as they are, and a quarter of a worker's share. A run that goes on
+        takes those of the run before; a lazy array of a Dask array keeps its chunks.
     form : {'dense', 'csr'}, optional
         Of a lazy array; by default that of the rows.
     prepare : callable, optional
@@ -206,6 +211,15 @@ def _usual(rows: Rows, sizes: Sizes, sparse: bool) -> int:
     return max(1, (PIECE_BYTES if rows.sparse and sparse else DENSE_PIECE_BYTES) // (4 * max(sizes[:2])))
 
 
+def _usual_of_categories(rows: Rows, sizes: Sizes, workers: int) -> int:
+    """Return the same of rows of which only the categories are written."""
+    usual = _usual(rows, sizes, sparse=True)
+    if not isinstance(rows, FileRows) or not rows.sparse:
+        return usual
+    share = -(-rows.rows // (LEAST_PIECES * max(1, workers)))
+    return max(usual, min(share, int(LARGE_PIECE_BYTES / rows.row_bytes)))
+
+
 def _into_file(
     client: Any,
     network: Network | str | os.PathLike[str],
@@ -223,7 +237,10 @@ def _into_file(
     found = _rows_of(rows, sizes)
     key = content_digest("cluster", task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes)
     wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
-    usual = most or _usual(found, sizes, sparse=wanted == "none")
+    workers = len(client.nthreads())
+    usual = most or (
+        _usual_of_categories(found, sizes, workers) if wanted == "none" else _usual(found, sizes, sparse=False)
+    )
     with ExitStack() as files:
         pieces = files.enter_context(opened_pieces(target, key, usual, resume))
         found = found.cut(pieces.size)

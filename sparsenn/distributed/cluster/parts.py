@@ -126,12 +126,14 @@ class FileRows(Rows):
     rows : how many.
     width : numbers of one.
     of_csr : whether they are sparse.
+    row_bytes : what a row takes in memory, on average.
     """
 
     path: Path
     rows: int
     width: int
     of_csr: bool
+    row_bytes: float
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -190,4 +192,4 @@ def _rows(given: Any, width: int) -> Rows:
     with opened_rows(path, width) as source:
         if source.rows is None:
             raise UsageError(f"{path}: can only be read from its beginning; convert it (sparsenn convert) first")
-        return FileRows(path, source.rows, width, source.sparse)
+        return FileRows(path, source.rows, width, source.sparse, source.row_bytes)
