@@ -93,7 +93,13 @@ def assert_near(found, right, allowed):
 @ways
 @pytest.mark.parametrize(
     ("widths", "rows", "share"),
-    [((5, 3), 1, 0.5), ((100, 300, 150, 33), 200, 0.1), ((64, 64), 20, 1.0), ((40, 20, 10), 17, 0.0)],
+    [
+        ((5, 3), 1, 0.5),
+        ((100, 300, 150, 33), 200, 0.1),
+        ((64, 64), 20, 1.0),
+        ((40, 20, 10), 17, 0.0),
+        ((20, 4200, 8), 200, 0.05),
+    ],
     ids=str,
 )
 def test_chains_in_emulation(device, way, widths, rows, share, rng):

@@ -41,6 +41,7 @@ constexpr int WEIGHT_BYTES = GROUP_BYTES * TILES * GROUPS, ROW_BYTES = SLAB_UNIT
 constexpr int STAGE_BYTES = WEIGHT_BYTES + PLANES * ROW_BYTES;
 constexpr int TURNED_ROWS = 16, TURNED_BYTES = 2 * UNIT * TURNED_ROWS;  // of 16 outputs of a warp, on their way to memory
 constexpr int TURNED_PLACES = 2;
+constexpr int LISTS_AT_ONCE = 16;  // tiles of outputs
 constexpr int ROWS_TOLD_BYTES = 8 * ROWS, OUTPUTS_TOLD_BYTES = 4 * 16 * TILES;  // exponents and largest numbers; scales or biases
 constexpr int TOLD_BYTES = ROWS_TOLD_BYTES + 2 * OUTPUTS_TOLD_BYTES;
 
@@ -59,17 +60,28 @@ struct Memory {
     }
 };
 
-// What the launch computes, and in which order: `lists` tiles of outputs for each ROWS of the rows from `first` on.
+// What the launch computes: `lists` tiles of outputs for each ROWS of the rows from `first` on. LISTS_AT_ONCE of all rows come
+// first, so that blocks that run at the same time share weights as well as rows.
 struct Work {
     const int* __restrict__ starts;
-    int lists, first_tile, tiles;
+    int lists, first_tile, row_tiles, tiles;
 
     __device__ __forceinline__ Work(const int* starts, int lists, int first, int rows)
         : starts(starts), lists(lists), first_tile(first / ROWS) {
-        tiles = (max(rows - first, 0) + ROWS - 1) / ROWS * lists;
+        row_tiles = (max(rows - first, 0) + ROWS - 1) / ROWS;
+        tiles = row_tiles * lists;
     }
-    __device__ __forceinline__ int list(int tile) const { return tile % lists; }
-    __device__ __forceinline__ int row_tile(int tile) const { return first_tile + tile / lists; }
+    __device__ __forceinline__ int first_list(int tile) const {
+        return tile / (LISTS_AT_ONCE * row_tiles) * LISTS_AT_ONCE;
+    }
+    __device__ __forceinline__ int list(int tile) const {
+        const int list = first_list(tile), among = tile - list * row_tiles;
+        return list + among % min(LISTS_AT_ONCE, lists - list);
+    }
+    __device__ __forceinline__ int row_tile(int tile) const {
+        const int list = first_list(tile), among = tile - list * row_tiles;
+        return first_tile + among / min(LISTS_AT_ONCE, lists - list);
+    }
     __device__ __forceinline__ int first_slab(int tile) const { return of_warp(__ldg(starts + list(tile))); }
     __device__ __forceinline__ int last_slab(int tile) const { return of_warp(__ldg(starts + list(tile) + 1)); }
 };
