@@ -269,11 +269,11 @@ def test_rows_of_halves_on_a_gpu(kernel, rng):
 @ways
 def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, rng):
     layers = layers_of(rng, (500, 600, 400), 0.1)
-    given = rng.normal(size=(3000, 500)).astype(np.float32)
-    whole = run(ready(layers, way, 3000), given)
-    for first in range(0, 3000, 700):
-        part = given[first : first + 700]
-        assert np.array_equal(run(ready(layers, way, len(part)), part), whole[first : first + 700])
+    given = rng.normal(size=(9000, 500)).astype(np.float32)  # which are computed in parts
+    whole = run(ready(layers, way, 9000), given)
+    for first in range(0, 9000, 2000):
+        part = given[first : first + 2000]
+        assert np.array_equal(run(ready(layers, way, len(part)), part), whole[first : first + 2000])
 
 
 @pytest.mark.gpu
