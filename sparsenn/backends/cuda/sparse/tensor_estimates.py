@@ -18,12 +18,12 @@ RUN_SECONDS, LAUNCH_SECONDS, LAYING_SECONDS = 20e-6, 2.5e-6, 5e-6
 SPARSE_FACTOR = 2
 """Products that tensor cores pass over, and those they compute, in parts of what they compute of dense weights."""
 
-REACHED = 0.66
+REACHED = 0.635
 """Of the most multiply-adds, what shared memory lets through: at full speed instructions would read 150 to 160 bytes of
 it a clock, and copies write 44 to 56; it has 128."""
 
-FINISHING_CLOCKS = 5000
-"""From a tile's last products until its outputs are stored, while nothing is multiplied."""
+FINISHING_CLOCKS = {2: 6000, 1: 10_000}
+"""By planes: from a tile's last products until its outputs are stored, while nothing is multiplied."""
 
 LAID_SHARE = 0.95
 """Of the bandwidth of copies, what rows reach that are laid out."""
@@ -64,7 +64,7 @@ def tensor_seconds(
     for number, layer in enumerate(layers, start=1):
         slabs = parts_of(layer.inputs, SLAB) * (1 + extra_slabs(layer))
         tile = slabs * SLAB * neurons * rows_at_once * products / rate
-        tile += FINISHING_CLOCKS / machine.clock
+        tile += FINISHING_CLOCKS[planes] / machine.clock
         tiles = parts_of(rows, rows_at_once) * parts_of(layer.outputs, neurons)
         left = row_bytes if number == len(layers) else 2 * planes
         moved = rows * (2 * planes * layer.inputs + left * layer.outputs)
