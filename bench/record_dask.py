@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,6 +58,8 @@ if __name__ == "__main__":
 """
 
 Row = dict[str, Any]
+Way = tuple[str, int, Callable[[], Any]]
+"""What is run, by how many workers, 0 for this process, and the run."""
 
 
 class WrongAnswerError(Exception):
@@ -71,37 +75,50 @@ def record(options: argparse.Namespace, folder: Path) -> list[Row]:
     write_repeated(network, images, min(FIRST_ROWS, options.file_rows), few)
     (folder / "first.py").write_text(FIRST)
 
-    def whole(how: str, run: Callable[[], Any], workers: int, beside: float | None) -> Row:
+    here = {"device": options.device, "statistics": False}
+    ways: list[Way] = [("stream, in one process", 0, lambda: stream(network, path, output, **here))]
+    with ExitStack() as clusters:
+        for workers in options.workers:
+            client = clusters.enter_context(local_cluster(workers, device=options.device))
+            run = partial(infer, path, path, client, output=output, device=options.device)
+            ways.append((f"cluster, {workers} worker{'' if workers == 1 else 's'}", workers, run))
+        seconds = in_turn(ways, 1 + options.runs, truth)[1:]  # the first makes sessions ready
+    rows: list[Row] = []
+    for (how, workers, _), (quarter, median, three_quarters) in zip(
+        ways, np.percentile(seconds, (25, 50, 75), axis=0).T.tolist(), strict=True
+    ):
+        row = {
+            "how": how,
+            "start_seconds": float(np.median([first_answer(folder, few, workers, options) for _ in range(3)])),
+            "seconds": median,
+            "spread_seconds": three_quarters - quarter,
+            "rows_per_second": options.file_rows / median,
+            "overhead": median / rows[0]["seconds"] - 1 if rows else None,
+        }
+        print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
+        rows.append(row)
+    return rows
+
+
+def in_turn(ways: Sequence[Way], runs: int, truth: Any) -> list[list[float]]:
+    """Return the seconds of all ways, run after run: whatever disturbs one disturbs all.
+
+    Raises
+    ------
+    WrongAnswerError
+        Categories are not the true ones.
+    """
+    found = []
+    for _ in range(runs):
         seconds = []
-        for _ in range(1 + options.runs):  # the first makes sessions ready
+        for how, _, run in ways:
             start = time.perf_counter()
             categories = run().categories
             seconds.append(time.perf_counter() - start)
             if not np.array_equal(categories, truth):
                 raise WrongAnswerError(f"{how}: the categories are not those of the rows in memory")
-        quarter, median, three_quarters = np.percentile(seconds[1:], (25, 50, 75))
-        row = {
-            "how": how,
-            "start_seconds": float(np.median([first_answer(folder, few, workers, options) for _ in range(3)])),
-            "seconds": float(median),
-            "spread_seconds": float(three_quarters - quarter),
-            "rows_per_second": options.file_rows / float(median),
-            "overhead": None if beside is None else float(median) / beside - 1,
-        }
-        print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
-        return row
-
-    here = {"device": options.device, "statistics": False}
-    rows = [whole("stream, in one process", lambda: stream(network, path, output, **here), 0, None)]
-    for workers in options.workers:
-        with local_cluster(workers, device=options.device) as client:
-            how = f"cluster, {workers} worker{'' if workers == 1 else 's'}"
-
-            def run(client: Any = client) -> Any:
-                return infer(path, path, client, output=output, device=options.device)
-
-            rows.append(whole(how, run, workers, rows[0]["seconds"]))
-    return rows
+        found.append(seconds)
+    return found
 
 
 def first_answer(folder: Path, few: Path, workers: int, options: argparse.Namespace) -> float:
@@ -137,9 +154,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows=rows,
         configuration={name: getattr(options, name) for name in ("file_rows", "workers", "device", "runs")},
         notes=[
-            f"Medians and interquartile ranges of {options.runs} runs on a cluster that is ready; stream makes its "
-            "session each time. Workers share the machine's cores. Start: a process from its start to its end, cluster "
-            f"included, for {FIRST_ROWS:,} rows; median of 3.",
+            f"Medians and interquartile ranges of {options.runs} runs of each, in turn, on clusters that are ready; "
+            "stream makes its session each time. Workers share the machine's cores. Start: a process from its start to "
+            "its end, "
+            f"cluster included, for {FIRST_ROWS:,} rows; median of 3.",
         ],
     )
     print(path)
