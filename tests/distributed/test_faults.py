@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from clusters import external_cluster
 import sparsenn
 from sparsenn.distributed import infer, local_cluster
 from sparsenn.distributed.cluster import gathering
-from sparsenn.distributed.cluster.gathering import connected, look_at_workers
+from sparsenn.distributed.cluster.gathering import connected, look_at_workers, worker_count
 from sparsenn.distributed.cluster.sessions import NetworkName, name_of, session_of
 from sparsenn.distributed.pieces import Piece, Pieces
 from sparsenn.engine.options import Options
@@ -405,3 +406,12 @@ def test_no_scheduler_is_told() -> None:
 def test_rows_that_do_not_fit_are_told(client: Any, problem: Path, rows: Any) -> None:
     with pytest.raises(sparsenn.SparseNNError, match=r"the rows|no such file|No such file|rows are streamed from"):
         infer(problem, rows, client, device="cpu")
+
+
+def test_a_lost_scheduler_is_told_where_workers_are_counted() -> None:
+    def nthreads() -> dict[str, int]:
+        raise OSError("closed")
+
+    lost = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://10.0.0.1:8786"), nthreads=nthreads)
+    with pytest.raises(WorkerError, match=r"^the scheduler at tcp://10\.0\.0\.1:8786 is lost"):
+        worker_count(lost)

@@ -23,6 +23,7 @@ from sparsenn.distributed.cluster.gathering import (
     look_at_workers,
     send_network,
     told_in_a_line,
+    worker_count,
 )
 from sparsenn.distributed.cluster.library import dask_array, distributed_library, require_dask
 from sparsenn.distributed.cluster.local import local_cluster
@@ -237,10 +238,8 @@ def _into_file(
     found = _rows_of(rows, sizes)
     key = content_digest("cluster", task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes)
     wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
-    workers = len(client.nthreads())
-    usual = most or (
-        _usual_of_categories(found, sizes, workers) if wanted == "none" else _usual(found, sizes, sparse=False)
-    )
+    none = wanted == "none"
+    usual = most or (_usual_of_categories(found, sizes, worker_count(client)) if none else _usual(found, sizes, False))
     with ExitStack() as files:
         pieces = files.enter_context(opened_pieces(target, key, usual, resume))
         found = found.cut(pieces.size)
@@ -261,7 +260,7 @@ def _into_file(
         pieces.finish()
     return ClusterRun(
         *(target, found.shape[0], resumed, len(edges), categories, sizes.inputs, sizes.layers, sizes.edges),
-        *(address_of(client), len(client.nthreads()), time.perf_counter() - start),
+        *(address_of(client), worker_count(client), time.perf_counter() - start),
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "look_at_workers",
     "send_network",
     "told_in_a_line",
+    "worker_count",
 ]
 
 WAIT_SECONDS = 30.0
@@ -65,6 +66,18 @@ def told_in_a_line(client: Any) -> Iterator[None]:
         raise
     except (Exception, asyncio.CancelledError) as error:
         raise _explained(error, place) from error
+
+
+def worker_count(client: Any) -> int:
+    """Return how many workers a cluster has.
+
+    Raises
+    ------
+    WorkerError
+        The scheduler is lost.
+    """
+    with told_in_a_line(client):
+        return len(client.nthreads())
 
 
 def send_network(client: Any, name: NetworkName, network: Network) -> None:
