@@ -156,8 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes=[
             f"Medians and interquartile ranges of {options.runs} runs of each, in turn, on clusters that are ready; "
             "stream makes its session each time. Workers share the machine's cores. Start: a process from its start to "
-            "its end, "
-            f"cluster included, for {FIRST_ROWS:,} rows; median of 3.",
+            f"its end, cluster included, for {FIRST_ROWS:,} rows; median of 3.",
         ],
     )
     print(path)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import sparsenn
 from sparsenn.distributed import infer
-from sparsenn.distributed.cluster.api import _usual_of_categories
+from sparsenn.distributed.cluster.api import _usual
 from sparsenn.distributed.cluster.parts import FileRows
 from sparsenn.distributed.cluster.sessions import Sizes
 from sparsenn.io import Dataset
@@ -148,5 +148,5 @@ def test_workers_read_large_pieces_of_sparse_rows(
     rows: int, row_bytes: float, workers: int, piece: int, of_csr: bool
 ) -> None:
     found = FileRows(Path("rows.h5"), rows, 1024, of_csr, row_bytes)
-    usual = _usual_of_categories(found, Sizes(1024, 1024, 120, 1), workers)
-    assert usual == (piece if of_csr else 16_384)
+    assert _usual(found, Sizes(1024, 1024, 120, 1), True, workers) == (piece if of_csr else 16_384)
+    assert _usual(found, Sizes(1024, 1024, 120, 1), True) == (262_144 if of_csr else 16_384)

@@ -1,8 +1,8 @@
 """Loops that copy bytes between host memory and a device through pinned memory, compiled so that none holds the GIL.
 
-A thread copies every so manieth part of an array, through two places in pinned memory in turn: it fills or empties one
-while the other's bytes travel. In Python the lock, which each part takes a few times, would bound all threads together,
-those of other devices too.
+Each of n threads copies every n-th part of an array, through two places in pinned memory in turn: it fills or empties
+one while the other's bytes travel. In Python the lock, which each part takes a few times, would bound all threads
+together, those of other devices too.
 """
 
 from __future__ import annotations

@@ -207,18 +207,14 @@ def _rows_of(rows: Any, sizes: Sizes) -> Rows:
     return chunks_of(rows, sizes.inputs) if array and isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
 
 
-def _usual(rows: Rows, sizes: Sizes, sparse: bool) -> int:
-    """Return how many rows a piece has unless it is said."""
-    return max(1, (PIECE_BYTES if rows.sparse and sparse else DENSE_PIECE_BYTES) // (4 * max(sizes[:2])))
-
-
-def _usual_of_categories(rows: Rows, sizes: Sizes, workers: int) -> int:
-    """Return the same of rows of which only the categories are written."""
-    usual = _usual(rows, sizes, sparse=True)
-    if not isinstance(rows, FileRows) or not rows.sparse:
-        return usual
-    share = -(-rows.rows // (LEAST_PIECES * max(1, workers)))
-    return max(usual, min(share, int(LARGE_PIECE_BYTES / rows.row_bytes)))
+def _usual(rows: Rows, sizes: Sizes, sparse: bool, workers: int = 0) -> int:
+    """Return how many rows a piece has unless it is said; 0 workers: it is not known how many share the rows."""
+    sparse = sparse and rows.sparse
+    usual = max(1, (PIECE_BYTES if sparse else DENSE_PIECE_BYTES) // (4 * max(sizes[:2])))
+    if sparse and workers and isinstance(rows, FileRows):
+        share = -(-rows.rows // (LEAST_PIECES * workers))
+        usual = max(usual, min(share, int(LARGE_PIECE_BYTES / rows.row_bytes)))
+    return usual
 
 
 def _into_file(
@@ -238,8 +234,7 @@ def _into_file(
     found = _rows_of(rows, sizes)
     key = content_digest("cluster", task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes)
     wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
-    none = wanted == "none"
-    usual = most or (_usual_of_categories(found, sizes, worker_count(client)) if none else _usual(found, sizes, False))
+    usual = most or _usual(found, sizes, wanted == "none", worker_count(client))
     with ExitStack() as files:
         pieces = files.enter_context(opened_pieces(target, key, usual, resume))
         found = found.cut(pieces.size)
