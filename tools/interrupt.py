@@ -43,6 +43,7 @@ from sparsenn.datasets import generate
 from sparsenn.io import read_checkpoint, write_dataset, write_official
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+"""The first cannot be handled or blocked."""
 LONGEST = 120.0
 """Seconds after which a process counts as hanging."""
 LAST_MOMENTS = 0.5
@@ -112,15 +113,20 @@ def started(words: list[str], log: Path) -> int:
     log.touch()  # a signal may come before the fork opens it
 
     def program() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS[1:]:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         said = os.open(log, os.O_WRONLY | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
         sys.argv = ["sparsenn", *words]
         run()
 
-    return forked(program)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS[1:])  # until then the fork would lose one
+    try:
+        return forked(program)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def ended(child: int) -> int | None:

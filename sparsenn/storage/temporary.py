@@ -1,11 +1,13 @@
 """Temporary files and folders beside what they become: private, locked while they are filled, and removed in any case.
 
-Whatever ends a block removes its temporary. A process that is killed leaves it behind, but no longer locked: so the
-next one that writes into the same folder can tell, and removes it.
+Whatever ends a block removes its temporary. What an interrupt keeps a block from removing goes when the process ends. A
+process that is killed leaves it behind, but no longer locked: so the next one that writes into the same folder can
+tell, and removes it.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -26,6 +28,9 @@ __all__ = ["move_out", "remove_stale", "temporary_file", "temporary_folder"]
 
 _NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")
 
+_begun: dict[Path, int] = {}
+"""Temporaries that are not known to be gone, each with the number of the process that made it: a fork removes none."""
+
 _MOVES = ".moves"
 """File in a temporary folder: the names that are being moved out of it, each with its inode, as JSON."""
 
@@ -43,13 +48,13 @@ def temporary_file(folder: Path, private: bool = True) -> Iterator[tuple[Path, i
     path, lock = folder, -1
     try:
         while lock < 0:
-            path = folder / _new_name()
+            path = _new_path(folder)
             created = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666)
             lock = _locked(created, path)
         yield path, _made_private(path)
     finally:
         if path != folder:
-            path.unlink(missing_ok=True)
+            _remove(path)
         if lock >= 0:
             os.close(lock)
 
@@ -66,7 +71,7 @@ def temporary_folder(folder: Path) -> Iterator[tuple[Path, int]]:
     path, lock = folder, -1
     try:
         while lock < 0:
-            path = folder / _new_name()
+            path = _new_path(folder)
             path.mkdir()
             lock = _locked(os.open(path, os.O_RDONLY), path)
         yield path, _made_private(path)
@@ -103,9 +108,20 @@ def remove_stale(folder: Path) -> None:
                 _remove_unless_locked(path)
 
 
-def _new_name() -> str:
-    """Short, whatever the target's name, and hidden."""
-    return f".sparsenn-{token_hex(8)}.part"
+@atexit.register
+def _remove_begun() -> None:
+    """Remove what an interrupt came in the way of: at the moment that a block began, or while it was being removed."""
+    for path, process in list(_begun.items()):
+        if process == os.getpid():
+            with suppress(OSError):
+                _remove(path)
+
+
+def _new_path(folder: Path) -> Path:
+    """Return the path of a temporary that is about to be made: its name is hidden, and short whatever the target's."""
+    path = folder / f".sparsenn-{token_hex(8)}.part"
+    _begun[path] = os.getpid()
+    return path
 
 
 def _made_private(path: Path) -> int:
@@ -149,6 +165,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+    _begun.pop(path, None)
 
 
 def _undo_moves(staging: Path) -> None:

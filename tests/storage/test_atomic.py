@@ -9,7 +9,9 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from children import interrupts_obeyed
 from sparsenn.errors import ResourceError
 from sparsenn.storage import adding_to, check_replaceable, open_to_write, remove_stale, replacing
 from sparsenn.storage.atomic import check_writable
+from sparsenn.storage.temporary import _remove_begun
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -279,6 +282,66 @@ def test_interrupt_from_outside_leaves_nothing(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, timeout=240, check=False)
     assert b"KeyboardInterrupt" in done.stderr
     assert names(tmp_path) == []
+
+
+class Interrupt(BaseException):
+    """Kept by whoever raises it, as the program does: so that no frame it went through lets go of what it holds."""
+
+
+def interrupted(work: Callable[[], None], moment: int) -> list[Interrupt]:
+    """Run something and raise `Interrupt` after so many instructions of what writes files; returns it, if it came."""
+    raised: list[Interrupt] = []
+    left = moment
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(("temporary.py", "atomic.py", "contextlib.py", "shutil.py")):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        left -= event == "opcode"
+        if left == 0 and not raised:
+            raised.append(Interrupt())
+            raise raised[0]
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        work()
+    except BaseException:  # an interrupt may have become another error
+        if not raised:
+            raise
+    finally:
+        sys.settrace(before)
+    return raised
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of files whose block had not begun
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_nothing_is_left_whenever_an_interrupt_comes(tmp_path: Path, kind: str) -> None:
+    """At every instruction: also between a temporary's being made and its block, and while it is removed."""
+    kept, first = [], 1
+    while not kept or kept[-1]:
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        (folder / "old").write_text("old")
+
+        def write(folder: Path = folder) -> None:
+            remove_stale.cache_clear()
+            if kind == "file":
+                with replacing(folder / "old") as temporary:
+                    temporary.write_text("new")
+                return
+            with adding_to(folder) as staging:
+                for name in "ab":
+                    (staging / name).write_text("new")
+
+        kept.append(interrupted(write, first))
+        _remove_begun()
+        assert names(folder) in [["old"], ["a", "b", "old"]][: 1 + (kind == "folder")], first
+        assert (folder / "old").read_text() in (("old", "new") if kind == "file" else ("old",))
+        first += 1
+    assert first > 300
 
 
 @pytest.mark.parametrize("there", [False, True])
