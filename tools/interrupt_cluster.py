@@ -37,7 +37,7 @@ from sparsenn.io import write_dataset  # noqa: E402
 VICTIMS = ("worker", "client", "scheduler")
 LONGEST = 120.0
 """Seconds after which a run counts as hanging."""
-ROWS, PIECE, OUTPUT = 4000, 20, "found.npy"
+ROWS, PIECE, OUTPUT = 4000, 40, "found.npy"
 LOST = ("error: the scheduler at", "error: there is no scheduler at", "error: the cluster at")
 """How the one line begins that a run says whose scheduler is killed."""
 

@@ -8,20 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import rest_slow
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "interrupt.py"
-VERBS = (
-    "convert",
-    "convert-into",
-    "infer",
-    "stream",
-    "train",
-    "generate",
-    "generate-folder",
-    "convert-folder",
-    "download",
-)
 
 
 def interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -29,13 +17,15 @@ def interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
-@pytest.mark.parametrize("verb", rest_slow(VERBS))
-def test_nothing_is_left_half_written(verb: str, tmp_path: Path) -> None:
-    done = interrupt(verb, "--runs", 1, "--json", tmp_path / "counts.json")
+@pytest.mark.parametrize("verbs", [["convert"], pytest.param([], marks=pytest.mark.slow, id="all")])
+def test_nothing_is_left_half_written(verbs: list[str], tmp_path: Path) -> None:
+    done = interrupt(*verbs, "--runs", 1, "--json", tmp_path / "counts.json")
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads((tmp_path / "counts.json").read_text())
-    assert sum(counts.values()) == 3
-    assert all(name.startswith(f"{verb} SIG") for name in counts)
+    ended = {tuple(name.split()[:2]) for name in counts}
+    seen = {verb for verb, _ in ended}
+    assert seen == set(verbs) if verbs else len(seen) > 5
+    assert sum(counts.values()) == len(ended) == 3 * len(seen)
 
 
 def test_an_unknown_verb_is_refused() -> None:
