@@ -81,7 +81,7 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
 
 
 def _worker(library: Any, gpus: list[str], threads: int) -> dict[str, Any]:
-    """Return what SpecCluster starts a worker by: of one thread, for a session takes all that it may."""
+    """Return what SpecCluster starts a worker by; it takes two tasks, so that one reads while the other computes."""
     own = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {"NUMBA_NUM_THREADS": str(threads)}
     options = {
         "host": _HOST,
