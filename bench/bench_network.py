@@ -65,7 +65,7 @@ def table(new_table):
     limits = ceilings()
     table.configuration |= {
         "copy_bandwidth_gb_per_s": limits.copy_bandwidth / 1e9,
-        "sgemm_multiply_adds_per_s": limits.multiply_adds,
+        "sgemm_multiply_adds_per_s": limits.multiply_adds["float32"],
     }
     table.notes = [
         "Inputs and weights are in memory; planning is included. Every method is checked before it is timed: "
@@ -73,7 +73,7 @@ def table(new_table):
         f"Spread: interquartile range of at least 20 runs ({', '.join(f'{name}: {n}' for name, n in SLOW.items())}; "
         "3 and 5 for 4096). Floor: reading inputs and weights once at the measured copy bandwidth "
         f"({limits.copy_bandwidth / 1e9:.0f} GB/s), or the multiply-adds done at the measured rate of a dense matrix "
-        f"product ({limits.multiply_adds / 1e9:.0f} G/s), whichever is longer.",
+        f"product ({limits.multiply_adds['float32'] / 1e9:.0f} G/s), whichever is longer.",
     ]
 
 

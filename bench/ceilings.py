@@ -6,15 +6,15 @@ from functools import cache
 
 from sparsenn.formats import CSR
 from sparsenn.network import Network
-from sparsenn.studies.measure.meter import Ceilings, HostMeter
+from sparsenn.studies.measure.meter import HostMeter, Roofs
 
 __all__ = ["bytes_moved", "ceilings"]
 
 
 @cache
-def ceilings() -> Ceilings:
+def ceilings() -> Roofs:
     """Measure the host, once per process."""
-    return HostMeter().ceilings()
+    return HostMeter().roofs()
 
 
 def bytes_moved(network: Network, inputs: CSR) -> int:

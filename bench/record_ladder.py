@@ -18,8 +18,10 @@ from typing import Any
 
 from results_file import Column, results_path, write_results
 
+from sparsenn.backends import backend_for
 from sparsenn.io import read_official
 from sparsenn.report.ladder import draw_ladder
+from sparsenn.studies.measure import meter_for
 from sparsenn.studies.run import LadderResult, run_ladder
 
 COLUMNS = (
@@ -49,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="draw the ladder, too")
     options = parser.parse_args(arguments)
     dataset = read_official(options.folder, layers=options.layers, limit_inputs=options.inputs)
-    how = {"device": options.device, "runs": options.runs, "sweep": options.sweep}
+    roofs = meter_for(backend_for(options.device)).roofs()
+    how = {"device": options.device, "runs": options.runs, "sweep": options.sweep, "roofs": roofs}
     result = run_ladder("spmspm", dataset.network, dataset.inputs, **how)
     if not result.correct:
         wrong = ", ".join(rung.name for rung in result.rungs if not rung.correct)
@@ -77,8 +80,8 @@ def record(path: Path, result: LadderResult, width: int) -> None:
             "runs": result.runs,
             "bytes": result.bytes,
             "multiply_adds": result.multiply_adds,
-            "copy_bytes_per_second": result.ceilings.copy_bandwidth,
-            "multiply_adds_per_second": result.ceilings.multiply_adds,
+            "copy_bytes_per_second": result.roofs.copy_bandwidth,
+            "multiply_adds_per_second": result.roofs.multiply_adds["float32"],
             "floor_seconds": result.floor_seconds,
         },
         notes=[

@@ -111,7 +111,7 @@ def ceilings(device: str) -> Ceilings:
         from ceilings import ceilings as of_host
 
         found = of_host()
-        return Ceilings(found.copy_bandwidth, {"float32": found.multiply_adds})
+        return Ceilings(found.copy_bandwidth, found.multiply_adds)
     import cupy
     from record_mlp import peaks
 

@@ -20,7 +20,7 @@ BELOW = [module for module in SOURCES if LEVEL[part_of(module)] < LEVEL["studies
 KERNELS = PACKAGE / "backends" / "cuda" / "kernels"
 
 OF_STUDIES = {
-    *("cli.benchmark", "cli.kernels", "cli.ladder", "cli.problems", "cli.roofline", "cli.tune"),
+    *("cli.benchmark", "cli.ceilings", "cli.kernels", "cli.ladder", "cli.problems", "cli.roofline", "cli.tune"),
     *("report.benchmark", "report.ladder", "report.roofline", "report.tuning"),
 }
 """What is above the studies and imports them."""

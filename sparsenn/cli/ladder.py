@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sparsenn.cli import options
+from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
@@ -54,7 +55,8 @@ def ladder(
     """Run all kernels of an operation on one problem, from the simplest to the best: each is checked, then timed.
 
     Sparse operations take a dataset. The others take random numbers: mlp, a stack of dense layers, and train, an epoch
-    of its training, of --widths; conv2d, a convolution of --samples images, and gemm, a product, of --sizes.
+    of its training, of --widths; conv2d, a convolution of --samples images, and gemm, a product, of --sizes. The
+    device's ceilings are measured once and kept in the cache folder, as by roofline.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -76,7 +78,7 @@ def ladder(
     check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
     given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
-    with reporting(progress) as report:  # what is imported takes a second, too
+    with reporting(progress):  # what is imported takes a second, too
         from sparsenn.backends import backend_for
         from sparsenn.report.ladder import ladder_table
         from sparsenn.studies.ladder import ladder_for, rungs_of
@@ -84,10 +86,13 @@ def ladder(
 
         chosen = ladder_for(operation)
         refuse_given(context, chosen)
-        kind = backend_for(device).device
-        rungs_of(operation, kind, sweep)  # whatever is refused is refused before anything is read
+        backend = backend_for(device)
+        rungs_of(operation, backend.device, sweep)  # whatever is refused is refused before anything is read
+    runs = runs or RUNS[backend.device]
+    roofs = known_roofs(backend, progress).roofs
+    with reporting(progress) as report:
         problem, origin = given.problem(chosen, report)
-        result = run_ladder(operation, *problem, device=device, runs=runs or RUNS[kind], sweep=sweep, progress=report)
+        result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, roofs=roofs, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))
     _deliver(result, origin, json, plot)
     if not result.correct:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparsenn.cli import options
+from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.overwrites import check_apart
@@ -76,7 +77,6 @@ def roofline(
     with reporting(progress):  # importing takes a second, too
         from sparsenn.backends import backend_for
         from sparsenn.report.roofline import roofline_table, roofs_table
-        from sparsenn.studies.measure import meter_for, roofs_of
         from sparsenn.studies.roofline import roofline as beside_roofs
         from sparsenn.studies.run import run_ladder
 
@@ -87,10 +87,7 @@ def roofline(
     else:
         refuse_given(context, chosen[0])
     given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
-    with reporting(progress):
-        measured = roofs_of(meter_for(backend), anew=measure)
-    for note in measured.notes:
-        print(f"note: {printable(note)}", file=sys.stderr)
+    measured = known_roofs(backend, progress, anew=measure)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     screen.print(roofs_table(measured))
     results, origins, failed = [], [], {}
@@ -98,7 +95,9 @@ def roofline(
         for ladder in chosen:
             try:
                 problem, origin = given.problem(ladder, report)
-                timed = run_ladder(ladder.operation, *problem, device=device, runs=runs, progress=report)
+                timed = run_ladder(
+                    ladder.operation, *problem, device=device, runs=runs, roofs=measured.roofs, progress=report
+                )
             except SparseNNError as error:
                 if operation is not None:
                     raise

@@ -44,11 +44,11 @@ def _title(result: LadderResult) -> str:
 
 
 def _caption(result: LadderResult) -> str:
-    ceilings = result.ceilings
+    roofs = result.roofs
     told = (
         f"Medians and interquartile ranges of {result.runs} runs. Floor: {_milliseconds(result.floor_seconds)} ms, for "
-        f"{count(result.bytes)} bytes at {ceilings.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
-        f"float32 multiply-adds at {ceilings.multiply_adds / 1e9:,.0f} billion a second, as measured here."
+        f"{count(result.bytes)} bytes at {roofs.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
+        f"float32 multiply-adds at {roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
     )
     if result.scaled:
         told += " Errors are relative to the reference's largest output."
@@ -87,6 +87,7 @@ def ladder_record(result: LadderResult) -> dict[str, Any]:
     Every rung has its speed-up and its share of the floor besides what `RungResult` holds.
     """
     record = asdict(result)
+    record["ceilings"] = record.pop("roofs")
     for rung, entry in zip(result.rungs, record["rungs"], strict=True):
         entry["speedup"] = result.speedup(rung)
         entry["floor_share"] = result.floor_share(rung)

@@ -12,7 +12,7 @@ from sparsenn.backends import Kernel, backend_for
 from sparsenn.errors import UsageError
 from sparsenn.progress import Progress, silent
 from sparsenn.studies.ladder import Stage, ladder_for, rungs_of
-from sparsenn.studies.measure import Ceilings, Measurement, Meter, meter_for
+from sparsenn.studies.measure import Measurement, Meter, Roofs, meter_for
 
 __all__ = ["LadderResult", "RungResult", "run_ladder"]
 
@@ -58,7 +58,7 @@ class LadderResult:
     operation, device : which ladder, and where, in words.
     stage, stages : what a stage is called, and how many there were.
     rows, runs : input rows, or what stands for them, and timed runs of each stage.
-    ceilings : what the device can do at most.
+    roofs : what the device can do at most.
     floor_seconds : the time below which no rung can come, all stages added up.
     bytes, multiply_adds : the least that must be moved and computed.
     rungs : in the ladder's order.
@@ -74,7 +74,7 @@ class LadderResult:
     stages: int
     rows: int
     runs: int
-    ceilings: Ceilings
+    roofs: Roofs
     floor_seconds: float
     bytes: int
     multiply_adds: int
@@ -157,6 +157,7 @@ def run_ladder(
     network: Any,
     inputs: Any,
     *,
+    roofs: Roofs,
     device: str = "auto",
     runs: int = 20,
     sweep: bool = False,
@@ -170,6 +171,7 @@ def run_ladder(
     ----------
     operation : one that has a ladder.
     network, inputs : what the problem is built from: a network and its CSR inputs, or what the ladder's `problem` made.
+    roofs : of the device, as `measure.roofs_of` returns them.
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
     runs : timed launches of each stage, after one that is checked.
     sweep : run the first rung, and each rung that has a number to vary once for each of its values.
@@ -193,7 +195,6 @@ def run_ladder(
     reasons = [rung.why_not(backend.machine, *asked) for rung in rungs]
     climbers = [_Climber(rung) for rung, reason in zip(rungs, reasons, strict=True) if reason is None]
     meter = meter_for(backend)
-    ceilings = meter.ceilings()
     floor, moved, multiply_adds, stages = 0.0, 0, 0, 0
     expected = ladder.stage_count(network, inputs)
     for stage in ladder.stages(backend, network, inputs):
@@ -203,7 +204,7 @@ def run_ladder(
         stages += 1
         moved += stage.work.bytes
         multiply_adds += stage.work.multiply_adds
-        floor += ceilings.floor(stage.work.bytes, stage.work.multiply_adds)
+        floor += roofs.floor(stage.work.bytes, stage.work.multiply_adds)
         progress("ladder", stages, max(expected, stages))
     return LadderResult(
         operation=operation,
@@ -212,7 +213,7 @@ def run_ladder(
         stages=stages,
         rows=ladder.row_count(network, inputs),
         runs=runs,
-        ceilings=ceilings,
+        roofs=roofs,
         floor_seconds=floor,
         bytes=moved,
         multiply_adds=multiply_adds,

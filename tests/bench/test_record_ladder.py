@@ -11,13 +11,13 @@ from results_file import read_results
 from sparsenn.datasets import generate
 from sparsenn.io import write_official
 from sparsenn.studies.ladder import Settled
-from sparsenn.studies.measure.meter import Ceilings, HostMeter
+from sparsenn.studies.measure.meter import HostMeter, Roofs
 from sparsenn.studies.spmspm.ladder import LayerStage
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e9))
+    monkeypatch.setattr(HostMeter, "roofs", lambda self: Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9}))
     monkeypatch.setattr(
         record_ladder, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
     )

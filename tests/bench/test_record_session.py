@@ -401,9 +401,9 @@ def test_floors() -> None:
 def test_what_the_host_can_do_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     import ceilings
 
-    from sparsenn.studies.measure.meter import Ceilings as OfHost
+    from sparsenn.studies.measure import Roofs
 
-    monkeypatch.setattr(ceilings, "ceilings", lambda: OfHost(2.0, 3.0))
+    monkeypatch.setattr(ceilings, "ceilings", lambda: Roofs(2.0, 9.0, "L3", 1 << 25, {"float32": 3.0}))
     assert record_session.ceilings("cpu") == Ceilings(2.0, {"float32": 3.0})
 
 

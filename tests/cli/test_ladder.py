@@ -9,15 +9,38 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from sparsenn.studies.measure import Ceilings
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.measure.meter import HostMeter
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def _quick_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e9))
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ceilings that take no time; a number for each time they were measured."""
+    times: list[int] = []
+
+    def roofs(self: HostMeter) -> Roofs:
+        times.append(1)
+        return Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
+
+    monkeypatch.setattr(HostMeter, "roofs", roofs)
+    return times
+
+
+def test_ceilings_are_those_that_roofline_keeps(run: Run, measured: list[int], tmp_path: Path) -> None:
+    document = tmp_path / "ladder.json"
+    for verb in ("ladder", "roofline", "ladder"):
+        done = run(
+            "kernels", verb, "gemm", "--device", "cpu", "--sizes", "m=3,k=4,n=5", "--runs", 1, "--json", document
+        )
+        assert done.exit_code == 0, done.output
+    assert len(measured) == 1
+    ceilings = json.loads(document.read_text())["ceilings"]
+    assert (ceilings["copy_bandwidth"], ceilings["multiply_adds"]) == (1e10, {"float32": 1e9})
+    (tmp_path / "cache" / "ceilings.json").write_text("{")
+    assert "is not JSON" in run("kernels", "ladder", "gemm", "--device", "cpu", "--sizes", "m=3,k=4,n=5").stderr
+    assert len(measured) == 2
 
 
 def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path: Path) -> None:

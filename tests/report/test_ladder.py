@@ -13,8 +13,10 @@ from rich.console import Console
 from sparsenn.errors import UsageError
 from sparsenn.report import to_json
 from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
-from sparsenn.studies.measure import Ceilings
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
+
+ROOFS = Roofs(4e12, 6e12, "L2", 50 << 20, {"float32": 3e13})
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def result() -> LadderResult:
         RungResult("quick", "best", True, 2e-6, (0.001, 0.001), 0.002, 0.0002, None, None, 12296),
         RungResult("broken", "wrong", False, float("inf"), (), None, None, None, None, None),
     )
-    return LadderResult("spmspm", "cuda:0 (Test)", "layer", 2, 1200, 20, Ceilings(4e12, 3e13), 1e-5, 40, 300, rungs)
+    return LadderResult("spmspm", "cuda:0 (Test)", "layer", 2, 1200, 20, ROOFS, 1e-5, 40, 300, rungs)
 
 
 def shown(result: LadderResult) -> list[list[str]]:
@@ -75,6 +77,7 @@ def test_record_is_json_and_holds_what_is_derived(result: LadderResult) -> None:
     assert quick["floor_share"] == pytest.approx(0.005)
     assert broken["error"] is None
     assert record["ceilings"]["copy_bandwidth"] == 4e12
+    assert record["ceilings"]["multiply_adds"] == {"float32": 3e13}
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])

@@ -22,7 +22,7 @@ from sparsenn.report.roofline import (
     roofs_record,
     roofs_table,
 )
-from sparsenn.studies.measure import Ceilings, Identity, MeasuredRoofs, Roofs
+from sparsenn.studies.measure import Identity, MeasuredRoofs, Roofs
 from sparsenn.studies.roofline import Prediction, RooflineResult
 from sparsenn.studies.run import LadderResult, RungResult
 
@@ -37,9 +37,7 @@ def result() -> RooflineResult:
         RungResult("naive", "plain", True, 1e-6, (0.004,), 0.004, 0.0001, 0.003, 25, 0),
         RungResult("broken", "wrong", False, float("inf"), (), None, None, None, None, None, "float16"),
     )
-    ladder = LadderResult(
-        "conv2d", "cuda:0 (Test)", "layer", 1, 16, 20, Ceilings(4e12, 3e13), 1e-5, 400, 30_000_000_000, rungs
-    )
+    ladder = LadderResult("conv2d", "cuda:0 (Test)", "layer", 1, 16, 20, ROOFS, 1e-5, 400, 30_000_000_000, rungs)
     predictions = (
         Prediction("naive", 12_000_000_000, "L2", 60_000_000_000, 0.002, "L2"),
         Prediction("compulsory", 400_000_000, "memory", 60_000_000_000, 0.0001, "memory"),

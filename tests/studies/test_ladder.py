@@ -13,16 +13,10 @@ from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.studies import ladder as registry
 from sparsenn.studies.ladder import Ladder, Work, ladder_for, ladders, listing, register_ladder, rungs_of
-from sparsenn.studies.measure import Ceilings
-from sparsenn.studies.measure.meter import HostMeter
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import run_ladder
 
-CEILINGS = Ceilings(copy_bandwidth=1e10, multiply_adds=1e9)
-
-
-@pytest.fixture(autouse=True)
-def quick_ceilings(monkeypatch):
-    monkeypatch.setattr(HostMeter, "ceilings", lambda self: CEILINGS)
+ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +30,7 @@ def digits(rows):
 
 def test_every_rung_is_checked_and_timed_on_every_layer(problem):
     done = []
-    result = run_ladder("spmspm", *problem, device="cpu", runs=3, progress=lambda *step: done.append(step))
+    result = run_ladder("spmspm", *problem, device="cpu", runs=3, roofs=ROOFS, progress=lambda *step: done.append(step))
     assert [rung.name for rung in result.rungs] == ["sequential", "scipy", "scatter", "panel"]
     assert done == [("ladder", number, 4) for number in range(1, 5)]
     assert (result.stage, result.stages, result.rows, result.runs) == ("layer", 4, 40, 3)
@@ -64,7 +58,7 @@ def test_every_rung_of_spmspm_computes_every_row(name):
 
 def test_the_floor_is_that_of_the_least_work(problem):
     network, inputs = problem
-    result = run_ladder("spmspm", network.prefix(1), inputs, device="reference", runs=1)
+    result = run_ladder("spmspm", network.prefix(1), inputs, device="reference", runs=1, roofs=ROOFS)
     expected = oracle.forward(network[0], inputs.to_scipy())
     degrees = np.bincount(network[0].weights.indices, minlength=64)
     assert result.multiply_adds == degrees[inputs.indices].sum()
@@ -88,7 +82,7 @@ def test_a_rung_that_is_wrong_is_found_and_not_timed(problem, monkeypatch):
     for launch in (off_by_little, nan):
         broken = replace(good, name="broken", launch=launch)
         monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_, broken=broken: (good, broken))
-        result = run_ladder("spmspm", *problem, device="cpu", runs=1)
+        result = run_ladder("spmspm", *problem, device="cpu", runs=1, roofs=ROOFS)
         assert [rung.correct for rung in result.rungs] == [True, False]
         assert not result.correct
         wrong = result.rungs[1]
@@ -100,7 +94,7 @@ def test_rungs_that_cannot_run_the_problem_are_left_out(problem, monkeypatch):
     entry = backends.kernel_named("spmspm", "scipy", "cpu")
     picky = replace(entry, name="picky", why_not=lambda machine, network, inputs: f"too small for {machine.name}")
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (entry, picky))
-    result = run_ladder("spmspm", *problem, device="cpu", runs=1)
+    result = run_ladder("spmspm", *problem, device="cpu", runs=1, roofs=ROOFS)
     assert [rung.name for rung in result.rungs] == ["scipy"]
     assert result.left_out == (("picky", f"too small for {backends.backend_for('cpu').machine.name}"),)
 
@@ -215,18 +209,18 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
 def test_what_a_rung_multiplies_is_in_its_result(problem, monkeypatch):
     entry = replace(backends.kernel_named("spmspm", "scipy", "cpu"), tf32_products=3)
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (entry,))
-    (rung,) = run_ladder("spmspm", *problem, device="cpu", runs=1).rungs
+    (rung,) = run_ladder("spmspm", *problem, device="cpu", runs=1, roofs=ROOFS).rungs
     assert (rung.precision, rung.tf32_products) == ("float32", 3)
 
 
 def test_no_runs_are_refused(problem):
     with pytest.raises(UsageError, match="0 runs measure nothing"):
-        run_ladder("spmspm", *problem, device="cpu", runs=0)
+        run_ladder("spmspm", *problem, device="cpu", runs=0, roofs=ROOFS)
 
 
 def test_a_floor_is_the_longer_of_memory_and_arithmetic():
-    assert CEILINGS.floor(10**10, 1) == 1
-    assert CEILINGS.floor(1, 2 * 10**9) == 2
+    assert ROOFS.floor(10**10, 1) == 1
+    assert ROOFS.floor(1, 2 * 10**9) == 2
     assert Work(1, 2) == Work(bytes=1, multiply_adds=2)
 
 
@@ -240,14 +234,14 @@ SMALL = {"conv2d": (70, (4, 30, 30, 8, 3, 1)), "gemm": (0, (300, 200, 100))}
 def test_every_cuda_rung_climbs_its_ladder(operation, problem):
     random = ladder_for(operation).problem
     given = random(*SMALL.get(operation, (1000, (72, 64, 64, 4))), 0) if random else problem
-    result = run_ladder(operation, *given, device="cuda", runs=2)
+    result = run_ladder(operation, *given, device="cuda", runs=2, roofs=ROOFS)
     assert result.correct, [(rung.name, rung.error) for rung in result.rungs]
     assert len(result.rungs) >= 2
     for rung in result.rungs:
         assert rung.kernel_seconds > 0
         assert rung.name.startswith(("library", "cublas")) or rung.registers > 0
     if operation in ("spmspm", "conv2d"):
-        assert run_ladder(operation, *given, device="cuda", runs=1, sweep=True).correct
+        assert run_ladder(operation, *given, device="cuda", runs=1, roofs=ROOFS, sweep=True).correct
 
 
 @pytest.mark.parametrize("operation", SMALL)

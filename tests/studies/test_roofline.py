@@ -7,7 +7,7 @@ import pytest
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.layers import Conv2d
-from sparsenn.studies.measure import Ceilings, Roofs
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.roofline import Prediction, predict, roofline
 from sparsenn.studies.run import LadderResult, RungResult
 from sparsenn.studies.traffic import (
@@ -75,7 +75,7 @@ def test_a_host_has_no_shared_memory():
 
 def measured(operation, names, **changes):
     rungs = tuple(RungResult(name, "", True, 0.0, (2.0,), 2.0, 0.1, None, None, None) for name in names)
-    given = LadderResult(operation, "test", "stage", 1, 3, 5, Ceilings(1.0, 1.0), 1.0, 700, 80, rungs)
+    given = LadderResult(operation, "test", "stage", 1, 3, 5, ROOFS, 1.0, 700, 80, rungs)
     return replace(given, **changes)
 
 

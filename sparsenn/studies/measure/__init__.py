@@ -3,11 +3,10 @@
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.studies.measure.cuda_meter import CUDAMeter
-from sparsenn.studies.measure.meter import Ceilings, HostMeter, Identity, Measurement, Meter, Roofs
+from sparsenn.studies.measure.meter import HostMeter, Identity, Measurement, Meter, Roofs
 from sparsenn.studies.measure.roofs import MeasuredRoofs, roofs_of
 
 __all__ = [
-    "Ceilings",
     "Identity",
     "MeasuredRoofs",
     "Measurement",

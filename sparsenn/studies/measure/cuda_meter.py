@@ -16,12 +16,11 @@ from sparsenn.studies.measure.ceilings import (
     shared_reading,
     tensor_multiplying,
 )
-from sparsenn.studies.measure.meter import Ceilings, Identity, Measurement, Roofs, median_seconds
+from sparsenn.studies.measure.meter import Identity, Measurement, Roofs, median_seconds
 
 __all__ = ["CUDAMeter"]
 
 COPY_BYTES = 1 << 30
-PRODUCT_WIDTH = 8192
 
 
 class CUDAMeter:
@@ -50,15 +49,6 @@ class CUDAMeter:
             shared_bytes=max((int(kernel.shared_size_bytes) for kernel in kernels), default=None),
         )
 
-    def ceilings(self) -> Ceilings:
-        """Measure a device-to-device copy of 1 GiB and a float32 product of 8192 x 8192; medians of 20 runs."""
-        cp = cupy()
-        with cp.cuda.Device(self._index):
-            return Ceilings(
-                copy_bandwidth=2 * COPY_BYTES / self._copy_seconds(),
-                multiply_adds=PRODUCT_WIDTH**3 / self._product_seconds(),
-            )
-
     def roofs(self) -> Roofs:
         """Measure a copy of 1 GiB, and by kernels of its own what L2, shared memory and arithmetic give.
 
@@ -86,9 +76,3 @@ class CUDAMeter:
         source = cp.ones(COPY_BYTES // 4, np.float32)
         target = cp.empty_like(source)
         return median_seconds(self, lambda: cp.copyto(target, source))
-
-    def _product_seconds(self) -> float:
-        cp = cupy()
-        matrix = cp.random.RandomState(0).uniform(size=(PRODUCT_WIDTH, PRODUCT_WIDTH)).astype(np.float32)
-        outcome = cp.empty_like(matrix)
-        return median_seconds(self, lambda: cp.matmul(matrix, matrix, out=outcome))

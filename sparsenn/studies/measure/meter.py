@@ -16,7 +16,7 @@ from sparsenn.layers import Linear
 from sparsenn.studies.measure.cache_reading import cache_bytes, cache_level, reading
 from sparsenn.workers import map_threads, thread_count
 
-__all__ = ["Ceilings", "HostMeter", "Identity", "Measurement", "Meter", "Roofs", "median_seconds"]
+__all__ = ["HostMeter", "Identity", "Measurement", "Meter", "Roofs", "median_seconds"]
 
 RUNS = 20
 
@@ -38,25 +38,6 @@ class Measurement:
     kernel_seconds: float | None = None
     registers: int | None = None
     shared_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What the device can do at most.
-
-    Parameters
-    ----------
-    copy_bandwidth : bytes per second, read plus written, of a copy far larger than the caches.
-    multiply_adds : float32 multiply-adds per second of a large matrix product: of the vendor's library on a GPU, and on
-        the host of the faster of NumPy's and this package's.
-    """
-
-    copy_bandwidth: float
-    multiply_adds: float
-
-    def floor(self, bytes_moved: int, multiply_adds: int) -> float:
-        """Return the seconds that no implementation can go below: memory or arithmetic, whichever takes longer."""
-        return max(bytes_moved / self.copy_bandwidth, multiply_adds / self.multiply_adds)
 
 
 @dataclass(frozen=True)
@@ -83,7 +64,8 @@ class Roofs:
     cache_bandwidth : bytes per second that all processors together read from the cache they share.
     cache : that cache's name, such as L2.
     cache_bytes : its size.
-    multiply_adds : multiply-adds per second by precision: `float32`, and where there are any `tf32` and `float16`.
+    multiply_adds : multiply-adds per second by precision: `float32`, and where there are any `tf32` and `float16`. On a
+        host those of a large matrix product, the faster of NumPy's and this package's.
     shared_bandwidth : bytes per second that all processors together read from shared memory; None where there is none.
     processors : multiprocessors of a GPU, threads of a host.
     """
@@ -96,6 +78,10 @@ class Roofs:
     shared_bandwidth: float | None = None
     processors: int = 1
 
+    def floor(self, bytes_moved: int, multiply_adds: int) -> float:
+        """Return the seconds that no float32 kernel can go below: memory or arithmetic, whichever takes longer."""
+        return max(bytes_moved / self.copy_bandwidth, multiply_adds / self.multiply_adds["float32"])
+
 
 class Meter(Protocol):
     """Measures on one device."""
@@ -106,10 +92,6 @@ class Meter(Protocol):
 
     def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
         """Run `work`, which launches `operation`, to its end."""
-        ...
-
-    def ceilings(self) -> Ceilings:
-        """Measure the device."""
         ...
 
     def roofs(self) -> Roofs:
@@ -130,8 +112,8 @@ class HostMeter:
         output = work()
         return Measurement(output, time.perf_counter() - start)
 
-    def ceilings(self) -> Ceilings:
-        """Measure a copy and a matrix product on all threads; medians of 20 runs."""
+    def roofs(self) -> Roofs:
+        """Measure a copy, a matrix product and reading the largest cache, on all threads; medians of 20 runs."""
         source = np.ones((thread_count(), 32 << 20), np.float32)
         target = np.zeros_like(source)
 
@@ -142,21 +124,13 @@ class HostMeter:
         matrix = np.random.default_rng(0).random((size, size), dtype=np.float32)
         product, stack = np.empty_like(matrix), dense.prepare([Linear(matrix)])
         products = (lambda: np.matmul(matrix, matrix, out=product)), (lambda: dense.launch(stack, matrix))
-        return Ceilings(
-            copy_bandwidth=2 * source.nbytes / median_seconds(self, copy),
-            multiply_adds=size**3 / min(median_seconds(self, work) for work in products),
-        )
-
-    def roofs(self) -> Roofs:
-        """Measure what `ceilings` does, and how fast all threads read the largest cache; medians of 20 runs."""
-        limits = self.ceilings()
         read, work = reading()
         return Roofs(
-            copy_bandwidth=limits.copy_bandwidth,
+            copy_bandwidth=2 * source.nbytes / median_seconds(self, copy),
             cache_bandwidth=read / median_seconds(self, work),
             cache=f"L{cache_level()}",
             cache_bytes=cache_bytes(),
-            multiply_adds={"float32": limits.multiply_adds},
+            multiply_adds={"float32": size**3 / min(median_seconds(self, work) for work in products)},
             processors=thread_count(),
         )
 

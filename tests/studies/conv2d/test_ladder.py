@@ -12,15 +12,11 @@ from sparsenn.layers import Conv2d, ReLU
 from sparsenn.studies.conv2d import ladder as conv_ladder
 from sparsenn.studies.conv2d.ladder import ConvolutionStage, random_problem
 from sparsenn.studies.ladder import ladder_for
-from sparsenn.studies.measure.meter import Ceilings, HostMeter
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import run_ladder
 
 SIZES = (3, 12, 10, 5, 3, 1)
-
-
-@pytest.fixture(autouse=True)
-def quick_ceilings(monkeypatch):
-    monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e9))
+ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 def exact(layer, images):
@@ -167,7 +163,7 @@ def test_the_ladder_runs_on_hosts():
     assert (ladder.rows, ladder.sizes) == (1000, (1, 86, 86, 4, 7, 0))
     assert ladder.form == "channels,height,width,filters,side[,padding]"
     for device in ("cpu", "reference"):
-        result = run_ladder("conv2d", *ladder.problem(10, SIZES, 0), device=device, runs=2)
+        result = run_ladder("conv2d", *ladder.problem(10, SIZES, 0), device=device, runs=2, roofs=ROOFS)
         assert result.correct
         assert result.scaled
         assert (result.stage, result.stages, result.rows, result.row) == ("convolution", 1, 10, "image")
@@ -202,5 +198,5 @@ def test_rungs_are_asked_by_layer_and_image(monkeypatch):
     good = backends.kernel_named("conv2d", "direct", "cpu")
     picky = replace(good, name="picky", why_not=lambda machine, layer, image: f"{layer.filters} filters on {image}")
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (good, picky))
-    result = run_ladder("conv2d", *random_problem(4, SIZES, 0), device="cpu", runs=1)
+    result = run_ladder("conv2d", *random_problem(4, SIZES, 0), device="cpu", runs=1, roofs=ROOFS)
     assert result.left_out == (("picky", "5 filters on (3, 12, 10)"),)

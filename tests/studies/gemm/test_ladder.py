@@ -10,14 +10,11 @@ from sparsenn.studies.gemm.host import launch_blas, multiply
 from sparsenn.studies.gemm.kernel import check_factors
 from sparsenn.studies.gemm.ladder import ProductStage, random_problem
 from sparsenn.studies.ladder import ladder_for
-from sparsenn.studies.measure.meter import Ceilings, HostMeter
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import run_ladder
 from sparsenn.studies.sampling import allowed_distance, sampled_rows
 
-
-@pytest.fixture(autouse=True)
-def quick_ceilings(monkeypatch):
-    monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e9))
+ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 def exact(a, b):
@@ -152,7 +149,7 @@ def test_the_ladder_runs_on_hosts():
     ladder = ladder_for("gemm")
     assert (ladder.rows, ladder.sizes, ladder.form) == (0, (1024, 1024, 1024), "m,k,n")
     for device, names in (("cpu", ["sequential", "blas"]), ("reference", ["reference"])):
-        result = run_ladder("gemm", *ladder.problem(0, (30, 20, 10), 0), device=device, runs=2)
+        result = run_ladder("gemm", *ladder.problem(0, (30, 20, 10), 0), device=device, runs=2, roofs=ROOFS)
         assert result.correct
         assert result.scaled
         assert (result.stage, result.stages, result.rows, result.row) == ("product", 1, 30, "row")

@@ -9,17 +9,13 @@ from sparsenn import backends
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import Identity, ReLU
 from sparsenn.studies.ladder import ladder_for
-from sparsenn.studies.measure.meter import Ceilings, HostMeter
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.mlp import ladder as mlp_ladder
 from sparsenn.studies.mlp.ladder import NetworkStage, allowed_error, random_problem
 from sparsenn.studies.run import run_ladder
 
 WIDTHS = (72, 64, 64, 4)
-
-
-@pytest.fixture(autouse=True)
-def quick_ceilings(monkeypatch):
-    monkeypatch.setattr(HostMeter, "ceilings", lambda self: Ceilings(1e10, 1e9))
+ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 def exact(layers, features):
@@ -129,7 +125,7 @@ def test_work_is_each_number_once():
 def test_the_ladder_runs_on_hosts():
     random = ladder_for("mlp").problem
     for device, names in (("cpu", ["blas", "register_tiled"]), ("reference", ["reference"])):
-        result = run_ladder("mlp", *random(100, WIDTHS, 0), device=device, runs=2)
+        result = run_ladder("mlp", *random(100, WIDTHS, 0), device=device, runs=2, roofs=ROOFS)
         assert result.correct
         assert result.scaled
         assert (result.stage, result.stages, result.rows) == ("network", 1, 100)
@@ -145,7 +141,7 @@ def test_a_rung_is_held_to_its_own_precision(monkeypatch):
 
     rungs = [replace(good, name=name, launch=halved, precision=name) for name in ("float32", "float16")]
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (good, *rungs))
-    result = run_ladder("mlp", *random_problem(100, WIDTHS, 0), device="cpu", runs=1)
+    result = run_ladder("mlp", *random_problem(100, WIDTHS, 0), device="cpu", runs=1, roofs=ROOFS)
     assert [rung.correct for rung in result.rungs] == [True, False, True]
     assert [rung.precision for rung in result.rungs] == ["float32", "float32", "float16"]
     assert 1e-5 < result.rungs[2].error < 1e-2
@@ -155,6 +151,6 @@ def test_rungs_that_do_not_fit_are_named_with_the_reason(monkeypatch):
     good = backends.kernel_named("mlp", "blas", "cpu")
     picky = replace(good, name="picky", why_not=lambda machine, layers: f"{len(layers)} layers are too few")
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (good, picky))
-    result = run_ladder("mlp", *random_problem(10, (3, 2), 0), device="cpu", runs=1)
+    result = run_ladder("mlp", *random_problem(10, (3, 2), 0), device="cpu", runs=1, roofs=ROOFS)
     assert [rung.name for rung in result.rungs] == ["blas"]
     assert result.left_out == (("picky", "1 layers are too few"),)

@@ -13,10 +13,11 @@ from sparsenn.backends.oracle.training import ReferenceTrainer
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import InputError
 from sparsenn.studies.ladder import ladder_for
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import run_ladder
 from sparsenn.studies.train.ladder import Epoch, TrainStage, epoch_rung
 
-ROWS = 640
+ROWS, ROOFS = 640, Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 """Ten batches of the ladder's own network."""
 
 
@@ -35,7 +36,7 @@ def problem() -> TrainingProblem:
 
 def test_every_rung_of_the_host_solves_the_ladders_own_problem() -> None:
     ladder = ladder_for("train")
-    result = run_ladder("train", *ladder.problem(ROWS, ladder.sizes, 0), device="cpu", runs=1)
+    result = run_ladder("train", *ladder.problem(ROWS, ladder.sizes, 0), device="cpu", runs=1, roofs=ROOFS)
     assert [rung.name for rung in result.rungs] == ["numba", "numpy"]
     assert [(rung.name, rung.error) for rung in result.rungs if not rung.correct] == []
     assert all(np.isfinite(rung.error) for rung in result.rungs)
