@@ -18,16 +18,15 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
-from record_mlp import Peaks, difference, peaks
-from results_file import Column, results_path, write_results
-from rung_plots import draw_rungs
-from rung_timing import ALLOWED, floor_seconds, inputs_in_turn, timed_in_turn
+from device_peaks import Peaks, peaks
+from results_file import Column, write_results
+from rung_recording import difference, inputs_in_turn, record_rungs, timed_in_turn
 
 from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.conv import ConvLayer, upload_conv
@@ -230,7 +229,7 @@ def measure(case: Case, rung: Kernel, top: Peaks, peers: dict[str, dict[str, flo
     biased = {name: value for name, value in by_way.items() if not name.endswith(WITHOUT_BIAS)}
     way = min(biased, key=lambda name: biased[name]) if biased else None
     best = None if way is None else biased[way]
-    floor = floor_seconds(top, case.moved, case.multiply_adds, rung.precision)
+    floor = top.floor(case.moved, case.multiply_adds, rung.precision)
     return {
         "shape": str(case.shape),
         "images": case.count,
@@ -265,18 +264,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="draw each shape with its largest number of images, too")
     options = parser.parse_args(arguments)
     top = peaks()
-    rates = ", ".join(f"{name} {2 * rate / 1e12:.0f} TFLOP/s" for name, rate in top.rates.items())
-    print(f"copy {top.copied / 1e12:.2f} TB/s, {rates}", flush=True)
-    rows = list(_rows(options, top))
-    if not rows:
-        print("no kernel was measured in the time given", file=sys.stderr)
-        return 1
-    path = results_path("conv2d", folder=options.machine)
-    record(path, rows, top)
-    print(path)
-    if options.plot:
-        draw_rungs("conv2d", rows, options.plot)
-    return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1
+    print(top, flush=True)
+    return record_rungs("conv2d", COLUMNS, _rows(options, top), partial(record, top), options.machine, options.plot)
 
 
 def _rows(options: argparse.Namespace, top: Peaks) -> Iterator[dict[str, Any]]:
@@ -293,14 +282,12 @@ def _rows(options: argparse.Namespace, top: Peaks) -> Iterator[dict[str, Any]]:
                     if time.perf_counter() - start > options.seconds:
                         print(f"out of time before {rung.name}, {count} images of {shape}", flush=True)
                         return
-                    row = measure(case, rung, top, peers)
-                    print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
-                    yield row
+                    yield measure(case, rung, top, peers)
                 del case
                 cp.get_default_memory_pool().free_all_blocks()
 
 
-def record(path: Path, rows: Sequence[dict[str, Any]], top: Peaks) -> None:
+def record(top: Peaks, path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write the result file."""
     write_results(
         path,

@@ -21,10 +21,9 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
-from record_mlp import Peaks, cublas_precision, difference, peaks
-from results_file import Column, results_path, write_results
-from rung_plots import draw_rungs
-from rung_timing import ALLOWED, floor_seconds, inputs_in_turn, timed_in_turn
+from device_peaks import Peaks, cublas_precision, peaks
+from results_file import Column, write_results
+from rung_recording import difference, inputs_in_turn, record_rungs, timed_in_turn
 
 from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.device import current_machine
@@ -149,7 +148,7 @@ def measure(case: Case, rung: Kernel, top: Peaks, peers: dict[str, float]) -> di
     found = timed_in_turn(lambda pair: rung.launch(*pair), case.given)
     if rung.precision not in peers:
         peers[rung.precision] = case.peer(rung.precision)
-    floor = floor_seconds(top, case.moved, case.multiply_adds, rung.precision)
+    floor = top.floor(case.moved, case.multiply_adds, rung.precision)
     return {
         "sizes": str(case),
         "precision": rung.precision,
@@ -185,18 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="draw the ladders, too")
     options = parser.parse_args(arguments)
     top = peaks()
-    rates = ", ".join(f"{name} {2 * rate / 1e12:.0f} TFLOP/s" for name, rate in top.rates.items())
-    print(f"copy {top.copied / 1e12:.2f} TB/s, {rates}", flush=True)
-    rows = list(_rows(options, top))
-    if not rows:
-        print("no kernel was measured in the time given", file=sys.stderr)
-        return 1
-    path = results_path("gemm", folder=options.machine)
-    record(path, rows, top)
-    print(path)
-    if options.plot:
-        draw_rungs("gemm", rows, options.plot)
-    return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1
+    print(top, flush=True)
+    return record_rungs("gemm", COLUMNS, _rows(options, top), partial(record, top), options.machine, options.plot)
 
 
 def _rows(options: argparse.Namespace, top: Peaks) -> Iterator[dict[str, Any]]:
@@ -216,15 +205,12 @@ def _rows(options: argparse.Namespace, top: Peaks) -> Iterator[dict[str, Any]]:
 
 def _measured(call: Any, rung: Kernel) -> Iterator[dict[str, Any]]:
     try:
-        row = call()
+        yield call()
     except SparseNNError as error:
         print(f"{rung.name} is left out: {error}", file=sys.stderr, flush=True)
-        return
-    print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
-    yield row
 
 
-def record(path: Path, rows: Sequence[dict[str, Any]], top: Peaks) -> None:
+def record(top: Peaks, path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write the result file."""
     write_results(
         path,

@@ -19,13 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
-from cupy._core import _routines_linalg as products
+from device_peaks import Peaks, cublas_precision, peaks
 from event_timing import timed as queued
-from results_file import Column, results_path, write_results
+from results_file import Column, write_results
+from rung_recording import difference, record_rungs
 
 from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.dense.stack import DenseStack, upload_dense
@@ -47,12 +49,6 @@ MOST_CALLS = 64
 
 SAMPLE = 12_800
 """Rows checked."""
-
-PEAK_SIDE = 8192
-"""Of the square matrices whose product tells how fast a precision is."""
-
-ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "float16": 1e-2}
-"""Largest difference from float64, in parts of the largest output."""
 
 LIBRARY = "cublas"
 """The rung that calls a library, which cannot be captured in a graph through CuPy."""
@@ -114,41 +110,6 @@ def timed(calls: Sequence[Callable[[], object]]) -> Timing:
     return summary([cp.cuda.get_elapsed_time(*pair) / 1e3 / len(calls) for pair in events])
 
 
-# ---- What the device can do -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Measured: bytes a second copied, read plus written; multiply-adds a second in each precision."""
-
-    copied: float
-    rates: dict[str, float]
-
-    def floor(self, widths: Sequence[int], rows: int, itemsize: int, precision: str) -> float:
-        """Return the seconds that a network cannot go below."""
-        products = rows * sum(before * after for before, after in pairwise(widths))
-        seconds = products / self.rates[precision]
-        if precision == "float32":
-            seconds = min(seconds, 3 * products / self.rates["tf32"])
-        return max(seconds, rows * (widths[0] + widths[-1]) * itemsize / self.copied)
-
-
-def peaks() -> Peaks:
-    """Measure this device: a copy of 2 GB, and square products by cuBLAS."""
-    source = cp.ones(1 << 29, np.float32)
-    target = cp.empty_like(source)
-    copied = 2 * source.nbytes / queued(partial(cp.copyto, target, source)).median
-    del source, target
-    rates = {}
-    for precision, kind in (("float32", np.float32), ("tf32", np.float32), ("float16", np.float16)):
-        square = cp.random.default_rng(1).standard_normal((PEAK_SIDE, PEAK_SIDE), np.float32).astype(kind)
-        out = cp.empty_like(square)
-        with cublas_precision(precision):
-            rates[precision] = PEAK_SIDE**3 / queued(partial(cp.matmul, square, square, out=out)).median
-    cp.get_default_memory_pool().free_all_blocks()
-    return Peaks(copied, rates)
-
-
 # ---- The network and its inputs ---------------------------------------------------------------------------------
 
 
@@ -184,26 +145,7 @@ def exact(layers: Sequence[Linear], features: Any) -> Any:
     return values
 
 
-def difference(found: Any, right: Any) -> float:
-    """Return the largest difference in parts of the largest output; NaN stays NaN."""
-    return float(cp.abs(found.astype(np.float64) - right).max() / cp.abs(right).max())
-
-
 # ---- cuBLAS through CuPy ----------------------------------------------------------------------------------------
-
-
-class cublas_precision:  # noqa: N801 - used as a function
-    """Within, CuPy multiplies float32 in TF32 if that is the precision."""
-
-    def __init__(self, precision: str) -> None:
-        self.wanted = products.COMPUTE_TYPE_TF32 if precision == "tf32" else products.COMPUTE_TYPE_DEFAULT
-
-    def __enter__(self) -> None:
-        self.before = products.get_compute_type(np.dtype(np.float32))
-        products.set_compute_type(np.dtype(np.float32), self.wanted)
-
-    def __exit__(self, *_: object) -> None:
-        products.set_compute_type(np.dtype(np.float32), self.before)
 
 
 _FINISH = {
@@ -346,8 +288,9 @@ def measure(
         pytorch = time_torch(layers, given, precision)
         peers[key] = {**pytorch, "cublas": time_cublas(layers, given, precision)}
     micro = {name: None if seconds is None else 1e6 * seconds for name, seconds in peers[key].items()}
-    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
-    floor = top.floor(widths, case.rows, given[0].itemsize, precision)
+    moved = case.rows * (layers[0].inputs + layers[-1].outputs) * given[0].itemsize
+    multiply_adds = case.rows * sum(layer.inputs * layer.outputs for layer in layers)
+    floor = top.floor(moved, multiply_adds, precision)
     return {
         "rows": case.rows,
         "precision": precision,
@@ -376,23 +319,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
     parser.add_argument("--seconds", type=float, default=80, help="start no further case after this time")
     options = parser.parse_args(arguments)
-    layers = network(options.widths)
     top = peaks()
-    rates = ", ".join(f"{name} {2 * rate / 1e12:.0f} TFLOP/s" for name, rate in top.rates.items())
-    print(f"copy {top.copied / 1e12:.2f} TB/s, {rates}", flush=True)
-    rows = list(_cases(options, layers, top))
-    if not rows:
-        print("no case was measured in the time given", file=sys.stderr)
-        return 1
-    path = results_path("mlp", folder=options.machine)
+    print(top, flush=True)
+    return record_rungs("mlp", COLUMNS, _cases(options, top), partial(record, top, options.widths), options.machine)
+
+
+def _cases(options: argparse.Namespace, top: Peaks) -> Iterator[dict[str, Any]]:
+    start = time.perf_counter()
+    layers = network(options.widths)
+    stack = upload_dense(cp.cuda.runtime.getDevice(), layers)
+    peers: dict[Any, Any] = {}
+    for rows in options.rows:
+        for case in cases(layers, rows):
+            if time.perf_counter() - start > options.seconds:
+                print(f"out of time before {case.rung.name}, {rows}", flush=True)
+                return
+            yield measure(case, layers, stack, top, peers)
+            cp.get_default_memory_pool().free_all_blocks()
+
+
+def record(top: Peaks, widths: Sequence[int], path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the result file."""
     write_results(
         path,
         table="mlp",
-        title=f"The dense network {'-'.join(map(str, options.widths))}, kernel by kernel, beside PyTorch and cuBLAS",
+        title=f"The dense network {'-'.join(map(str, widths))}, kernel by kernel, beside PyTorch and cuBLAS",
         columns=COLUMNS,
         rows=rows,
         configuration={
-            "widths": options.widths,
+            "widths": widths,
             "activation": "ReLU, none after the last layer",
             "copy_bytes_per_second": top.copied,
             "multiply_adds_per_second": top.rates,
@@ -409,23 +364,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "is cuBLAS on the same features.",
         ),
     )
-    print(path)
-    return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1
-
-
-def _cases(options: argparse.Namespace, layers: Sequence[Linear], top: Peaks) -> Iterator[dict[str, Any]]:
-    start = time.perf_counter()
-    stack = upload_dense(cp.cuda.runtime.getDevice(), layers)
-    peers: dict[Any, Any] = {}
-    for rows in options.rows:
-        for case in cases(layers, rows):
-            if time.perf_counter() - start > options.seconds:
-                print(f"out of time before {case.rung.name}, {rows}", flush=True)
-                return
-            row = measure(case, layers, stack, top, peers)
-            print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
-            cp.get_default_memory_pool().free_all_blocks()
-            yield row
 
 
 if __name__ == "__main__":

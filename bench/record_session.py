@@ -113,7 +113,7 @@ def ceilings(device: str) -> Ceilings:
         found = of_host()
         return Ceilings(found.copy_bandwidth, found.multiply_adds)
     import cupy
-    from record_mlp import peaks
+    from device_peaks import peaks
 
     top = peaks()
     pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(256 << 20), np.uint8, 256 << 20)

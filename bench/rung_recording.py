@@ -1,4 +1,4 @@
-"""What the recorded ladders of conv2d and gemm share: timing calls that take microseconds or seconds, and their floors.
+"""What the recorded ladders of dense kernels share: timing of calls of microseconds or seconds, and the way to a file.
 
 Calls are queued while the device is kept busy, so that the time the host takes to start them does not count; the same
 for the project's rungs, for cuBLAS and for PyTorch, which shares CuPy's stream.
@@ -6,15 +6,21 @@ for the project's rungs, for cuBLAS and for PyTorch, which shares CuPy's stream.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import cupy as cp
+import numpy as np
 from event_timing import Timing, timed
-from record_mlp import Peaks
+from results_file import Column, results_path
+from rung_plots import draw_rungs
 
-__all__ = ["ALLOWED", "floor_seconds", "inputs_in_turn", "timed_in_turn"]
+__all__ = ["difference", "inputs_in_turn", "record_rungs", "timed_in_turn"]
+
+Row = dict[str, Any]
 
 ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "float16": 1e-2}
 """Largest difference from float64, in parts of the largest output."""
@@ -48,12 +54,30 @@ def timed_in_turn(call: Callable[[Any], object], given: Sequence[Any]) -> Timing
     return Timing(found.median / len(taken), found.spread / len(taken), found.runs)
 
 
-def floor_seconds(top: Peaks, moved: int, multiply_adds: int, precision: str) -> float:
-    """Return the seconds that nothing can go below: bytes moved once, or multiply-adds at the precision's rate.
+def difference(found: Any, right: Any) -> float:
+    """Return the largest difference in parts of the largest output; NaN stays NaN."""
+    return float(cp.abs(found.astype(np.float64) - right).max() / cp.abs(right).max())
 
-    float32's are those of cuBLAS, or a third of TF32's if that is more: three products of parts make one.
-    """
-    seconds = multiply_adds / top.rates[precision]
-    if precision == "float32":
-        seconds = min(seconds, 3 * multiply_adds / top.rates["tf32"])
-    return max(seconds, moved / top.copied)
+
+def record_rungs(
+    table: str,
+    columns: Sequence[Column],
+    measured: Iterable[Row],
+    write: Callable[[Path, Sequence[Row]], None],
+    machine: str | None,
+    plot: Path | None = None,
+) -> int:
+    """Print rows as they are measured, write them to the table's result file, draw them; return the exit code."""
+    rows = []
+    for row in measured:
+        print("  ".join(column.show(row[column.key]) for column in columns), flush=True)
+        rows.append(row)
+    if not rows:
+        print("nothing was measured in the time given", file=sys.stderr)
+        return 1
+    path = results_path(table, folder=machine)
+    write(path, rows)
+    print(path)
+    if plot:
+        draw_rungs(table, rows, plot)
+    return 0 if all(row["error"] <= ALLOWED[row["precision"]] for row in rows) else 1

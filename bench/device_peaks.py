@@ -1,0 +1,69 @@
+"""What a GPU can do at most: a copy of its memory, and cuBLAS's products in each precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from cupy._core import _routines_linalg as products
+from event_timing import timed
+
+__all__ = ["Peaks", "cublas_precision", "peaks"]
+
+SIDE = 8192
+"""Of the square matrices whose product tells how fast a precision is."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Measured: bytes a second copied, read plus written; multiply-adds a second in each precision."""
+
+    copied: float
+    rates: dict[str, float]
+
+    def __str__(self) -> str:
+        rates = ", ".join(f"{name} {2 * rate / 1e12:.0f} TFLOP/s" for name, rate in self.rates.items())
+        return f"copy {self.copied / 1e12:.2f} TB/s, {rates}"
+
+    def floor(self, moved: int, multiply_adds: int, precision: str) -> float:
+        """Return the seconds that nothing can go below: bytes moved once, or multiply-adds at the precision's rate.
+
+        float32's are those of cuBLAS, or a third of TF32's if that is more: three products of parts make one.
+        """
+        seconds = multiply_adds / self.rates[precision]
+        if precision == "float32":
+            seconds = min(seconds, 3 * multiply_adds / self.rates["tf32"])
+        return max(seconds, moved / self.copied)
+
+
+def peaks() -> Peaks:
+    """Measure this device: a copy of 2 GB, and square products by cuBLAS."""
+    source = cp.ones(1 << 29, np.float32)
+    target = cp.empty_like(source)
+    copied = 2 * source.nbytes / timed(partial(cp.copyto, target, source)).median
+    del source, target
+    rates = {}
+    for precision, kind in (("float32", np.float32), ("tf32", np.float32), ("float16", np.float16)):
+        square = cp.random.default_rng(1).standard_normal((SIDE, SIDE), np.float32).astype(kind)
+        out = cp.empty_like(square)
+        with cublas_precision(precision):
+            rates[precision] = SIDE**3 / timed(partial(cp.matmul, square, square, out=out)).median
+    cp.get_default_memory_pool().free_all_blocks()
+    return Peaks(copied, rates)
+
+
+class cublas_precision:  # noqa: N801 - used as a function
+    """Within, CuPy multiplies float32 in TF32 if that is the precision."""
+
+    def __init__(self, precision: str) -> None:
+        self.wanted: Any = products.COMPUTE_TYPE_TF32 if precision == "tf32" else products.COMPUTE_TYPE_DEFAULT
+
+    def __enter__(self) -> None:
+        self.before = products.get_compute_type(np.dtype(np.float32))
+        products.set_compute_type(np.dtype(np.float32), self.wanted)
+
+    def __exit__(self, *_: object) -> None:
+        products.set_compute_type(np.dtype(np.float32), self.before)
