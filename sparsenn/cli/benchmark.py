@@ -31,7 +31,7 @@ def benchmark(
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     against: Annotated[
-        str, typer.Option(metavar="NAME,NAME,...", help="What to compare with; none compares with nothing.")
+        str, typer.Option(metavar="NAME,NAME,...", help="What to compare with; none for no comparison.")
     ] = "onnxruntime,torch,scipy",
     seconds: Annotated[
         float, typer.Option(metavar="S", help="Seconds spent on each peer and number of samples.")
@@ -39,15 +39,15 @@ def benchmark(
     json: options.Json = None,
     page: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE.html", help="One page, with pictures, that opens without a network."),
+        typer.Option("--report", metavar="FILE.html", help="A single page with pictures that opens offline."),
     ] = None,
     trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Time calls of a model, and of ONNX Runtime, PyTorch and SciPy with the same network, where they are installed.
+    """Time calls of a model, and of the same network in ONNX Runtime, PyTorch and SciPy if they are installed.
 
     Each answer is compared with sparsenn's before it is timed. Latencies are those of warm calls, until the answer
-    is there. --trace shows the calls before those that are timed.
+    is available. --trace shows the calls made before the timed ones.
 
     \b
     Examples:

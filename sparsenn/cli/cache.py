@@ -38,12 +38,12 @@ def info(json: options.Json = None) -> None:
 def clear(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CACHE", help="A cache, as cache info names it; repeatable; by default all."),
+        typer.Argument(metavar="CACHE", help="A cache, as cache info names it; repeatable; by default, all of them."),
     ] = None,
 ) -> None:
     """Remove what is kept on disk, and say what was removed.
 
-    Only files that sparsenn made are removed, not images of MNIST that you put there, nor what other programs share.
+    Only files that sparsenn made are removed, not MNIST images that you put there, nor what other programs share.
     Datasets and kernels are made again when they are next needed; tuned parameters only by sparsenn kernels tune.
 
     \b

@@ -28,7 +28,7 @@ Workers = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Run on this many processes on this machine: each has a GPU of its own, if there are any, or else its "
+        help="Run on this many processes on this machine: each has its own GPU, if there are any, or else its "
         "share of the cores.",
         rich_help_panel=_CLUSTER,
     ),

@@ -29,7 +29,7 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SRC", help="A dataset or a model as infer takes it; or one matrix: .mtx or .tsv, also .gz."
+            metavar="SRC", help="A dataset or a model, as for infer; or one matrix: .mtx or .tsv, also .gz."
         ),
     ],
     target: Annotated[

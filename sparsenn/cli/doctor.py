@@ -24,7 +24,7 @@ __all__ = ["doctor"]
 
 
 def doctor(json: options.Json = None) -> None:
-    """Show versions, processor, memory, GPU, caches and compiled kernels, and what to do where something is wrong.
+    """Show versions, processor, memory, GPU, caches and compiled kernels, and what to do if something is wrong.
 
     The exit code is 0 even if there is no GPU or something is broken: the report says so.
 

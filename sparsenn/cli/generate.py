@@ -43,7 +43,7 @@ def generate(
     bias: Annotated[
         float | None,
         typer.Option(
-            metavar="B", help="Bias of every neuron; unless given, the challenge's for N.", rich_help_panel=_NETWORK
+            metavar="B", help="Bias of every neuron; by default, the challenge's for N.", rich_help_panel=_NETWORK
         ),
     ] = None,
     seed: Annotated[
@@ -53,7 +53,7 @@ def generate(
         str,
         typer.Option(
             metavar="auto|mnist|digits",
-            help="MNIST enlarged as for the challenge, or procedural digits; auto takes MNIST where it is available.",
+            help="MNIST enlarged as for the challenge, or procedural digits; auto takes MNIST if it is available.",
             rich_help_panel=_INPUTS,
         ),
     ] = "auto",

@@ -25,9 +25,9 @@ def kernels(
     ] = False,
     progress: ProgressFlag = None,
 ) -> None:
-    """List the kernels of every operation, with what they need, and whether auto may take them.
+    """List the kernels of every operation, their requirements, and whether auto may choose them.
 
-    Those of spmspm, conv2d and mlp are what infer --kernel takes.
+    Those of spmspm, conv2d and mlp can be given to infer --kernel.
 
     \b
     Examples:

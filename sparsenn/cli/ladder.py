@@ -54,9 +54,9 @@ def ladder(
 ) -> None:
     """Run all kernels of an operation on one problem, from the simplest to the best: each is checked, then timed.
 
-    Sparse operations take a dataset. The others take random numbers: mlp, a stack of dense layers, and train, an epoch
-    of its training, of --widths; conv2d, a convolution of --samples images, and gemm, a product, of --sizes. The
-    device's ceilings are measured once and kept in the cache folder, as by roofline.
+    Sparse operations take a dataset. The others take random numbers: mlp (a stack of dense layers) and train (an epoch
+    of its training) are sized by --widths; conv2d (a convolution of --samples images) and gemm (a product) by --sizes.
+    The device's ceilings are measured once and kept in the cache folder, as with roofline.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.

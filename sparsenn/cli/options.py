@@ -187,7 +187,7 @@ MemoryLimit = Annotated[
     float | None,
     typer.Option(
         metavar="GB",
-        help="Memory for the samples computed at a time, in 10⁹ bytes; inputs, weights and results come on top. With "
+        help="Memory for the samples computed at a time, in 10⁹ bytes; inputs, weights and results are extra. With "
         "--stream: all memory for samples, including those read and those to be written.",
         rich_help_panel=_SPEED,
     ),
@@ -271,7 +271,7 @@ Stats = Annotated[
     typer.Option(
         "--stats",
         "-v",
-        help="Add the table by layer. If threads share the rows, the numbers of rows computed and edges performed "
+        help="Add a table by layer. If threads share the rows, the numbers of rows computed and edges performed "
         "may differ from run to run; the outputs do not.",
         rich_help_panel=_REPORT,
     ),
@@ -286,7 +286,7 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.html",
-        help="One page that opens without a network: summary, plan, pictures and tables by layer, machine.",
+        help="A single page that opens offline: summary, plan, pictures and tables by layer, machine.",
         rich_help_panel=_REPORT,
     ),
 ]

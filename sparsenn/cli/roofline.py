@@ -33,7 +33,7 @@ def roofline(
     operation: Annotated[
         str | None,
         typer.Argument(
-            metavar="OPERATION", help="An operation with a ladder, such as conv2d; all of them if left out."
+            metavar="OPERATION", help="An operation with a ladder, such as conv2d; by default, all of them."
         ),
     ] = None,
     dataset: options.LadderDataset = "radixnet-1024x120",
@@ -52,10 +52,10 @@ def roofline(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the roofline: .png, .svg or .pdf.")] = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Show the device's ceilings, and for each kernel the time that they allow and the time that it takes.
+    """Show the device's ceilings, and for each kernel the time they allow and the time it takes.
 
-    The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as by ladder.
-    Without an OPERATION, one that fails is reported, and the others are shown.
+    The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as with ladder.
+    Without an OPERATION, one that fails is reported, and the others are still shown.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.

@@ -167,7 +167,7 @@ def train(
     ] = "auto",
     validation: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Data to evaluate on, not to train with.", rich_help_panel="Data"),
+        typer.Option(metavar="FILE", help="Data for evaluation, not for training.", rich_help_panel="Data"),
     ] = None,
     validation_labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Labels of --validation, like --labels.", rich_help_panel="Data")
@@ -185,7 +185,7 @@ def train(
             "--kernel",
             "-k",
             metavar="NAME",
-            help="A kernel that sparsenn kernels list train shows.",
+            help="A kernel listed by sparsenn kernels list train.",
             rich_help_panel="Speed and memory",
             show_default=False,
         ),

@@ -31,9 +31,9 @@ def tune(
         str | None,
         typer.Option(metavar="NAME", help="The kernel's operation, if several operations have a kernel of that name."),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show the parameters kept; nothing is measured.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show the parameters kept, without measuring.")] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Drop the parameters kept, of all kernels or of one.")
+        bool, typer.Option("--forget", help="Drop the parameters kept for all kernels or for one.")
     ] = False,
     values: Annotated[
         list[str] | None,
@@ -53,10 +53,10 @@ def tune(
     json: options.Json = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Try all parameters that a kernel can be run with, and keep the fastest for this device and these sizes.
+    """Try all parameters that a kernel can run with, and keep the fastest for this device and these sizes.
 
-    Every choice is checked against the reference, then timed. What is kept, in tuning.json of the cache folder, is used
-    by infer from then on wherever that kernel runs at such sizes; it changes results only by the order of sums.
+    Every choice is checked against the reference, then timed. The fastest is kept in tuning.json in the cache folder,
+    and infer then uses it wherever that kernel runs at such sizes; it changes results only by the order of sums.
 
     Exit code 0: done, and every choice agrees with the reference.
     Exit code 1: one does not; it is not timed.
