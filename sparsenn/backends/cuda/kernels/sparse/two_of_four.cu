@@ -61,7 +61,8 @@ struct Memory {
 };
 
 // What the launch computes: `lists` tiles of outputs for each ROWS of the rows from `first` on. LISTS_AT_ONCE of all rows come
-// first, so that blocks that run at the same time share weights as well as rows.
+// first, so that blocks that run at the same time share weights as well as rows. Where a tile lies is computed anew whenever
+// it is needed: there is no register to keep it in.
 struct Work {
     const int* __restrict__ starts;
     int lists, first_tile, row_tiles, tiles;
