@@ -77,7 +77,7 @@ class HalfChain(ABC):
     row_bytes : of a row before each layer.
     takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
     parts : of the rows, each of which goes through the layers for itself, beside the others: processors that have
-        finished a layer of one go on with the other.
+        finished a layer of one go on with the other. Then a row must have the same place in a buffer for all layers.
     """
 
     def __init__(

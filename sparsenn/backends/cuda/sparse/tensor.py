@@ -66,7 +66,8 @@ class _Layer:
     arrays : what the kernel takes of it: image, places, starts, units and scales, as `Packed` has them; and biases,
         (places of outputs,) float32.
     lists : tiles of outputs.
-    row_units, width : units of a row of inputs; of a row of outputs, or, of the last layer, its outputs.
+    row_units : units that a row of inputs has room for.
+    width : those that a row of outputs has room for, or, of the last layer, its outputs.
     bound : as `bound_of` returns it.
     """
 
@@ -91,19 +92,25 @@ def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
 
 
 def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
-    """Pack layers on the host; outputs of each are in the order in which the next one reads them."""
+    """Pack layers on the host; outputs of each are in the order in which the next one reads them.
+
+    Layers read and write two buffers by turns. In a buffer, rows have the same place for all layers: parts of them are
+    not in the same layer at the same time.
+    """
     cp = cupy()
     weights = [_on_host(layer.weights) for layer in layers]
     orders = [order_inputs(each) for each in weights]
-    made, places = [], orders[0].size
-    for number, (layer, of_layer) in enumerate(zip(layers, weights, strict=True)):
-        last = number + 1 == len(layers)
-        outputs = _last_order(layer.outputs, shape) if last else orders[number + 1]
-        found = pack(of_layer, orders[number], outputs, shape.neurons, shape.planes)
-        made.append(_placed(cp, layer, found, outputs, places // UNIT, last))
-        places = found.shape[1]
+    outputs = [*orders[1:], _last_order(layers[-1].outputs, shape)]
+    packed = [pack(*given, shape.neurons, shape.planes) for given in zip(weights, orders, outputs, strict=True)]
+    units = [orders[0].size // UNIT, *(each.shape[1] // UNIT for each in packed[:-1])]
+    room = [max(units[parity::2], default=0) for parity in range(2)]
+    widths = [*(room[number % 2] for number in range(1, len(layers))), layers[-1].outputs]
+    made = tuple(
+        _Layer(_placed(cp, layer, found, order), found.starts.size - 1, room[number % 2], width, bound_of(layer))
+        for number, (layer, found, order, width) in enumerate(zip(layers, packed, outputs, widths, strict=True))
+    )
     order = np.where(orders[0] < 0, layers[0].inputs, orders[0]).astype(np.int32)
-    return _Ready(cp.asarray(order), tuple(made))
+    return _Ready(cp.asarray(order), made)
 
 
 def _last_order(outputs: int, shape: BlockShape) -> Array:
@@ -124,21 +131,13 @@ def _on_host(weights: CSC) -> CSC:
     return CSC(weights.shape, *fetched)
 
 
-def _placed(cp: Any, layer: DeviceLayer, packed: Packed, outputs: Array, row_units: int, last: bool) -> _Layer:
-    """Copy what was packed to the device, with what else the kernel needs to know of a layer."""
+def _placed(cp: Any, layer: DeviceLayer, packed: Packed, outputs: Array) -> tuple[Any, ...]:
+    """Copy what the kernel takes of a layer to the device."""
     bias = np.zeros(packed.shape[1], np.float32)
     given = np.asarray(cp.asnumpy(layer.bias))
     bias[np.flatnonzero(outputs >= 0)] = given[outputs[outputs >= 0]]
-    return _Layer(
-        tuple(
-            cp.asarray(array)
-            for array in (packed.image, packed.places, packed.starts, packed.units, packed.scales, bias)
-        ),
-        packed.starts.size - 1,
-        row_units,
-        layer.outputs if last else packed.shape[1] // UNIT,
-        bound_of(layer),
-    )
+    arrays = packed.image, packed.places, packed.starts, packed.units, packed.scales, bias
+    return tuple(cp.asarray(array) for array in arrays)
 
 
 # ---- A chain ----------------------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class TensorChain(HalfChain):
         blocks = parts_of(rows, shape.rows) * shape.rows // taken
         room = np.int64(self._largest.shape[1])
         arrays = features, self._buffers[0], self._ready.order, self._exponents, self._largest
-        sizes = (inputs, stride, self._ready.order.size // UNIT, len(self._layers))
+        sizes = (inputs, stride, self._ready.order.size // UNIT, self._ready.layers[0].row_units, len(self._layers))
         arguments = (*arrays, np.int64(rows), room, *map(np.int32, sizes))
         kernel((blocks,), (LAYING_THREADS,), arguments, shared_mem=4 * taken * stride)
 

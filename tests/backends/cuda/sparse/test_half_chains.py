@@ -99,6 +99,7 @@ def assert_near(found, right, allowed):
         ((64, 64), 20, 1.0),
         ((40, 20, 10), 17, 0.0),
         ((20, 4200, 8), 200, 0.05),
+        ((1500, 300, 40, 33), 200, 0.1),
     ],
     ids=str,
 )
@@ -267,10 +268,14 @@ def test_rows_of_halves_on_a_gpu(kernel, rng):
 
 @pytest.mark.gpu
 @ways
-def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, rng):
-    layers = layers_of(rng, (500, 600, 400), 0.1)
+@pytest.mark.parametrize("widths", [(500, 600, 400), (500, 2000, 16, 700, 100, 1500, 64, 33)], ids=str)
+def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, widths, rng):
+    layers = layers_of(rng, widths, 0.1)
     given = rng.normal(size=(9000, 500)).astype(np.float32)  # which are computed in parts
-    whole = run(ready(layers, way, 9000), given)
+    chain = ready(layers, way, 9000)
+    whole = run(chain, given)
+    assert_near(whole, exact(layers, given), way.allowed * len(layers))
+    assert all(np.array_equal(run(chain, given), whole) for _ in range(20))
     for first in range(0, 9000, 2000):
         part = given[first : first + 2000]
         assert np.array_equal(run(ready(layers, way, len(part)), part), whole[first : first + 2000])

@@ -5,7 +5,7 @@
 //           under way. Then each thread takes eight inputs of a row, in the layer's order, scales them, and stores them
 //           as 16 bytes: TAKEN rows of a unit lie side by side.
 // Layout    `order` has the input of each place, `inputs` where there is none. Units and scales are as in
-//           sparse/two_of_four.cu.
+//           sparse/two_of_four.cu; a row has room for `row_units`.
 // Needs     shared memory for TAKEN whole rows, of the type INPUT.
 #include "common.cuh"
 #include "fours.cuh"
@@ -50,7 +50,7 @@ __device__ __forceinline__ int bring(float* own, const INPUT* __restrict__ row, 
 extern "C" __global__ void __launch_bounds__(THREADS)
     rows_to_units(const INPUT* __restrict__ features, unsigned char* __restrict__ units, const int* __restrict__ order,
                   int* __restrict__ exponents, int* __restrict__ largest, int64 rows, int64 room, int inputs, int stride,
-                  int all_units, int layers) {
+                  int all_units, int row_units, int layers) {
     extern __shared__ __align__(16) float memory[];
     __shared__ int found[TAKEN * PARTS];
     __shared__ float scales[TAKEN];
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 numbers[2 * k] -= to_float(static_cast<half_bits>(pairs[k] & 0xffffu));
                 numbers[2 * k + 1] -= to_float(static_cast<half_bits>(pairs[k] >> 16));
             }
-            const int64 at = (tile * PLANES + plane) * all_units + unit;
+            const int64 at = (tile * PLANES + plane) * row_units + unit;
             *reinterpret_cast<uint4*>(units + (at * ROWS + row % ROWS) * 16) =
                 make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         }

@@ -94,7 +94,7 @@ struct Copier {
     const unsigned char* __restrict__ rows;
     const unsigned char* __restrict__ image;
     const int* __restrict__ units;
-    int row_units;  // of all inputs
+    int row_units;  // that there is room for
     Turn turn{0, 1};
 
     // Which of the slab's units a lane brings; more lanes than units bring those of the next plane, or none.
@@ -411,7 +411,7 @@ struct LastRows {
     }
 };
 
-// row_units, width: of the inputs' units; of the outputs' units, or, if LAST, of outputs. `count` begins with the number of
+// row_units, width: units that a row of inputs has room for; and a row of outputs, or, if LAST, outputs. `count` begins with the number of
 // rows; those from `first` up to `rows` are computed, `first` being a multiple of ROWS. `scales` and `biases` are of all
 // places of outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
