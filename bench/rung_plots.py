@@ -3,7 +3,7 @@
 
 Draws those of result files, beside them, as <table>-ladder.svg::
 
-    python bench/rung_plots.py bench/results/h200/conv2d.json bench/results/h200/gemm.json
+    python bench/rung_plots.py bench/results/h100/conv2d.json bench/results/h100/gemm.json
 """
 
 from __future__ import annotations

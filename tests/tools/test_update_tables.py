@@ -87,7 +87,7 @@ def test_code_that_has_changed_since_is_a_note(root: Path, repository: Path) -> 
     commit(root, "sparsenn/studies/mlp/ladder.py")
     code, told = check(root, repository, measured)
     assert code == 0
-    assert "1 commits since have changed the code it measures (tools/bench mlp records it again)" in told
+    assert "the code it measures has changed since (commits: 1); tools/bench mlp records it again" in told
 
 
 def test_without_a_history_nothing_is_looked_at(root: Path, repository: Path, tmp_path: Path) -> None:
