@@ -411,9 +411,9 @@ struct LastRows {
     }
 };
 
-// row_units, width: units that a row of inputs has room for; and a row of outputs, or, if LAST, outputs. `count` begins with the number of
-// rows; those from `first` up to `rows` are computed, `first` being a multiple of ROWS. `scales` and `biases` are of all
-// places of outputs.
+// row_units, width: units that a row of inputs has room for; and a row of outputs, or, if LAST, outputs. `count` begins with
+// the number of rows; those from `first` up to `rows` are computed, `first` being a multiple of ROWS. `scales` and `biases`
+// are of all places of outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     two_of_four(const unsigned char* __restrict__ inputs, void* __restrict__ outputs, const unsigned char* __restrict__ image,
                 const unsigned* __restrict__ places_of, const int* __restrict__ starts, const int* __restrict__ units,
