@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
+from ceilings import Peaks
 from cupy._core import _routines_linalg as products
 from event_timing import timed
 
-__all__ = ["Peaks", "cublas_precision", "peaks"]
+__all__ = ["cublas_precision", "peaks"]
 
 SIDE = 8192
 """Of the square matrices whose product tells how fast a precision is."""
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Measured: bytes a second copied, read plus written; multiply-adds a second in each precision."""
-
-    copied: float
-    rates: dict[str, float]
-
-    def __str__(self) -> str:
-        rates = ", ".join(f"{name} {2 * rate / 1e12:.0f} TFLOP/s" for name, rate in self.rates.items())
-        return f"copy {self.copied / 1e12:.2f} TB/s, {rates}"
-
-    def floor(self, moved: int, multiply_adds: int, precision: str) -> float:
-        """Return the seconds that nothing can go below: bytes moved once, or multiply-adds at the precision's rate.
-
-        float32's are those of cuBLAS, or a third of TF32's if that is more: three products of parts make one.
-        """
-        seconds = multiply_adds / self.rates[precision]
-        if precision == "float32":
-            seconds = min(seconds, 3 * multiply_adds / self.rates["tf32"])
-        return max(seconds, moved / self.copied)
 
 
 def peaks() -> Peaks:

@@ -21,7 +21,8 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
-from device_peaks import Peaks, cublas_precision, peaks
+from ceilings import Peaks
+from device_peaks import cublas_precision, peaks
 from results_file import Column, write_results
 from rung_recording import difference, inputs_in_turn, record_rungs, timed_in_turn
 

@@ -24,7 +24,8 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
-from device_peaks import Peaks, cublas_precision, peaks
+from ceilings import Peaks
+from device_peaks import cublas_precision, peaks
 from event_timing import timed as queued
 from results_file import Column, write_results
 from rung_recording import difference, record_rungs

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ceilings import Peaks, ceilings
 from results_file import ROOT, Column, results_path, write_results
 from session_cases import CASES, TABLES, Case, Problem, Sources
 from session_peers import PRECISIONS, Way, left_out, numpy_way, torch, torch_categories, torch_ways
@@ -81,45 +82,18 @@ class WrongAnswerError(Exception):
 # ---- What the device can do -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Ceilings:
-    """Measured: bytes a second copied on the device, read plus written; multiply-adds a second by precision; bytes a
-    second from pinned memory to the device, None where the host computes."""
-
-    copied: float
-    rates: dict[str, float]
-    link: float | None = None
-
-    def floor(self, device_bytes: int, host_bytes: int, multiply_adds: int, precision: str) -> float:
-        """Return the seconds that a call cannot go below.
-
-        Parameters
-        ----------
-        device_bytes : of weights, and of rows and outputs on the device, moved once.
-        host_bytes : of rows and outputs in host memory.
-        """
-        arithmetic = multiply_adds / self.rates[precision]
-        if precision == "float32" and "tf32" in self.rates:  # a float32 product is three of TF32
-            arithmetic = min(arithmetic, 3 * multiply_adds / self.rates["tf32"])
-        link = host_bytes / self.link if self.link else 0.0
-        return max(arithmetic, device_bytes / self.copied, link)
-
-
-def ceilings(device: str) -> Ceilings:
+def peaks_of(device: str) -> Peaks:
     """Measure a device."""
     if device == "cpu":
-        from ceilings import ceilings as of_host
-
-        found = of_host()
-        return Ceilings(found.copy_bandwidth, found.multiply_adds)
+        found = ceilings()
+        return Peaks(found.copy_bandwidth, found.multiply_adds)
     import cupy
     from device_peaks import peaks
 
-    top = peaks()
     pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(256 << 20), np.uint8, 256 << 20)
     target, stream = cupy.empty(pinned.size, np.uint8), cupy.cuda.Stream(non_blocking=True)
     copy = timed(lambda: target.set(pinned, stream), stream.synchronize, 20)
-    return Ceilings(top.copied, top.rates, 1e3 * pinned.nbytes / copy.median)
+    return replace(peaks(), link=1e3 * pinned.nbytes / copy.median)
 
 
 # ---- One case ---------------------------------------------------------------------------------------------------
@@ -136,7 +110,7 @@ class Recorder:
     """
 
     sources: Sources
-    top: Ceilings
+    top: Peaks
     runs: int = RUNS
     rows: dict[str, Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -223,7 +197,7 @@ class Recorder:
         moved = bytes_of(placed) + answer.nbytes
         weights = sum(getattr(layer, "weight_bytes", 0) for layer in problem.network)
         on_link = case.device == "cuda" and case.where == "host"
-        return self.top.floor(weights + moved, moved if on_link else 0, work, case.precision)
+        return self.top.floor(weights + moved, work, case.precision, moved if on_link else 0)
 
     def _beside(
         self, case: Case, best: Row | None, peers: Sequence[Row], placed: Any, wait: Callable[[], None]
@@ -475,7 +449,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = parse(arguments)
     sources = Sources(options.data, options.images, options.models)
-    recorder = Recorder(sources, ceilings(options.device), options.runs)
+    recorder = Recorder(sources, peaks_of(options.device), options.runs)
     failed = _record_all(recorder, options)
     if torch is None:
         recorder.notes.append("PyTorch was not there to compare with.")

@@ -16,8 +16,9 @@ import record_session
 import session_cases
 import session_peers
 import wall_timing
+from ceilings import Peaks
 from packed_images import pack_images, packed_path
-from record_session import Ceilings, WrongAnswerError
+from record_session import WrongAnswerError
 from results_file import read_results
 from session_cases import CASES, Case, Problem, Sources
 from session_networks import as_dense, chain, pruned_lenet300, random_rows, stratified, with_sparse_middle
@@ -32,7 +33,7 @@ from sparsenn.io import write_idx
 Record = Callable[..., int]
 Made = Callable[[Sources], Problem]
 
-TOP = Ceilings(1e10, {"float32": 1e10})
+TOP = Peaks(1e10, {"float32": 1e10})
 
 
 def dense(sources: Sources) -> Problem:
@@ -63,7 +64,7 @@ def case(key: str, make: Made, **others: Any) -> Case:
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
     """Record cases on the CPU; the first arguments are they."""
-    monkeypatch.setattr(record_session, "ceilings", lambda device: TOP)
+    monkeypatch.setattr(record_session, "peaks_of", lambda device: TOP)
     monkeypatch.setattr(
         record_session, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
     )
@@ -244,8 +245,8 @@ def test_a_fault_in_one_case_costs_the_others_nothing(record: Record, target: Pa
 @pytest.mark.gpu
 @pytest.mark.alone
 def test_cases_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = Ceilings(1e12, {"float32": 1e13, "tf32": 1e14, "float16": 1e14}, 1e10)
-    monkeypatch.setattr(record_session, "ceilings", lambda device: top)
+    top = Peaks(1e12, {"float32": 1e13, "tf32": 1e14, "float16": 1e14}, 1e10)
+    monkeypatch.setattr(record_session, "peaks_of", lambda device: top)
     monkeypatch.setattr(record_session, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
     cases = [
         *(Case(f"dense-{name}", "dense rows", dense, precision=name) for name in session_peers.PRECISIONS),
@@ -268,7 +269,7 @@ def test_cases_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.gpu
 @pytest.mark.alone
 def test_what_a_gpu_can_do_is_measured() -> None:
-    top = record_session.ceilings("cuda")
+    top = record_session.peaks_of("cuda")
     assert 1e11 < top.copied < 1e14
     assert top.link is not None
     assert 1e9 < top.link < top.copied
@@ -390,21 +391,19 @@ def test_a_lower_precision_is_a_fair_peer_only_where_it_finds_as_many_classes() 
 
 
 def test_floors() -> None:
-    top = Ceilings(100.0, {"float32": 10.0, "tf32": 60.0}, 5.0)
-    assert top.floor(1000, 0, 1, "float32") == 10.0
-    assert top.floor(0, 1000, 1, "float32") == 200.0
-    assert top.floor(0, 0, 600, "tf32") == 10.0
-    assert top.floor(0, 0, 600, "float32") == 30.0
-    assert Ceilings(100.0, {"float32": 10.0}).floor(0, 1000, 600, "float32") == 60.0
+    top = Peaks(100.0, {"float32": 10.0, "tf32": 60.0}, 5.0)
+    assert top.floor(1000, 1, "float32") == 10.0
+    assert top.floor(0, 1, "float32", 1000) == 200.0
+    assert top.floor(0, 600, "tf32") == 10.0
+    assert top.floor(0, 600, "float32") == 30.0
+    assert Peaks(100.0, {"float32": 10.0}).floor(0, 600, "float32", 1000) == 60.0
 
 
 def test_what_the_host_can_do_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ceilings
-
     from sparsenn.studies.measure import Roofs
 
-    monkeypatch.setattr(ceilings, "ceilings", lambda: Roofs(2.0, 9.0, "L3", 1 << 25, {"float32": 3.0}))
-    assert record_session.ceilings("cpu") == Ceilings(2.0, {"float32": 3.0})
+    monkeypatch.setattr(record_session, "ceilings", lambda: Roofs(2.0, 9.0, "L3", 1 << 25, {"float32": 3.0}))
+    assert record_session.peaks_of("cpu") == Peaks(2.0, {"float32": 3.0})
 
 
 def test_calls_are_timed_until_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
