@@ -46,8 +46,8 @@ FILLED_SECONDS = 4e-10
 """Time to write a value of a sparse row of the host's, zero or not, for a kernel of dense rows."""
 
 LEAST_GAIN = 0.9
-"""Sparse layers become dense ones, or go to kernels that add up in an order of their own, where that is estimated to
-take less than this fraction of the time."""
+"""In float32, sparse layers become dense ones, or go to kernels that add up in an order of their own, where that is
+estimated to take less than this fraction of the time. In other precisions no bits are given up for it."""
 
 
 @dataclass(frozen=True)
@@ -264,9 +264,13 @@ class _Chooser:
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         if len(able) == 1:
             return _Way(able[0], self._sparse_seconds(able[0], layers, first, self.saves))
-        least = min(self._sparse_seconds(kernel, layers, first, True) / _gain(kernel) for kernel in able)
-        taken = min(able, key=lambda kernel: self._sparse_seconds(kernel, layers, first, self.saves) / _gain(kernel))
-        return _Way(taken, least, _gain(taken))
+
+        def gain(kernel: SparseKernel) -> float:
+            return _gain(kernel, in_order=kernel.reproducible)
+
+        least = min(self._sparse_seconds(kernel, layers, first, True) / gain(kernel) for kernel in able)
+        taken = min(able, key=lambda kernel: self._sparse_seconds(kernel, layers, first, self.saves) / gain(kernel))
+        return _Way(taken, least, gain(taken))
 
     def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
         """Whether a kernel may add up sparse layers as it does.
@@ -317,7 +321,8 @@ class _Chooser:
         best = (
             min(found, key=lambda way: way.seconds + self._entering(first, way.kernel)) if len(found) > 1 else found[0]
         )
-        return replace(best, seconds=best.seconds / LEAST_GAIN, gain=LEAST_GAIN) if converted else best
+        gain = _gain(best.kernel, in_order=not converted)
+        return replace(best, seconds=best.seconds / gain, gain=gain)
 
 
 def is_dense_enough(layer: Layer) -> bool:
@@ -325,9 +330,9 @@ def is_dense_enough(layer: Layer) -> bool:
     return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
 
 
-def _gain(kernel: SparseKernel) -> float:
-    """Return what a kernel's estimate is divided by."""
-    return 1.0 if kernel.reproducible else LEAST_GAIN
+def _gain(kernel: Kernel, in_order: bool) -> float:
+    """Return what a kernel's estimate is divided by, if it adds up sparse layers in the order of all, or in its own."""
+    return LEAST_GAIN if kernel.precision == PRECISIONS[0] and not in_order else 1.0
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ def test_wide_layers_of_few_weights_keep_rows_in_halves():
     network = sparse((16384,) * 2, 164)
     assert chosen(network, 10_000, "float16", "half") == ["chunks_float16"]
     assert chosen(network, 10_000) == ["chunks"]
+    assert chosen(network, 10_000, "tf32") == ["chunks_tf32"]  # a tenth faster at most; nobody asked for float32's bits
 
 
 def test_layers_with_most_of_their_weights_become_dense_ones():

@@ -19,7 +19,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense import estimates
-from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, TYPES, LtProduct, library
+from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
@@ -40,6 +40,10 @@ THREADS, BLOCKS = 256, 16
 
 MOST_TRIED = 2 << 30
 """Bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN."""
+
+BY_COLUMNS = 128
+"""Rows from which on TF32 takes weights column by column, the only order in which Hopper's tensor cores read that: for
+eleven shapes of 1,000 to 60,000 rows, an H100 took 12 % less in the median, 30 % at most; for one row 9 % more."""
 
 _EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT=("float", "half_bits"))
 
@@ -65,11 +69,12 @@ class _Product:
     def __call__(self, features: Array, weights: Array, sums: Array) -> None:
         cuda = cupy().cuda
         (rows, inputs), outputs, factor = features.shape, weights.shape[1], TYPES[weights.dtype]
+        leading, _, order = order_of(weights)
         one, zero = (scale.ctypes.data for scale in self._scales)
         a, b, c = (_pointer(array) for array in (weights, features, sums))
-        given = (a, factor, outputs, b, factor, inputs, zero, c, TYPES[sums.dtype], outputs)
-        handle, plain = cuda.device.get_cublas_handle(), 0
-        cuda.cublas.gemmEx(handle, plain, plain, outputs, rows, inputs, one, *given, self._compute_type, -1)
+        given = (a, factor, leading, b, factor, inputs, zero, c, TYPES[sums.dtype], outputs)
+        handle = cuda.device.get_cublas_handle()
+        cuda.cublas.gemmEx(handle, order, PLAIN, outputs, rows, inputs, one, *given, self._compute_type, -1)
 
 
 def _pointer(array: Array) -> int:
@@ -189,6 +194,8 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         weights, biases = kept(stack, "half layers", lambda: _halves(stack))
     else:
         weights, biases = ([getattr(layer, name) for layer in stack.layers] for name in ("weights", "bias"))
+    if precision == "tf32" and rows >= BY_COLUMNS:
+        weights = kept(stack, "by columns", lambda: [cupy().asfortranarray(each) for each in weights])
     layers = []
     for number, layer in enumerate(stack.layers):
         first, last = number == 0, number + 1 == len(stack.layers)

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["COMPUTE_TYPES", "TYPES", "LtProduct", "library"]
+__all__ = ["COMPUTE_TYPES", "PLAIN", "TRANSPOSED", "TYPES", "LtProduct", "library", "order_of"]
 
 TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}
 """CUDA_R_32F and CUDA_R_16F."""
@@ -29,7 +29,10 @@ COMPUTE_TYPES = {"float32": 68, "tf32": 77, "float16": 68}
 SCALE_TYPE, NOT_SUPPORTED = 0, 15
 """CUDA_R_32F, and CUBLAS_STATUS_NOT_SUPPORTED."""
 
-DESC_EPILOGUE, DESC_BIAS_POINTER = 7, 8
+PLAIN, TRANSPOSED = 0, 1
+"""CUBLAS_OP_N and CUBLAS_OP_T."""
+
+DESC_LEFT_ORDER, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 7, 8
 EPILOGUE_BIAS, EPILOGUE_RELU_BIAS = 4, 6
 PREF_WORKSPACE, PREF_ALIGNMENTS = 1, range(5, 9)
 
@@ -89,6 +92,12 @@ def _address(array: Array) -> int:
     return int(pointer.ptr)
 
 
+def order_of(weights: Array) -> tuple[int, int, int]:
+    """Return how weights lie to cuBLAS, which has columns where there are rows here: rows, columns, `PLAIN` or not."""
+    inputs, outputs = weights.shape
+    return (outputs, inputs, PLAIN) if weights.flags.c_contiguous else (inputs, outputs, TRANSPOSED)
+
+
 class LtProduct:
     """The product of features and one layer's weights, ready for given sizes and types.
 
@@ -97,7 +106,7 @@ class LtProduct:
     device : the current one.
     precision : what is multiplied: `float32`, `tf32` or `float16`.
     rows : of the features, which are of the weights' type and begin at a multiple of `aligned` bytes.
-    weights : (inputs, outputs) on the device.
+    weights : (inputs, outputs) on the device, row by row or column by column.
     number : type of the sums.
     bias : of that type, added to the sums; None for none.
     relu : whether ReLU follows; there must be a bias then.
@@ -121,10 +130,11 @@ class LtProduct:
     ) -> None:
         lt = library()
         (inputs, outputs), factor, sums = weights.shape, TYPES[weights.dtype], TYPES[np.dtype(number)]
+        *left, order = order_of(weights)
         self._handle, self._bias = _handle(device), bias
         self._description = _made(lt.cublasLtMatmulDescCreate, c_int(COMPUTE_TYPES[precision]), c_int(SCALE_TYPE))
-        # To cuBLAS, which has columns where there are rows here, all three matrices are transposed.
-        sizes = ((factor, outputs, inputs), (factor, inputs, rows), (sums, outputs, rows))
+        self._describe(DESC_LEFT_ORDER, c_int32(order))
+        sizes = ((factor, *left), (factor, inputs, rows), (sums, outputs, rows))
         create = lt.cublasLtMatrixLayoutCreate
         self._layouts = [
             _made(create, c_int(kind), c_uint64(high), c_uint64(wide), c_int64(high)) for kind, high, wide in sizes

@@ -25,9 +25,9 @@ from sparsenn.layers import SparseLinear
 
 __all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds"]
 
-RUN_SECONDS, QUEUE_SECONDS = 20e-6, 28e-6
-"""A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; and what the host queues
-meanwhile, where the device is not busy for longer."""
+RUN_SECONDS, HALF_RUN_SECONDS, QUEUE_SECONDS = 20e-6, 40e-6, 28e-6
+"""A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; the same in halves, where
+more launches are not part of the graph; and what the host queues meanwhile, where the device is not busy for longer."""
 
 LAUNCH_SECONDS, TURN_LAUNCH_SECONDS = 2.5e-6, 5e-6
 """A launch of a graph beside its kernel, and one that lays rows out anew."""
@@ -105,7 +105,7 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
 
     moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
     turned = 3 * TURN_LAUNCH_SECONDS + rows * moved / machine.copy_bandwidth
-    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
+    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
 
 
 def resident_seconds(
