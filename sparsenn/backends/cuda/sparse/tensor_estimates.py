@@ -25,6 +25,9 @@ it a clock, and copies write 44 to 56; it has 128."""
 FINISHING_CLOCKS = {2: 6000, 1: 10_000}
 """By planes: from a tile's last products until its outputs are stored, while nothing is multiplied."""
 
+LISTS_AT_ONCE = 16
+"""As in the kernel: tiles of outputs that are computed for all rows before the next ones, which read the rows anew."""
+
 LAID_SHARE = 0.95
 """Of the bandwidth of copies, what rows reach that are laid out."""
 
@@ -65,12 +68,15 @@ def tensor_seconds(
         slabs = parts_of(layer.inputs, SLAB) * (1 + extra_slabs(layer))
         tile = slabs * SLAB * neurons * rows_at_once * products / rate
         tile += FINISHING_CLOCKS[planes] / machine.clock
-        tiles = parts_of(rows, rows_at_once) * parts_of(layer.outputs, neurons)
+        lists = parts_of(layer.outputs, neurons)
+        tiles = parts_of(rows, rows_at_once) * lists
         left = row_bytes if number == len(layers) else 2 * planes
-        moved = rows * (2 * planes * layer.inputs + left * layer.outputs)
+        read = rows * 2 * planes * layer.inputs
+        moved = read + rows * left * layer.outputs
         rounds = tiles / machine.multiprocessors
         if number == len(layers) or rounds <= 1:  # else two parts of the rows fill each other's last rounds
             rounds = math.ceil(rounds)
-        computed = rounds * tile
+        again = max(0, parts_of(lists, LISTS_AT_ONCE) - 1) * read / machine.copy_bandwidth
+        computed = rounds * tile + again
         total += LAUNCH_SECONDS * H200.clock / machine.clock + max(computed, moved / machine.copy_bandwidth)
     return total

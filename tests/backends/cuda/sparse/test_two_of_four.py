@@ -1,6 +1,8 @@
 """Weights two of four: the order of inputs, what is packed, and what is known before."""
 
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,6 +173,23 @@ def test_estimates_grow_with_work(rng):
     assert (
         extra_slabs(layers[0]) == 0 < extra_slabs(SparseLinear(as_csc(random_weights(rng, 512, 512, 0.5)), 0.0, ReLU()))
     )
+
+
+@pytest.mark.parametrize(
+    ("width", "edges", "layers", "rows", "taken"),
+    [
+        (4096, 41, 3, 40_000, 4.14e-3),
+        (8192, 82, 3, 10_000, 3.89e-3),
+        (8192, 82, 3, 40_000, 14.93e-3),
+        (16384, 164, 1, 1500, 0.858e-3),
+        (16384, 164, 1, 10_000, 5.6e-3),
+        (16384, 33, 2, 10_000, 10.34e-3),
+    ],
+)
+def test_estimates_are_near_what_an_h100_took(width, edges, layers, rows, taken):
+    h100 = replace(H200, clock=1.782e9, copy_bandwidth=2.95e12)
+    shapes = [SimpleNamespace(inputs=width, outputs=width, edges=edges * width)] * layers
+    assert tensor_seconds(1, 192, 256, h100, shapes, rows) == pytest.approx(taken, rel=0.05)
 
 
 def test_other_machines_and_precisions_are_refused():
