@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import record_choice
-from record_choice import MOST, Shape, network_of, shapes
+from record_choice import MOST, NETWORKS, Shape, network_of, shapes
+from record_session import check, exact
 from results_file import ResultFile, read_results
+from session_cases import Case, Problem
+from session_networks import random_rows
+from session_peers import PRECISIONS
 
-from sparsenn import Linear, SparseLinear
+from sparsenn import Linear, Session, SparseLinear
 from sparsenn.backends import oracle as reference
+from sparsenn.backends.cuda.device import cupy
 from sparsenn.formats import from_dense
 
 LEAST_NETWORKS = 30
@@ -76,6 +81,18 @@ def test_choices_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert {"chunks", "resident", "all weights stored"} <= rows[0]["others"].keys()
     assert "tensor_half" not in rows[1]["others"]
     assert "tensor_half" in rows[4]["others"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [*shapes(NETWORKS)], ids=lambda shape: f"{shape.kind}-{shape.seed}")
+def test_choices_for_networks_of_any_shape_are_right_on_a_gpu(shape: Shape) -> None:
+    network = network_of(shape)
+    problem = Problem(network, random_rows(shape.rows, network.inputs, shape.seed))
+    right, rows = exact(problem), cupy().asarray(problem.rows)
+    for precision in PRECISIONS:
+        case = Case("", "", lambda sources: problem, precision=precision)
+        with Session(network, device="cuda", precision=precision) as session:
+            check(case, problem, session(rows), right)
 
 
 def test_networks_before_the_first_are_kept_if_the_code_is_the_same(
