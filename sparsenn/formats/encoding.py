@@ -20,6 +20,7 @@ _MOST_CATEGORIES = 1000
 _FEW = 10
 """Different texts of which no more than half as many as rows may be: more tell rows apart rather than kinds of them."""
 
+_HOLDS_NOTHING = "holds nothing; leave it out (--ignore)"
 _REMEDY = "fill it in, leave the column out (--ignore), or have it filled in (--impute mean)"
 
 
@@ -202,11 +203,13 @@ def _learnt(table: Table, number: int, as_text: bool, impute: bool) -> Column:
     if isinstance(found, np.ndarray):
         there = found[~np.isnan(found)]
         if not there.size:
-            raise table.fault(number, "holds nothing; leave it out (--ignore)")
+            raise table.fault(number, _HOLDS_NOTHING)
         if there.size < found.size and not impute:
             raise table.fault(number, f"holds nothing here: {_REMEDY}", int(np.isnan(found).argmax()))
         return Column(name, None, float(np.float32(there.mean(dtype=np.float64))) if impute else None)
     found = table.texts(number)
+    if not found.values:
+        raise table.fault(number, _HOLDS_NOTHING)
     if not as_text:
         _refuse_mixed(table, number, found)
         _refuse_different(table, number, found)

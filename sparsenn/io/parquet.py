@@ -134,6 +134,8 @@ class _Column:
 
     def take(self, array: pa.Array, first: int, before: int = 0) -> None:
         """Keep the values of some rows, the first of which has this number, counted from 0, behind those before."""
+        if hasattr(array, "dictionary"):
+            array.validate(full=True)  # a damaged file may refer to values that its dictionary does not have
         if self.is_text:
             found = array if hasattr(array, "dictionary") else array.dictionary_encode()
             texts = found.dictionary.to_pylist()

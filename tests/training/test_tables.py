@@ -141,6 +141,14 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, told: str) -> None:
         read_data(write(tmp_path, text))
 
 
+def test_texts_that_are_all_missing_cannot_be_filled_in(tmp_path: Path) -> None:
+    table = pa.table({"a": pa.array([None, None], pa.string()), "y": [1.0, 2.0]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for path, texts in ((tmp_path / "a.parquet", ()), (write(tmp_path, "a,y\n,2\n,3\n"), ["a"])):
+        with pytest.raises(SparseNNError, match="column 'a' holds nothing; leave it out"):
+            read_data(path, text=texts, impute=True)
+
+
 def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, "a,y\n1,2\n2,0\n"), target=["y"], classes=True)
     assert (data.targets.shape, data.class_names) == ((2, 3), None)
