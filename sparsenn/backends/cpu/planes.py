@@ -193,7 +193,8 @@ def _steps(layer: Any) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int
 
 def _planes(layer: Any, before: Sequence[int], after: Sequence[int]) -> list[int]:
     """Return the columns `KIND` to `OUTPUT_WIDTH` of a layer's record."""
-    _, (down, across), (above, beside), _ = _steps(layer)
+    _, strides, (above, beside), _ = _steps(layer)
+    down, across = (stride if outputs > 1 else 1 for stride, outputs in zip(strides, after[1:], strict=True))
     kind = SUM if isinstance(layer, Conv2d) else LARGEST if isinstance(layer, MaxPool2d) else MEAN
     assert kind != MEAN or isinstance(layer, AvgPool2d)
     lines, columns = -(-(before[1] + 2 * above) // down), -(-(before[2] + 2 * beside) // across)

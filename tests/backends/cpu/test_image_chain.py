@@ -1,6 +1,7 @@
 """Chains of convolutions and poolings on the CPU, in panels: any layers, any cut, against SciPy and the reference."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.signal import correlate
 
 from sparsenn.backends.cpu import image_chain
 from sparsenn.backends.cpu.image_chain import chain_of, run_chain
-from sparsenn.backends.cpu.planes import shared_taps
+from sparsenn.backends.cpu.planes import program_of, shared_taps
 from sparsenn.errors import ShapeError
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Tanh
 from sparsenn.network import Network
@@ -143,3 +144,15 @@ def test_images_of_any_size(rng):
     for width in (1, 511, 513, 2000):
         images = rng.normal(size=(2, 1, 2, width)).astype(np.float32)
         assert_near_conv2d(run([layer], images), images, layer.weights, padding=(0, 1))
+
+
+@pytest.mark.parametrize("strides", [(1, 2**31 - 1), (2**31 - 1, 2**31 - 1), (2, 9)], ids=str)
+def test_strides_beyond_the_image_take_no_memory(strides, rng):
+    images = rng.normal(size=(3, 2, 7, 5)).astype(np.float32)
+    for layer in (
+        Conv2d(rng.normal(size=(4, 2, 3, 3)), 0.5, Identity(), strides, padding=(1, 0)),
+        MaxPool2d(3, strides),
+    ):
+        near = replace(layer, stride=tuple(min(stride, 9) for stride in strides))
+        assert np.array_equal(run([layer], images), run([near], images))
+        assert program_of([layer], Network((layer,), image=(2, 7, 5)).shapes).largest < 500
