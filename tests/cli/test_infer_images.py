@@ -387,7 +387,7 @@ def test_info(run: Run, folder: Path) -> None:
         "model pruned.h5 network 8 layers, 120 inputs → 4 outputs",
         "images 1 × 12 × 10 (channels × height × width); smaller ones are enlarged: bilinear",
         f"multiply-adds {4 * 9 * 120 + 6 * 24 * 16 + sum(stored):,} per sample",
-        "probabilities of classes, trained for the loss cross_entropy",
+        "probabilities of classes; loss: cross_entropy",
         "data: noise",
         "│ inputs │ 1 × 12 × 10 │",
         "│ 1 │ convolution 3 × 3, padding 1 × 1 │ 4 × 12 × 10 │ 40 │ 4,320 │ relu │",

@@ -272,7 +272,7 @@ def test_info_describes_a_model(run: Run, table: Path, tmp_path: Path) -> None:
     text = " ".join(done.stdout.split())
     assert done.exit_code == 0
     assert "model model.h5 network 3 layers" in text
-    assert "trained for the loss mse" in text
+    assert "numbers; loss: mse" in text
     assert text.count("tanh") >= 2
     refused = run("info", model, "--layers", 2)
     assert (refused.exit_code, refused.stdout) == (2, "")
