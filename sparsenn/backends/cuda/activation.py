@@ -7,7 +7,7 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d, Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 
-__all__ = ["ACTIVATIONS", "IDENTITY", "RELU", "activation_code", "compiled_activation"]
+__all__ = ["ACTIVATIONS", "IDENTITY", "RELU", "SIGMOID", "TANH", "activation_code", "compiled_activation"]
 
 ACTIVATIONS = ("RELU", "SIGMOID", "TANH", "IDENTITY")
 """`enum Activation` in `kernels/common.cuh`: an activation's code is its place here."""

@@ -21,6 +21,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
+from sparsenn.backends.cuda.activation import IDENTITY, RELU, TANH
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import (
     LAYING_OUT,
@@ -55,7 +56,6 @@ from sparsenn.layers import Identity, ReLU, Tanh
 
 KINDS = (FLOAT32, TF32, HALF)
 SMALL = Tile(1, 1, 32, 2, 2, 1)
-RELU, SIGMOID, TANH, IDENTITY = range(4)
 
 SAME = {"padding": (1, 1)}
 CASES = {

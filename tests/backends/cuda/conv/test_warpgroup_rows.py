@@ -10,6 +10,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
+from sparsenn.backends.cuda.activation import IDENTITY, RELU, TANH
 from sparsenn.backends.cuda.conv import Geometry, warpgroup_rows
 from sparsenn.backends.cuda.conv.warpgroup import why_no_warpgroups
 from sparsenn.backends.cuda.conv.warpgroup_plan import arranged
@@ -19,8 +20,6 @@ from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.tensor_tiles import HALF
 from sparsenn.backends.machine import A100, H200
 from sparsenn.layers import Identity, ReLU, Tanh
-
-RELU, SIGMOID, TANH, IDENTITY = range(4)
 
 SAME = {"padding": (1, 1)}
 CASES = {

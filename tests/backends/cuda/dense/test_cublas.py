@@ -7,6 +7,7 @@ import pytest
 from captures import assert_captured
 from emulation import emulated
 
+from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense import cublas, cublas_lt, estimates
 from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FLOAT16, CUBLAS_TF32, KERNELS, seconds
 from sparsenn.backends.cuda.dense.stack import upload_dense
@@ -94,7 +95,9 @@ def test_estimates_never_fall_when_there_are_more_rows():
 
 @pytest.mark.parametrize("half", [False, True], ids=["float", "half"])
 @pytest.mark.parametrize(("outputs", "vector"), [(12, 1), (12, 0), (7, 0)])
-@pytest.mark.parametrize("activation", [(0, np.inf), (0, 0.5), (3, np.inf)], ids=["relu", "clipped", "identity"])
+@pytest.mark.parametrize(
+    "activation", [(RELU, np.inf), (RELU, 0.5), (IDENTITY, np.inf)], ids=["relu", "clipped", "identity"]
+)
 def test_bias_and_activation_in_emulation(half, outputs, vector, activation, rng):
     defines = {"THREADS": 64, "VECTOR": vector, "RESULT": "half_bits" if half else "float"}
     kernel = emulated("mlp/epilogue.cu", defines)
@@ -102,7 +105,7 @@ def test_bias_and_activation_in_emulation(half, outputs, vector, activation, rng
     sums[5, 3] = np.nan
     bias = rng.normal(size=outputs).astype(np.float32)
     code, clip = activation
-    right = sums + bias if code else np.clip(sums + bias, 0, clip)
+    right = np.clip(sums + bias, 0, clip) if code == RELU else sums + bias
     results = np.zeros(sums.shape, np.float16) if half else sums
     units, width = sums.size // (4 if vector else 1), outputs // (4 if vector else 1)
     given = np.int64(units), np.int32(width), sums, results, bias, np.int32(code), np.float32(clip)

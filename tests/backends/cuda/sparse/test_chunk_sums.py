@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel, fma
 
+from sparsenn.backends.cuda.activation import IDENTITY
 from sparsenn.backends.cuda.sparse.chunk_blocks import BlockShape
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
 from sparsenn.backends.cuda.sparse.teams import TEAM, teams_of_weights
@@ -11,7 +12,6 @@ from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
 
-IDENTITY = 3
 SHAPES = [
     *(BlockShape(vector, 4, 2, 1) for vector in (1, 2, 4, 8)),
     BlockShape(1, 40, 1, 1),

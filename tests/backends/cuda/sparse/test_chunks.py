@@ -5,6 +5,7 @@ import pytest
 from oracle import EPSILON
 
 from sparsenn import backends
+from sparsenn.backends.cuda.activation import IDENTITY, RELU, SIGMOID, TANH
 from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
@@ -15,7 +16,7 @@ from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, Tanh
 
-ACTIVATIONS = {0: ReLU(0.75), 1: Sigmoid(), 2: Tanh(), 3: Identity()}
+ACTIVATIONS = {RELU: ReLU(0.75), SIGMOID: Sigmoid(), TANH: Tanh(), IDENTITY: Identity()}
 AWKWARD = [
     (1, 1, 1, 1.0), (33, 1, 7, 0.5), (130, 77, 1, 0.3), (257, 300, 259, 0.05), (1000, 515, 130, 0.2),
     (64, 40, 300, 0.0), (5, 0, 9, 0.0), (0, 20, 30, 0.5),
