@@ -9,7 +9,7 @@ from emulation import EmulationError, emulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.activation import activation_code
+from sparsenn.backends.cuda.activation import IDENTITY, RELU, activation_code
 from sparsenn.backends.cuda.dense import warpgroup
 from sparsenn.backends.cuda.dense.stack import DenseLayer, shape_of, upload_dense
 from sparsenn.backends.cuda.dense.warpgroup import KERNELS, SOURCES, WARPGROUP_FLOAT32, WARPGROUP_HALF, defines, fits
@@ -308,7 +308,7 @@ def test_every_weight_lies_where_the_kernel_looks(kind, rng):
 
     told, biases = take(np.int32, 2, 4), take(np.float32, 2, 128)
     assert told[:, 0].tolist() == slabs_of(tile, (50, 70, 3))
-    assert told[:, 1:3].tolist() == [[70, 0], [3, 3]]
+    assert told[:, 1:3].tolist() == [[70, RELU], [3, IDENTITY]]
     assert np.isinf(told[:, 3].view(np.float32)).all()
     assert np.array_equal(biases[0, :70], layers[0].bias_vector())
     number, terms = (np.float16, 8) if kind is HALF else (np.float32, 4)
