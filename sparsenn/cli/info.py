@@ -106,7 +106,8 @@ def info(
             planned = _planned(model, samples or PLANNED_SAMPLES, device, precision) if plan else None
         _tell(dataset, model, planned, json)
         return
-    refuse_given_options(context, ("plan", "prune", "steps"), "goes with a model, which this is not")
+    refuse_given_options(context, ("prune", "steps"), "goes with a model, which this is not")
+    refuse_given_options(context, ("plan",), "goes with a model, which this is not; see infer --stats")
     with reporting(progress) as report:
         found = load(dataset, neurons=neurons, layers=layers, bias=bias, limit_inputs=samples, progress=report)
     screen = console()

@@ -271,8 +271,9 @@ Stats = Annotated[
     typer.Option(
         "--stats",
         "-v",
-        help="Add a table by layer. If threads share the rows, the numbers of rows computed and edges performed "
-        "may differ from run to run; the outputs do not.",
+        help="Add a table by layer: what ran it, and its share, by multiply-adds, of the time and estimate of the step "
+        "that it is part of. If threads share the rows, the numbers of rows computed and edges performed may differ "
+        "from run to run; the outputs do not.",
         rich_help_panel=_REPORT,
     ),
 ]

@@ -8,15 +8,17 @@ import pytest
 from fused import bits, fused_multiply_add, in_order
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import csc_matrices, seeds
+from scipy.sparse import csc_array
+from strategies import activations, csc_matrices, seeds
 
+from sparsenn import Network, Session
 from sparsenn.backends import StepInput, backend_for
 from sparsenn.backends.contract import SparseProblem
 from sparsenn.backends.cpu.panel import PANEL, launch_panel
 from sparsenn.backends.cpu.row_by_row import ROWS
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, ReLU, SparseLinear
+from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 
 
 def prepared(layers):
@@ -157,3 +159,13 @@ def test_the_emulated_operation_rounds_once(seed):
         near.append(np.nextafter(np.float32(result), np.float32(-np.inf)))
         gaps = [abs(fractions.Fraction(float(number)) - exact) for number in near]
         assert gaps[0] == min(gaps)
+
+
+@given(activation=activations(), rows=st.sampled_from([1, 5, 40]))
+@pytest.mark.parametrize("kernel", ["panel", "rows", "scatter", "sequential", None], ids=str)
+def test_infinite_sums_become_the_limits_of_activations(kernel, activation, rows):
+    """Without a kernel, that of dense layers."""
+    weights = np.float32([[3e38, -3e38], [3e38, -3e38]])
+    layer = SparseLinear.from_scipy(csc_array(weights), 0.0, activation) if kernel else Linear(weights, 0.0, activation)
+    found = Session(Network((layer,)), device="cpu", kernel=kernel or "auto")(np.ones((rows, 2), np.float32))
+    assert np.array_equal(found, np.tile(activation(np.float32([np.inf, -np.inf])), (rows, 1)))
