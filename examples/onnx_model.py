@@ -3,7 +3,7 @@
     python examples/onnx_model.py MODEL.onnx ROWS.csv PREDICTIONS.csv
     python examples/onnx_model.py                                      # makes a model and samples here first
 
-Needs the package onnx (pip install ".[onnx]"). From the command line the same is
+Needs the package onnx (pip install -e ".[onnx]"). From the command line the same is
 `sparsenn infer MODEL.onnx --inputs ROWS.csv --output PREDICTIONS.csv`.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import sparsenn
 
 if importlib.util.find_spec("onnx") is None:
-    sys.exit('This example reads an ONNX file, which needs the package onnx: pip install ".[onnx]"')
+    sys.exit('This example reads an ONNX file, which needs the package onnx: pip install -e ".[onnx]"')
 
 
 def make_model(path):
@@ -27,7 +27,7 @@ def make_model(path):
     sparsenn.to_onnx(sparsenn.Network.from_scipy(weights, activation=activations), path)
 
 
-model, source, target = sys.argv[1:] or ("model.onnx", "rows.csv", "predictions.csv")
+model, source, target = sys.argv[1:] or ("example.onnx", "example-rows.csv", "example-predictions.csv")
 if not sys.argv[1:]:
     make_model(model)
     np.savetxt(source, np.random.default_rng(1).normal(size=(1000, 100)), delimiter=",", fmt="%.6f")

@@ -31,8 +31,9 @@ import sparsenn
 
 network = sparsenn.Network.from_scipy([np.eye(20, 30), np.eye(30, 10)])
 rows = np.random.default_rng(0).random((1000, 20), np.float32)
+np.savetxt("rows.csv", rows, delimiter=",")
 """
-"""What pages take for granted: a network, and rows for it."""
+"""What pages take for granted: a network, and rows for it, in a file, too."""
 
 FLOWERS = "length,width,species\n" + "".join(f"{n % 7},{n % 3},{'ab'[n % 2]}\n" for n in range(40))
 

@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples"
 PROMISES = {
     "challenge": ["120 layers", "GigaEdges/s", "all correct"],
     "ladder": ["sequential", "panel", "one answer"],
-    "onnx_model": ["predictions.csv: 1,000 predictions"],
+    "onnx_model": ["example-predictions.csv: 1,000 predictions"],
     "pruned_torch": ["same predictions: True", "PyTorch:", "sparsenn:"],
 }
 """What each example has to print."""

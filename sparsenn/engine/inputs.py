@@ -169,7 +169,10 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
         rows = inputs.tocsr()
         return SparseRows(rows.shape, rows.indptr, rows.indices, rows.data)
     if hasattr(inputs, "__dlpack__"):
-        return np.from_dlpack(inputs)
+        try:
+            return np.from_dlpack(inputs)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"the inputs are {kind_of(inputs)}, which cannot be read: {error}") from error
     if isinstance(inputs, list | tuple):
         return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(

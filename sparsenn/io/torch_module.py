@@ -47,8 +47,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     Raises
     ------
     InputError
-        The module computes something that no layer here does, or in another way than one layer after the other; the
-        message names the module's part.
+        The module computes something that no layer here does; the message names the module's part.
     UsageError
         PyTorch is not there, or what is given is no module.
     """

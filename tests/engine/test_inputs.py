@@ -523,3 +523,21 @@ def test_rows_on_a_gpu_are_refused_elsewhere(kinds, rows):
     for device in DEVICES:
         with pytest.raises(UsageError, match="the rows are on a GPU"):
             Session(kinds["sparse"], device=device)(cupy.asarray(rows))
+
+
+class Unreadable:
+    """An array of another library that does not let others read it, as PyTorch's of rows that require gradients."""
+
+    shape, dtype = (2, 4), np.dtype(np.float32)
+
+    def __dlpack__(self, **_):
+        raise BufferError("use detach()")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def test_arrays_that_cannot_be_read_are_refused_in_one_line():
+    network = Network((SparseLinear.from_scipy(sp.eye_array(4), 0.0),))
+    with pytest.raises(InputError, match=r"Unreadable, which cannot be read: use detach\(\)"):
+        Session(network, device="cpu")(Unreadable())

@@ -35,7 +35,7 @@ _METADATA = "sparsenn"
 
 
 def from_onnx(model: Any) -> Network:
-    """Return the network of an ONNX model: a chain of layers.
+    """Return the network of an ONNX model.
 
     Rows are those of the model's input, each flattened, its first axis slowest. A softmax at the end stays; an ArgMax
     at the end is left to whoever gets the scores.
