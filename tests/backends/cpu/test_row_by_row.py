@@ -41,11 +41,8 @@ def test_launches_count_and_drop_as_panels_do(problem, copies, drop, shared):
             np.testing.assert_allclose(found.features, expected.features[order], rtol=1e-5, atol=1e-6)
             for mine, panel in zip(found.counts, expected.counts, strict=True):
                 assert mine.kernel == "rows"
-                assert (mine.rows, mine.active_inputs, mine.nonzeros) == (
-                    panel.rows,
-                    panel.active_inputs,
-                    panel.nonzeros,
-                )
+                assert (mine.active_inputs, mine.nonzeros) == (panel.active_inputs, panel.nonzeros)
+                assert mine.rows <= panel.rows <= 4 * mine.rows / 3  # a panel keeps dead rows until a quarter has died
                 assert mine.performed_edges <= panel.performed_edges
 
 
