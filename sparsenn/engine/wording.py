@@ -70,7 +70,7 @@ def describe(plan: _Plan) -> str:
 
 def shown_seconds(seconds: float) -> str:
     """Return a short time in words: `0.42 ms`."""
-    return f"{1e6 * seconds:,.3g} us" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
+    return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
 
 def _problem(plan: _Plan) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense import estimates
-from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, library, order_of
+from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
@@ -71,15 +71,10 @@ class _Product:
         (rows, inputs), outputs, factor = features.shape, weights.shape[1], TYPES[weights.dtype]
         leading, _, order = order_of(weights)
         one, zero = (scale.ctypes.data for scale in self._scales)
-        a, b, c = (_pointer(array) for array in (weights, features, sums))
+        a, b, c = (address(array) for array in (weights, features, sums))
         given = (a, factor, leading, b, factor, inputs, zero, c, TYPES[sums.dtype], outputs)
         handle = cuda.device.get_cublas_handle()
         cuda.cublas.gemmEx(handle, order, PLAIN, outputs, rows, inputs, one, *given, self._compute_type, -1)
-
-
-def _pointer(array: Array) -> int:
-    pointer: Any = array.data
-    return int(pointer.ptr)
 
 
 @dataclass(frozen=True, eq=False)

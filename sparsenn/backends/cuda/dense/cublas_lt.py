@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["COMPUTE_TYPES", "PLAIN", "TRANSPOSED", "TYPES", "LtProduct", "library", "order_of"]
+__all__ = ["COMPUTE_TYPES", "PLAIN", "TYPES", "LtProduct", "address", "library", "order_of"]
 
 TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}
 """CUDA_R_32F and CUDA_R_16F."""
@@ -87,7 +87,8 @@ def _made(create: Callable[..., int], *arguments: Any) -> c_void_p:
     return found
 
 
-def _address(array: Array) -> int:
+def address(array: Array) -> int:
+    """Return where an array's data lie on the device."""
     pointer: Any = array.data
     return int(pointer.ptr)
 
@@ -144,8 +145,8 @@ class LtProduct:
         weakref.finalize(self, _destroy, destroyed).atexit = False
         if bias is not None:
             self._describe(DESC_EPILOGUE, c_int32(EPILOGUE_RELU_BIAS if relu else EPILOGUE_BIAS))
-            self._describe(DESC_BIAS_POINTER, c_void_p(_address(bias)))
-        pointer = _address(weights)
+            self._describe(DESC_BIAS_POINTER, c_void_p(address(bias)))
+        pointer = address(weights)
         alignments = min(MOST_ALIGNED, pointer & -pointer), aligned, MOST_ALIGNED, MOST_ALIGNED
         self._found = self._fastest(zip(PREF_ALIGNMENTS, map(c_uint32, alignments), strict=True))
         self._one, self._zero = c_float(1.0), c_float(0.0)
@@ -177,7 +178,7 @@ class LtProduct:
         stream, size = cp.cuda.get_current_stream().ptr, int(self._found.workspace)
         room: Any = cp.cuda.alloc(size) if size else None
         one, zero, algorithm = self._references
-        a, b, c = _address(weights), _address(features), _address(sums)
+        a, b, c = address(weights), address(features), address(sums)
         left, right, made = self._layouts
         given = (self._handle, self._description, one, a, left, b, right, zero, c, made, c, made, algorithm)
         _checked(self._run(*given, room.ptr if size else None, size, stream))

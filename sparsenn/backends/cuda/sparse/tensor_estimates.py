@@ -10,7 +10,7 @@ from sparsenn.backends.machine import H200, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import SparseLinear
 
-__all__ = ["extra_slabs", "tensor_seconds"]
+__all__ = ["LISTS_AT_ONCE", "extra_slabs", "tensor_seconds"]
 
 RUN_SECONDS, LAUNCH_SECONDS, LAYING_SECONDS = 20e-6, 2.5e-6, 5e-6
 """A run beside its layers; a launch of a graph beside its kernel; and one that lays rows out."""

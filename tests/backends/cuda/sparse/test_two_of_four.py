@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsenn import Session
+from sparsenn.backends.cuda.loader import source_text
 from sparsenn.backends.cuda.sparse import tensor
-from sparsenn.backends.cuda.sparse.tensor_estimates import extra_slabs, tensor_seconds
+from sparsenn.backends.cuda.sparse.tensor_estimates import LISTS_AT_ONCE, extra_slabs, tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four import (
     GROUP,
     SLAB,
@@ -190,6 +191,10 @@ def test_estimates_are_near_what_an_h100_took(width, edges, layers, rows, taken)
     h100 = replace(H200, clock=1.782e9, copy_bandwidth=2.95e12)
     shapes = [SimpleNamespace(inputs=width, outputs=width, edges=edges * width)] * layers
     assert tensor_seconds(1, 192, 256, h100, shapes, rows) == pytest.approx(taken, rel=0.05)
+
+
+def test_estimates_cut_outputs_as_the_kernel_does():
+    assert f"constexpr int LISTS_AT_ONCE = {LISTS_AT_ONCE};" in source_text("sparse/two_of_four.cu")
 
 
 def test_other_machines_and_precisions_are_refused():
