@@ -177,7 +177,7 @@ def _histogram(size, keys, counts):
     np.add.at(counts, keys[:size], 1)
 
 
-def _count_tiles(tiles, rows, width, side, lines, copies, degrees, multiplicity, alive, counters):
+def _count_tiles(tiles, rows, width, side, room, lines, copies, degrees, multiplicity, alive, counters):
     there = tiles.transpose(0, 2, 1).reshape(-1, width)[:rows] != 0
     counters[0, 0] += multiplicity[alive[:rows] != 0].sum()
     counters[0, 1] += multiplicity @ (there @ copies)

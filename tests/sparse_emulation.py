@@ -65,7 +65,7 @@ class SparseKernelOnHost:
 
         Parameters
         ----------
-        arguments : arrays must be contiguous; None is a null pointer.
+        arguments : arrays, in whose gaps, where they have any, kernels may read and write, too; None is a null pointer.
         reads : further arrays whose addresses are in the arguments.
         everywhere : whether all of the memory may be read.
         """
@@ -88,8 +88,10 @@ class SparseKernelOnHost:
             raise EmulationError(fault.decode())
 
     def _add(self, array: np.ndarray) -> None:
-        assert array.flags.c_contiguous
-        self._library.add_region(ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(array.nbytes))
+        steps = list(zip(array.strides, array.shape, strict=True))
+        assert all(stride >= 0 for stride, _ in steps)
+        span = array.itemsize + sum(stride * (size - 1) for stride, size in steps) if array.size else 0
+        self._library.add_region(ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(span))
 
 
 @cache

@@ -7,7 +7,6 @@ The launches of a chain are captured once as a graph, which finds the number of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,9 +30,10 @@ from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Turns, captured
+from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Parts, Turns, captured
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
+    lines_of,
     rows_to_tiles,
     take_rows,
     tiles_from_csr,
@@ -43,9 +43,14 @@ from sparsenn.backends.cuda.sparse.rows import (
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.cuda.sparse.tiling import Tiling, shared_tilings
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "prepare"]
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "parts_for", "prepare"]
+
+PARTS, LEAST_ROUNDS = 2, 2
+"""Parts of the rows, where blocks have more rounds of work than that in a layer: fewer are over before a further launch
+has paid."""
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -72,7 +77,7 @@ def gather_chunks(
     target = cp.empty((tiles, outputs, rows), np.float32)
     if tiles and outputs:
         kernel, grid, threads, arguments, shared_bytes = _launch_of(
-            weights, activation, clip, features, target, NOTHING if alive is None else alive, NOTHING, tiles
+            weights, activation, clip, features, target, NOTHING if alive is None else alive
         )
         launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
     return target
@@ -85,22 +90,24 @@ def _launch_of(
     features: Any,
     target: Any,
     alive: Any,
-    count: Any,
-    tiles: int,
+    first: int = 0,
+    count: Any = NOTHING,
 ) -> tuple[Any, tuple[int], tuple[int], tuple[Any, ...], int]:
     """Return how to launch a layer: kernel, grid, block, arguments, and bytes of shared memory.
 
     Parameters
     ----------
-    target : where the outputs go, in tiles.
+    features, target : what is read and where the outputs go, in tiles, as many as are computed at most; buffers of
+        tiles that may have room for more lines.
     alive : as for `gather_chunks`, or a null pointer.
+    first : row that the first tile begins with, of those that are counted.
     count : device array that begins with the number of rows, int32; or a null pointer where all tiles are computed.
-    tiles : at most.
     """
-    tiling, (inputs, outputs) = weights.tiling, weights.shape
+    tiling, (tiles, *_) = weights.tiling, features.shape
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
-    numbers = (tiles, inputs, outputs, tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes)
+    cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
+    numbers = first, tiles, lines_of(features), lines_of(target), *cut
     arguments = (
         *(features, *weights.arrays, target, alive, count),
         *(np.int32(number) for number in numbers),
@@ -113,7 +120,8 @@ def _launch_of(
 class ChunkChain:
     """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
 
-    Two buffers hold what layers read and write by turns; each run has a matrix of its own for the outputs by rows.
+    Two buffers hold what layers read and write by turns, with room for the widest in each tile, so that parts of the
+    rows need not be in the same layer; each run has a matrix of its own for the outputs by rows.
 
     Parameters
     ----------
@@ -132,7 +140,8 @@ class ChunkChain:
         self._tiles = max(1, -(-rows // self._block.rows))
         self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
         widest = [max(self._widths[parity::2]) for parity in range(2)]
-        self._buffers = [cp.empty(self._tiles * self._block.rows * width, np.float32) for width in widest]
+        self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
+        self._parts = Parts(rows, self._block.rows, parts_for(self._weights, self._tiles))
         self._call = Call()
         self._turns = Turns()
         self._graph: Any = None
@@ -181,11 +190,12 @@ class ChunkChain:
         for number, layer in enumerate(layers):
             alive.fill(0)
             if used and layer.outputs:
-                kernel, grid, threads, arguments, shared_bytes = self._launch(number, alive, NOTHING, used)
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, slice(used), alive)
                 with part("total"):
                     launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
             following = layers[number + 1].degrees if number + 1 < len(layers) else None
-            count_tiles(self._in_tiles(number + 1, used), alive, stands_for, layer.copies, following, counters[number:])
+            outputs = self._in_tiles(number + 1, slice(used))
+            count_tiles(outputs, alive, stands_for, layer.copies, following, counters[number:])
         with part("total"):
             outputs = self._leave(rows)
         self._counted = rows, counters
@@ -199,33 +209,36 @@ class ChunkChain:
             self._turns.take()
             return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
 
-    def _in_tiles(self, number: int, tiles: int) -> Any:
-        """Return what layer `number` reads, or the one before writes, of the first tiles."""
-        shape = (tiles, self._widths[number], self._block.rows)
-        return self._buffers[number % 2][: math.prod(shape)].reshape(shape)
+    def _in_tiles(self, number: int, tiles: slice) -> Any:
+        """Return what layer `number` reads, or the one before writes, of some tiles."""
+        return self._buffers[number % 2][tiles, : self._widths[number]]
 
     def _leave(self, rows: int) -> Any:
         """Queue what brings a run's outputs from tiles to a matrix of their own; return that."""
-        return tiles_to_rows(self._in_tiles(len(self._layers), -(-rows // self._block.rows)), rows)
+        return tiles_to_rows(self._in_tiles(len(self._layers), slice(-(-rows // self._block.rows))), rows)
 
     def _enter(self, features: Features) -> None:
         """Queue what lays a run's rows out in tiles."""
-        tiles = self._in_tiles(0, -(-features.shape[0] // self._block.rows))
+        tiles = self._in_tiles(0, slice(-(-features.shape[0] // self._block.rows)))
         if isinstance(features, CSR):
             tiles_from_csr(features, self._block.rows, tiles)
         else:
             rows_to_tiles(_readable(features), self._block.rows, tiles)
 
-    def _launch(self, number: int, alive: Any, count: Any, tiles: int) -> tuple[Any, ...]:
-        layer, (source, target) = self._layers[number], (self._buffers[at % 2] for at in (number, number + 1))
-        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, count, tiles)
+    def _launch(self, number: int, tiles: slice, alive: Any, *counted: Any) -> tuple[Any, ...]:
+        layer, source, target = self._layers[number], *(self._in_tiles(at, tiles) for at in (number, number + 1))
+        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, *counted)
 
     def _enqueue(self) -> None:
         """Launch all layers on the current stream, from tiles to tiles, for as many rows as the record says."""
-        count = self._call.record
+        self._parts.enqueue(self._enqueue_part)
+
+    def _enqueue_part(self, first: int, last: int) -> None:
+        side, counted = self._block.rows, (first, self._call.record)
+        tiles = slice(first // side, parts_of(last, side))
         for number, layer in enumerate(self._layers):
-            if layer.outputs:
-                kernel, grid, threads, arguments, shared_bytes = self._launch(number, NOTHING, count, self._tiles)
+            if layer.outputs and last > first:
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, tiles, NOTHING, *counted)
                 kernel(grid, threads, arguments, shared_mem=shared_bytes)
 
 
@@ -284,6 +297,12 @@ def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> 
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
     tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers], halves)
     return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
+
+
+def parts_for(weights: Sequence[ChunkedWeights], tiles: int) -> int:
+    """Return into how many parts so many tiles are cut that go through layers of such weights; see `Parts`."""
+    most = max(one.tiling.groups / one.tiling.block.blocks for one in weights)
+    return PARTS if tiles * most > LEAST_ROUNDS * current_machine().multiprocessors else 1
 
 
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:

@@ -28,12 +28,11 @@ from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH, compiled_acti
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import part
-from sparsenn.backends.cuda.sparse.replay import Call, Turns, captured
+from sparsenn.backends.cuda.sparse.replay import Call, Parts, Turns, captured
 from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
-from sparsenn.workers import chunks
 
 __all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
 
@@ -76,8 +75,7 @@ class HalfChain(ABC):
     side : rows that are laid out together.
     row_bytes : of a row before each layer.
     takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
-    parts : of the rows, each of which goes through the layers for itself, beside the others: processors that have
-        finished a layer of one go on with the other. Then a row must have the same place in a buffer for all layers.
+    parts : of the rows, as of `Parts`.
     """
 
     def __init__(
@@ -104,8 +102,7 @@ class HalfChain(ABC):
             tuple(array[at] for at in (number, after) for array in (self._exponents, self._largest))
             for number, after in enumerate(following)
         ]
-        self._parts = chunks(rows, max(1, parts_of(rows, parts * side)) * side) or [(0, 0)]
-        self._beside = [(cp.cuda.Stream(non_blocking=True), _event()) for _ in self._parts[1:]]
+        self._parts = Parts(rows, side, parts)
         self._call = Call()
         self._turns = Turns()
         self._graph: Any = None
@@ -194,16 +191,7 @@ class HalfChain(ABC):
 
     def _enqueue(self) -> None:
         """Launch all layers but the last on the current stream, for as many rows as the record says."""
-        current, begun = cupy().cuda.get_current_stream(), _event()
-        begun.record(current)
-        for (stream, ended), rows in zip(self._beside, self._parts[1:], strict=True):
-            with stream:
-                stream.wait_event(begun)
-                self._enqueue_part(*rows)
-                ended.record(stream)
-        self._enqueue_part(*self._parts[0])
-        for _, ended in self._beside:
-            current.wait_event(ended)
+        self._parts.enqueue(self._enqueue_part)
 
     def _enqueue_part(self, first: int, last: int) -> None:
         for number in range(len(self._layers) - 1):
@@ -216,10 +204,6 @@ class HalfChain(ABC):
             "ACTIVATION": compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
             "LAST": last if number + 1 == len(self._layers) else 0,
         }
-
-
-def _event() -> Any:
-    return cupy().cuda.Event(disable_timing=True)
 
 
 Made = Callable[[int, Sequence[DeviceLayer], int], HalfChain]

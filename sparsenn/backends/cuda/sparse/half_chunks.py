@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import block_program
-from sparsenn.backends.cuda.sparse.chunks import laid_out
+from sparsenn.backends.cuda.sparse.chunks import laid_out, parts_for
 from sparsenn.backends.cuda.sparse.estimates import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.half_chains import (
     LAST,
@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.sparse.half_chains import (
     chain_kernel,
 )
 from sparsenn.backends.cuda.sparse.replay import NOTHING
-from sparsenn.backends.cuda.sparse.rows import largest_numbers, rows_to_half_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.rows import largest_numbers, lines_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
@@ -66,16 +66,26 @@ class HalfChunkChain(HalfChain):
     def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
         self._weights, self._bounds = laid_out(layers, rows, halves=True), [_bound(layer) for layer in layers]
         side = self._weights[0].tiling.block.rows
-        super().__init__(device, name, layers, rows, side, [HALF * layer.inputs for layer in layers], True)
+        parts = parts_for(self._weights, parts_of(rows, side))
+        widths = [max(1, layer.inputs) for layer in layers]
+        super().__init__(device, name, layers, rows, side, [HALF * width for width in widths], True, parts)
+        self._tiled = [
+            buffer.view(np.float16).reshape(-1, max(widths[parity::2]), side)
+            for parity, buffer in enumerate(self._buffers[: len(layers)])
+        ]
 
     def _enter(self, features: Array) -> None:
-        rows, width = features.shape
-        tiles = parts_of(rows, self._side)
+        rows = features.shape[0]
         if not rows:
             return
-        laid_out = self._buffers[0][: HALF * tiles * width * self._side].view(np.float16)
-        largest_numbers(features, self._exponents, self._largest, tiles * self._side)
-        rows_to_half_tiles(features, laid_out.reshape(tiles, width, self._side), self._exponents)
+        tiles = self._in_tiles(0, 0, rows)
+        largest_numbers(features, self._exponents, self._largest, tiles.shape[0] * self._side)
+        rows_to_half_tiles(features, tiles, self._exponents)
+
+    def _in_tiles(self, number: int, first: int, last: int) -> Any:
+        """Return what layer `number` reads of rows, in tiles that have room for the widest in that buffer."""
+        tiles = slice(first // self._side, parts_of(last, self._side))
+        return self._tiled[number % 2][tiles, : self._layers[number].inputs]
 
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         tiles = cupy().empty((parts_of(rows, self._side), self._layers[-1].outputs, self._side), kind)
@@ -83,16 +93,18 @@ class HalfChunkChain(HalfChain):
         return tiles_to_rows(tiles, rows)
 
     def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
-        assert first == 0, "all rows are one part"
-        layer, weights, tiles = self._layers[number], self._weights[number], parts_of(last, self._side)
-        if not layer.outputs or not last:
+        layer, weights = self._layers[number], self._weights[number]
+        if not layer.outputs or last <= first:
             return
-        tiling, block = weights.tiling, weights.tiling.block
+        source = self._in_tiles(number, first, last)
+        to = target if number + 1 == len(self._layers) else self._in_tiles(number + 1, first, last)
+        tiles, tiling, block = source.shape[0], weights.tiling, weights.tiling.block
+        facts = [fact[first:] for fact in self._facts[number]] if first else self._facts[number]
         kernel = _PROGRAMS[block].kernel("gather_chunks_half", **self._defines(number, target))
         cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
         arguments = (
-            *(self._buffers[number % 2], *weights.arrays, target, *self._facts[number], count),
-            *map(np.int32, (tiles, layer.inputs, layer.outputs, *cut)),
+            *(source, *weights.arrays, to, *facts, count),
+            *map(np.int32, (first, tiles, lines_of(source), lines_of(to), *cut)),
             *(*self._bounds[number], layer.clip),
         )
         grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)

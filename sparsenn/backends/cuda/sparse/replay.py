@@ -1,4 +1,4 @@
-"""Runs that are captured once and replayed: graphs of launches, what they are given, and whose turn it is.
+"""Runs that are captured once and replayed: graphs of launches, what they are given, parts, and whose turn it is.
 
 A chain of layers owns its buffers. Its launches are captured as a graph that reads the number of rows, and where the
 inputs are, from a small record on the device; `sparse/begin_run.cu` sets that at the beginning of each run.
@@ -15,9 +15,11 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import program
 from sparsenn.backends.cuda.streams import capture, wait_for_device
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR
+from sparsenn.workers import chunks
 
-__all__ = ["CALL_BYTES", "NOTHING", "Call", "Turns", "captured"]
+__all__ = ["CALL_BYTES", "NOTHING", "Call", "Parts", "Turns", "captured"]
 
 CALL_BYTES = 32
 """Of a `Call` record in `sparse/resident.cuh`."""
@@ -80,13 +82,54 @@ class Call:
         self._kernel(self._grid, self._block, arguments)
 
 
+class Parts:
+    """Parts of a run's rows, each of which goes through the layers for itself, beside the others.
+
+    Multiprocessors that have finished a layer of one part go on with another part, so that they wait for each other
+    once for all layers, not after each. A row must have the same place in a buffer for all layers that write it.
+
+    Parameters
+    ----------
+    rows : of a run, at most.
+    side : rows that are laid out together; a part has a multiple of that.
+    count : of parts, at most.
+    """
+
+    def __init__(self, rows: int, side: int, count: int) -> None:
+        cuda = cupy().cuda
+        self._first, *others = chunks(rows, max(1, parts_of(rows, count * side)) * side) or [(0, 0)]
+        self._others = [(part, cuda.Stream(non_blocking=True), _event()) for part in others]
+
+    def enqueue(self, enqueue: Callable[[int, int], None]) -> None:
+        """Queue all parts on streams that leave the current one and come back to it.
+
+        Parameters
+        ----------
+        enqueue : queues a part's layers on the current stream, given its first row and the row behind its last.
+        """
+        current, begun = cupy().cuda.get_current_stream(), _event()
+        begun.record(current)
+        for part, stream, ended in self._others:
+            with stream:
+                stream.wait_event(begun)
+                enqueue(*part)
+                ended.record(stream)
+        enqueue(*self._first)
+        for _, _, ended in self._others:
+            current.wait_event(ended)
+
+
+def _event() -> Any:
+    return cupy().cuda.Event(disable_timing=True)
+
+
 class Turns:
     """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
 
     def __init__(self) -> None:
         self._last: Any = None
         self._key: Any = None
-        self._queued = cupy().cuda.Event(disable_timing=True)
+        self._queued = _event()
 
     def take(self) -> Any:
         """Return the current stream, which waits for all that the stream of the turn before has been given."""

@@ -1,7 +1,7 @@
 """Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros.
 
-Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile): see `rows/tiles.cu` and
-`rows/dense_tiles.cu`.
+Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile), whose tiles may be further apart than
+they are long: see `rows/tiles.cu` and `rows/dense_tiles.cu`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "gather_pieces",
     "group_rows",
     "largest_numbers",
+    "lines_of",
     "on_device",
     "owned_rows",
     "rows_owned",
@@ -279,10 +280,10 @@ def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
     cp = cupy()
     if tiles is None:
         tiles = cp.empty((-(-rows // side), width, side), np.float32)
-    cp.cuda.runtime.memsetAsync(tiles.data.ptr, 0, tiles.nbytes, cp.cuda.get_current_stream().ptr)
+    tiles.fill(0)
     kernel = _TILES.kernel("scatter_rows", INDEX=index_type(features.indices))
     entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
-    sizes = (np.int32(rows), np.int32(width), np.int32(side))
+    sizes = (np.int32(rows), np.int32(lines_of(tiles)), np.int32(side))
     launch("tiles_from_csr", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), *sizes, *entries, tiles)
     return tiles
 
@@ -328,8 +329,14 @@ def _turn(name: str, tiles: Any, arrays: tuple[Any, ...], rows: int, matrix: Any
     if tiles.size:
         kernel = _DENSE_TILES.kernel(name, ROW=_number(matrix), TILED=_number(tiles))
         blocks = count * (side // WARP) * -(-width // TURNED_COLUMNS)
-        launch(name, kernel, (blocks,), (THREADS,), *arrays, np.int32(rows), np.int32(width), np.int32(side))
+        sizes = map(np.int32, (rows, width, side, lines_of(tiles)))
+        launch(name, kernel, (blocks,), (THREADS,), *arrays, *sizes)
     return arrays[1]
+
+
+def lines_of(tiles: Any) -> int:
+    """Return how many lines a tile has room for: as many as lie between the beginnings of two."""
+    return int(tiles.strides[0] // tiles.strides[1])
 
 
 def count_tiles(
@@ -349,7 +356,7 @@ def count_tiles(
     """
     count, width, side = tiles.shape
     lines = COUNTED_BYTES // (4 * side)
-    sizes = (np.int32(multiplicity.size), np.int32(width), np.int32(side), np.int32(lines))
+    sizes = tuple(map(np.int32, (multiplicity.size, width, side, lines_of(tiles), lines)))
     following = np.uintp(0) if degrees is None else degrees
     arguments = (tiles, *sizes, copies, following, multiplicity, alive, counters)
     launch("count", _TILES.kernel("count_tiles"), (count, -(-width // lines)), (THREADS,), *arguments)

@@ -9,7 +9,7 @@ from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import chunks, packed, resident
+from sparsenn.backends.cuda.sparse import chunks, packed, replay, resident
 from sparsenn.backends.cuda.sparse.rows import active_rows, spread
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.formats import CSR, from_dense
@@ -139,6 +139,43 @@ def test_a_replay_launches_what_was_captured(rng, emulated):
     emulated.launches.clear()
     chain.run(cupy.asarray(np.ones((5, WIDTHS[0]), np.float32)), False)
     assert emulated.launches == ["rows_to_tiles", "begin_run", "gather_chunks", "gather_chunks", "tiles_to_rows"]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["last part first", "first part first"])
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_parts_keep_out_of_each_others_rows(form, turned, rng, emulated, monkeypatch):
+    """A part goes through all layers before the next one begins: nothing is where that has its rows."""
+    import cupy
+
+    cut = replay.chunks
+    if turned:
+        monkeypatch.setattr(replay, "chunks", lambda *given: cut(*given)[::-1])
+    layers = layers_of(rng, (100, 300, 40, 33, 200, 20, 10))
+    chain = ready(cupy, "chunks", layers, 600, form)
+    emulated.launches.clear()
+    for rows in (600, 400, 33, 0):
+        check(chain, cupy, rng, layers, form, rows)
+    assert emulated.launches.count("gather_chunks") == 4 * 2 * len(layers)
+    check(chain, cupy, rng, layers, form, 600, counting=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(500, 600, 400), (500, 2000, 16, 700, 100, 1500, 64, 33)], ids=str)
+def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng):
+    import cupy
+
+    layers = layers_of(rng, widths)
+    rows = cupy.asarray(rng.normal(size=(40_000, widths[0])).astype(np.float32))
+
+    def run(chain):
+        return cupy.asnumpy(chain.run(rows, False).features)
+
+    monkeypatch.setattr(chunks, "PARTS", 1)
+    whole = run(ready(cupy, "chunks", layers, len(rows), "dense"))
+    for parts in (2, 3):
+        monkeypatch.setattr(chunks, "PARTS", parts)
+        chain = ready(cupy, "chunks", layers, len(rows), "dense")
+        assert all(np.array_equal(run(chain).view(np.int32), whole.view(np.int32)) for _ in range(20))
 
 
 @pytest.mark.gpu

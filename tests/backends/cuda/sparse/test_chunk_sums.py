@@ -56,8 +56,8 @@ def launched(rows, weights, bias, block, chunk):
         "TEAMS": int(block.teams),
         "__CUDA_ARCH__": 900,
     }
-    cut = chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
-    numbers = [np.int32(number) for number in (tiles, *weights.shape, chunked.tiling.groups, *cut)]
+    cut = chunked.tiling.groups, chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
+    numbers = [np.int32(number) for number in (0, tiles, *weights.shape, *cut)]
     array = chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots
     if block.halves:
         kernel = emulated_kernel(

@@ -11,7 +11,7 @@ from device_emulation import emulated_device
 
 from sparsenn import Session
 from sparsenn.backends.contract import SparseKernel, SparseProblem
-from sparsenn.backends.cuda.sparse import half_chains, half_chunks, tensor, tiling
+from sparsenn.backends.cuda.sparse import chunks, half_chunks, replay, tensor, tiling
 from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.half_chains import HalfChain, bound_of, prepare_chain
 from sparsenn.backends.cuda.sparse.stack import upload
@@ -19,7 +19,6 @@ from sparsenn.backends.cuda.sparse.two_of_four import UNIT, plain_order
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
-from sparsenn.workers import chunks
 
 
 @dataclass(frozen=True)
@@ -113,14 +112,20 @@ def test_chains_in_emulation(device, way, widths, rows, share, rng):
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["last part first", "first part first"])
-@pytest.mark.parametrize("way", [SINGLE, SPLIT], ids=str)
+@ways
 def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, monkeypatch, rng):
     """A part goes through all layers before the next one begins: nothing is where that has its rows."""
+    monkeypatch.setattr(chunks, "LEAST_ROUNDS", 0)
+    cut = replay.chunks
     if turned:
-        monkeypatch.setattr(half_chains, "chunks", lambda *given: chunks(*given)[::-1])
+        monkeypatch.setattr(replay, "chunks", lambda *given: cut(*given)[::-1])
     layers = layers_of(rng, (300, 1500, 40, 33, 900, 20, 10), 0.05)
+    chain = ready(layers, way, 400)
     given = rng.normal(size=(400, 300)).astype(np.float32)
-    assert_near(run(ready(layers, way, 400), given), exact(layers, given), way.allowed * len(layers))
+    whole = run(chain, given)
+    assert_near(whole, exact(layers, given), way.allowed * len(layers))
+    for rows in (300, 70):
+        assert np.array_equal(run(chain, given[:rows]), whole[:rows])
 
 
 @pytest.mark.parametrize("way", [SINGLE, SPLIT], ids=str)

@@ -71,13 +71,15 @@ def test_sparse_rows_become_dense_ones(backend, shape, density, rng):
         assert np.array_equal(dense, rows.to_scipy().toarray())
 
 
-@given(matrix=csr_matrices(), side=st.sampled_from(TILE_ROWS))
-def test_sparse_rows_into_tiles(matrix, side):
+@given(matrix=csr_matrices(), side=st.sampled_from(TILE_ROWS), further=st.integers(0, 3))
+def test_sparse_rows_into_tiles(matrix, side, further):
     import cupy as cp
 
-    rows = matrix.shape[0]
+    rows, width = matrix.shape
     placed = backends.backend_for("cuda").place(matrix)
-    tiles = tiles_from_csr(placed, side)
+    room = cp.full((-(-rows // side), width + further, side), cp.nan, np.float32)
+    tiles = tiles_from_csr(placed, side, room[:, :width])
+    assert cp.isnan(room[:, width:]).all()
     whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, matrix.shape[1])
     full = matrix.to_scipy().toarray()
     assert np.array_equal(whole[:rows], full)
@@ -93,7 +95,9 @@ def test_dense_rows_into_tiles_and_back(shape, side, rng):
     for first in range(2):  # memory that begins at a multiple of 16 bytes, and elsewhere
         rows = cp.empty(matrix.size + first, np.float32)[first:].reshape(shape)
         rows[...] = cp.asarray(matrix)
-        tiles = rows_to_tiles(rows, side)
+        room = cp.full((-(-shape[0] // side), shape[1] + 2 * first, side), cp.nan, np.float32)
+        tiles = rows_to_tiles(rows, side, room[:, : shape[1]])
+        assert cp.isnan(room[:, shape[1] :]).all()
         whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, shape[1])
         assert np.array_equal(whole[: shape[0]], matrix)
         assert not whole[shape[0] :].any()
@@ -132,8 +136,10 @@ def test_what_is_counted_in_tiles(shape, side, rng):
     there = tiles.transpose(0, 2, 1).reshape(count * side, width) != 0
     copies, degrees = rng.integers(1, 1 << 33, width), rng.integers(0, 1 << 33, width)
     multiplicity = rng.integers(1, 1000, rows)
-    placed = (cp.asarray(item) for item in (tiles, there.any(axis=1).astype(np.uint8), multiplicity, copies))
-    arguments = tuple(placed)
+    room = np.pad(tiles, ((0, 0), (0, 3), (0, 0)), constant_values=1)
+    placed = (cp.asarray(item) for item in (room, there.any(axis=1).astype(np.uint8), multiplicity, copies))
+    room, *others = placed
+    arguments = room[:, :width], *others
     counters = cp.ones((3, 3), np.int64)
     count_tiles(*arguments, cp.asarray(degrees), counters)
     count_tiles(*arguments, None, counters[2:])

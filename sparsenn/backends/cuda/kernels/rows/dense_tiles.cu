@@ -2,8 +2,8 @@
 //
 // Idea      A block turns 32 rows by 128 columns in shared memory. Blocks that are started one after the other have
 //           neighbouring columns, so that memory is read in long runs.
-// Layout    matrix (rows, width) of ROW, tiles (tiles, width, side) of TILED: float or half_bits; side a multiple of 32, as
-//           in rows/tiles.cu. Into tiles of halves, rows are scaled, as sparse/two_of_four.cu says.
+// Layout    matrix (rows, width) of ROW, tiles (tiles, room, side) of TILED: float or half_bits; side a multiple of 32, the
+//           first `width` lines of a tile in use, as in rows/tiles.cu. Into tiles of halves, rows are scaled, as sparse/two_of_four.cu says.
 // Needs     blocks of 256; one for each 128 columns of each 32 rows of the tiles, and any number for largest_numbers.
 // Used for  the rows of gather_chunks and gather_chunks_half, which stay in tiles from layer to layer.
 #include "common.cuh"
@@ -23,12 +23,12 @@ struct Place {
     int first_column, columns;
     int64 line;  // where the first one's rows begin, in tiles
 
-    __device__ __forceinline__ Place(int width, int side) {
+    __device__ __forceinline__ Place(int width, int side, int room) {
         const int across = (width + PIECE_COLUMNS - 1) / PIECE_COLUMNS;
         first_column = blockIdx.x % across * PIECE_COLUMNS;
         columns = min(PIECE_COLUMNS, width - first_column);
         first_row = static_cast<int64>(blockIdx.x / across) * PIECE_ROWS;
-        line = (first_row / side * width + first_column) * side + first_row % side;
+        line = (first_row / side * room + first_column) * side + first_row % side;
     }
 };
 
@@ -61,9 +61,9 @@ extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
 // Rows past the last are zeros. exponents: null where rows are not scaled.
 extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
     rows_to_tiles(const ROW* __restrict__ matrix, TILED* __restrict__ tiles, const int* __restrict__ exponents, int rows,
-                  int width, int side) {
+                  int width, int side, int room) {
     __shared__ __align__(16) TurnedPiece piece;
-    const Place place(width, side);
+    const Place place(width, side, room);
     const auto at = [&](int row) -> const ROW* {
         const int64 number = place.first_row + row;
         return number < rows ? matrix + number * width + place.first_column : nullptr;
@@ -80,9 +80,9 @@ extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
-    tiles_to_rows(const TILED* __restrict__ tiles, ROW* __restrict__ matrix, int rows, int width, int side) {
+    tiles_to_rows(const TILED* __restrict__ tiles, ROW* __restrict__ matrix, int rows, int width, int side, int room) {
     __shared__ __align__(16) TurnedPiece piece;
-    const Place place(width, side);
+    const Place place(width, side, room);
     const auto at = [&](int row) -> ROW* {
         const int64 number = place.first_row + row;
         return number < rows ? matrix + number * width + place.first_column : nullptr;

@@ -3,7 +3,8 @@
 // Idea      Rows lie along the lanes. Into tiles: a warp scatters one sparse row down its lane of a tile of zeros.
 //           Counting: a thread keeps 4 rows and goes down the lines of a piece of a tile; integers, so that the order
 //           does not matter; a block adds its sums to the totals once.
-// Layout    tiles (tiles, width, side) float32, side a multiple of 32: row r is lane r % side of tile r / side.
+// Layout    tiles (tiles, room, side) float32, side a multiple of 32: row r is lane r % side of tile r / side. The first
+//           `width` lines of a tile are in use.
 //           features CSR.
 //           counters (layers, 3): active inputs, non-zeros, multiply-adds. count_tiles is given a layer's line; what
 //           the next layer multiplies goes to the line behind.
@@ -12,13 +13,13 @@
 // Used for  the rows of gather_chunks, which stay in tiles from layer to layer.
 #include "common.cuh"
 
-extern "C" __global__ void scatter_rows(int rows, int width, int side, const int64* __restrict__ offsets,
+extern "C" __global__ void scatter_rows(int rows, int room, int side, const int64* __restrict__ offsets,
                                         const INDEX* __restrict__ indices, const float* __restrict__ values, int iso,
                                         float* __restrict__ tiles) {
     const int lane = threadIdx.x % WARP;
     for (int row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP; row < rows;
          row += gridDim.x * (blockDim.x / WARP)) {
-        float* target = tiles + static_cast<int64>(row / side) * width * side + row % side;
+        float* target = tiles + static_cast<int64>(row / side) * room * side + row % side;
         for (int64 at = offsets[row] + lane; at < offsets[row + 1]; at += WARP)
             target[static_cast<int64>(indices[at]) * side] = values[iso ? 0 : at];
     }
@@ -32,7 +33,7 @@ enum Counter { ACTIVE, NONZEROS, EDGES, COUNTERS };
 // copies, degrees: of each line, how many neurons it stands for, and how many edges leave it; degrees may be null.
 // multiplicity: of each row, how many inputs it stands for. alive: of each row, not 0 where it has a non-zero.
 extern "C" __global__ void __launch_bounds__(COUNTING)
-    count_tiles(const float4* __restrict__ tiles, int rows, int width, int side, int lines,
+    count_tiles(const float4* __restrict__ tiles, int rows, int width, int side, int room, int lines,
                 const int64* __restrict__ copies, const int64* __restrict__ degrees,
                 const int64* __restrict__ multiplicity, const unsigned char* __restrict__ alive,
                 uint64* __restrict__ counters) {
@@ -44,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(COUNTING)
     const int first_line = blockIdx.y * lines, last_line = min(width, first_line + lines);
     const int64 first_row = static_cast<int64>(blockIdx.x) * side + piece * PIECE;
     const int inside = static_cast<int>(max(int64(0), min(int64(PIECE), rows - first_row)));
-    const float4* tile = tiles + static_cast<int64>(blockIdx.x) * width * pieces + piece;
+    const float4* tile = tiles + static_cast<int64>(blockIdx.x) * room * pieces + piece;
     int64 weights[PIECE] = {}, edges = 0;
 #pragma unroll 4
     for (int line = first_line + threadIdx.x / pieces; line < last_line; line += step) {

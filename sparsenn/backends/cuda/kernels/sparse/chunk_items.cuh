@@ -6,24 +6,25 @@
 struct Layer {
     Chunks laid_out;
     const Slot* slots;
-    int inputs, outputs;
+    int lines;   // that a tile of the inputs has room for
     int groups;  // of SLOTS outputs
     int chunks;  // of a group
 };
 
-// The item that a block takes in a round: to and fro, as groups have less to do the higher their number is. It is computed
-// anew where it is needed.
-__device__ __forceinline__ int item_of(int round) {
-    const int own = block_number();
-    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - own : own);
+// The item of so many that a block takes in a round: to and fro, as groups have less to do the higher their number is. In the
+// last round, which may have too few for all, it is the first blocks that take one: where another launch is waiting, these
+// have begun earliest. It is computed anew where it is needed.
+__device__ __forceinline__ int item_of(int round, int items) {
+    const int own = block_number(), blocks = gridDim.x, last = (items - 1) / blocks;
+    return round * blocks + ((last - round) % 2 ? blocks - 1 - own : own);
 }
 
 // Keeps the stages filled: chunk after chunk of one item after the other.
 __device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, int lane) {
     const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round) < items; round++) {
-        const int item = item_of(round);
-        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.inputs * LINE;
+    for (int round = 0; item_of(round, items) < items; round++) {
+        const int item = item_of(round, items);
+        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.lines * LINE;
         const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
         for (int number = 0; number < layer.chunks; number++) {
             const Chunk chunk(layer.laid_out, first + number, lane);
@@ -38,26 +39,26 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
 template <class Finish>
 __device__ __forceinline__ void consume(const Layer& layer, int tiles, Ring ring, int warp, int lane, Finish finish) {
     const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round) < items; round++) {
+    for (int round = 0; item_of(round, items) < items; round++) {
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
             add_chunk(ring, warp, lane, sums);
             ring.next();
         }
-        const int item = item_of(round);
+        const int item = item_of(round, items);
         finish(sums, item / layer.groups, item % layer.groups);
     }
 }
 
-// Computes a layer of which blocks produce and consume. Only the tiles that begin with the first *count rows are computed,
-// where count is not null.
+// Computes a layer of which blocks produce and consume. Of a part of the rows that begins with row `first`, the tiles are
+// computed that begin with one of the first *count rows of all; every one where count is null.
 template <class Finish>
-__device__ __forceinline__ void compute(const Layer& layer, const char* features, const int* count, int most_tiles,
-                                        int chunk, int stages, int stage_bytes, Finish finish) {
+__device__ __forceinline__ void compute(const Layer& layer, const char* features, const int* count, int first,
+                                        int most_tiles, int chunk, int stages, int stage_bytes, Finish finish) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 barriers[2 * MOST_STAGES];
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
-    const int tiles = count ? min(most_tiles, (*count + ROWS - 1) / ROWS) : most_tiles;
+    const int tiles = count ? min(most_tiles, (*count - first + ROWS - 1) / ROWS) : most_tiles;
     make_barriers(barriers, stages);
     const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
     if (warp < WARPS) {

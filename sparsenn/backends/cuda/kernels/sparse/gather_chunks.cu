@@ -7,7 +7,8 @@
 //           is reading shared memory: 4 bytes a multiply-add, or 32 multiply-adds a clock and multiprocessor. What
 //           bounds it at 1 % density is bringing chunks in, hence as many outputs to a block as registers hold, and
 //           inputs that none of them reads are left out where those that are read lie in runs.
-// Layout    Features: (tiles, width, ROWS), neighbouring inputs of a tile being one contiguous piece. A chunk is a few
+// Layout    Features: (tiles, lines, ROWS), neighbouring inputs of a tile being one contiguous piece; a tile may have room for
+//           more lines than there are inputs. A chunk is a few
 //           such runs of inputs, one if all are read. A *record* holds the edges of SLOTS outputs in one chunk. It begins
 //           with an int for each warp, filled up to a multiple of 4: at which byte of the record its edges begin. These lie
 //           output by output, in pairs as ptx/edges.cuh says. Slots say which output they hold (-1 for none) and its
@@ -30,14 +31,14 @@
 struct Finish {
     char* target;
     unsigned char* flags;  // null, or a byte for each row of the tiles
-    int outputs;
+    int room;              // of a tile, for lines
     int activation;
     float least, most;  // that a ReLU lets through; infinities for other activations
 
     // Writes a warp's outputs of a tile.
     __device__ __forceinline__ void operator()(const float (&sums)[OUTPUTS][VECTOR], const Slots& slots, int tile, bool,
                                                int lane) const {
-        char* lines = target + static_cast<int64>(tile) * outputs * LINE + lane * PIECE * NUMBER;
+        char* lines = target + static_cast<int64>(tile) * room * LINE + lane * PIECE * NUMBER;
         unsigned alive = 0;
 #pragma unroll
         for (int j = 0; j < OUTPUTS; j++) {
@@ -82,15 +83,15 @@ struct Finish {
     }
 };
 
-// Only the tiles that begin with the first *count rows are computed, where count is not null.
+// lines_in, lines_out: that a tile of the inputs, and one of the outputs, has room for. first, count: as `compute` has them.
 // flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                   const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                   char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
-                  int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
+                  int first, int most_tiles, int lines_in, int lines_out, int groups, int chunks, int chunk, int stages,
                   int stage_bytes, int activation, float least, float most) {
-    const Layer layer = {{records, starts, runs, run_starts}, slots, inputs, outputs, groups, chunks};
-    compute(layer, features, count, most_tiles, chunk, stages, stage_bytes,
-            Finish{target, flags, outputs, activation, least, most});
+    const Layer layer = {{records, starts, runs, run_starts}, slots, lines_in, groups, chunks};
+    compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
+            Finish{target, flags, lines_out, activation, least, most});
 }

@@ -22,7 +22,7 @@ struct Finish {
     char* target;
     RowFacts facts;
     Bound bound;
-    int outputs;
+    int room;  // of a tile, for lines
     float clip;
 
     // Writes a warp's outputs of a tile. `tells`: whether this warp says how rows are scaled.
@@ -30,7 +30,7 @@ struct Finish {
                                                bool tells, int lane) const {
         constexpr int BYTES = LAST == 1 ? 4 : 2;  // of a number that is written
         const int64 row = static_cast<int64>(tile) * ROWS + lane * VECTOR;
-        char* lines = target + (static_cast<int64>(tile) * outputs * ROWS + lane * VECTOR) * BYTES;
+        char* lines = target + (static_cast<int64>(tile) * room * ROWS + lane * VECTOR) * BYTES;
         float in[VECTOR], out[VECTOR];
         int largest[VECTOR] = {};
 #pragma unroll
@@ -81,15 +81,15 @@ struct Finish {
     }
 };
 
-// Only the tiles that begin with the first *count rows are computed, where count is not null.
+// lines_in, lines_out: that a tile of the inputs, and one of the outputs, has room for. first, count: as `compute` has them.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks_half(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                        const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                        char* __restrict__ target, const int* __restrict__ exponents_in, const int* __restrict__ largest_in,
                        int* __restrict__ exponents_out, int* __restrict__ largest_out, const int* __restrict__ count,
-                       int most_tiles, int inputs, int outputs, int groups, int chunks, int chunk, int stages,
-                       int stage_bytes, float reach, float offset, float most, float clip) {
-    const Layer layer = {{records, starts, runs, run_starts}, slots, inputs, outputs, groups, chunks};
-    compute(layer, features, count, most_tiles, chunk, stages, stage_bytes,
-            Finish{target, {exponents_in, largest_in, exponents_out, largest_out}, {reach, offset, most}, outputs, clip});
+                       int first, int most_tiles, int lines_in, int lines_out, int groups, int chunks, int chunk,
+                       int stages, int stage_bytes, float reach, float offset, float most, float clip) {
+    const Layer layer = {{records, starts, runs, run_starts}, slots, lines_in, groups, chunks};
+    compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
+            Finish{target, {exponents_in, largest_in, exponents_out, largest_out}, {reach, offset, most}, lines_out, clip});
 }
