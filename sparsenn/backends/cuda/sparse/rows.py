@@ -336,7 +336,7 @@ def _turn(name: str, tiles: Any, arrays: tuple[Any, ...], rows: int, matrix: Any
 
 def lines_of(tiles: Any) -> int:
     """Return how many lines a tile has room for: as many as lie between the beginnings of two."""
-    return int(tiles.strides[0] // tiles.strides[1])
+    return int(tiles.strides[0] // tiles.strides[1]) if tiles.size else 0
 
 
 def count_tiles(
