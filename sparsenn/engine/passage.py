@@ -139,7 +139,7 @@ class Passage:
                 batch, living = self._batch(given, start, stop, attempts.size, going)
                 if tally is not None and going.tally is not None:
                     tally.join(going.tally)
-                categories.append(start + living)
+                categories.append(start + living if start else living)
                 batches.append(batch)
                 attempts.done()
         self._refuse_infinite(given, going.check)

@@ -41,16 +41,15 @@ from sparsenn.backends.cuda.sparse.rows import (
     weigh_rows,
 )
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.cuda.sparse.tiling import Tiling, shared_tilings
+from sparsenn.backends.cuda.sparse.tiling import Tiling, in_parts, shared_tilings
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
 __all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "parts_for", "prepare"]
 
-PARTS, LEAST_ROUNDS = 2, 2
-"""Parts of the rows, where blocks have more rounds of work than that in a layer: fewer are over before a further launch
-has paid."""
+PARTS = 2
+"""Of the rows, where there are enough. Three are no faster."""
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -141,7 +140,7 @@ class ChunkChain:
         self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
         widest = [max(self._widths[parity::2]) for parity in range(2)]
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
-        self._parts = Parts(rows, self._block.rows, parts_for(self._weights, self._tiles))
+        self._parts = Parts(rows, self._block.rows, parts_for(self._weights, rows))
         self._call = Call()
         self._turns = Turns()
         self._graph: Any = None
@@ -299,10 +298,10 @@ def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> 
     return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
 
 
-def parts_for(weights: Sequence[ChunkedWeights], tiles: int) -> int:
-    """Return into how many parts so many tiles are cut that go through layers of such weights; see `Parts`."""
-    most = max(one.tiling.groups / one.tiling.block.blocks for one in weights)
-    return PARTS if tiles * most > LEAST_ROUNDS * current_machine().multiprocessors else 1
+def parts_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
+    """Return into how many parts so many rows are cut that go through layers of such weights; see `Parts`."""
+    machine = current_machine()
+    return PARTS if len(weights) > 1 and any(in_parts(one.tiling, rows, machine) for one in weights) else 1
 
 
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:

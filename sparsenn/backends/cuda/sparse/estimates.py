@@ -81,10 +81,13 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
     rows : of a run.
     """
 
+    chained = len(layers) > 1
+
     def seconds(layer: SparseLinear) -> float:
         teams = _teams(layer)
-        (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams])
-        return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine, teams) / machine.clock
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams], chained=chained)
+        clocks = estimated_clocks(tiling, rows, *_size(layer), machine, teams, chained)
+        return LAUNCH_SECONDS + clocks / machine.clock
 
     turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
     return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
@@ -99,9 +102,12 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
     row_bytes : of a number of the rows, and of one of the outputs.
     """
 
+    chained = len(layers) > 2  # the last one is launched for all rows
+
     def seconds(layer: SparseLinear) -> float:
-        (tiling,) = shared_tilings(rows, [_size(layer)], machine, halves=True)
-        return LAUNCH_SECONDS + estimated_clocks(tiling, rows, *_size(layer), machine) / machine.clock
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, halves=True, chained=chained)
+        clocks = estimated_clocks(tiling, rows, *_size(layer), machine, chained=chained)
+        return LAUNCH_SECONDS + clocks / machine.clock
 
     moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
     turned = 3 * TURN_LAUNCH_SECONDS + rows * moved / machine.copy_bandwidth

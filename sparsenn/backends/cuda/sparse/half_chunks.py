@@ -66,8 +66,8 @@ class HalfChunkChain(HalfChain):
     def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
         self._weights, self._bounds = laid_out(layers, rows, halves=True), [_bound(layer) for layer in layers]
         side = self._weights[0].tiling.block.rows
-        parts = parts_for(self._weights, parts_of(rows, side))
         widths = [max(1, layer.inputs) for layer in layers]
+        parts = parts_for(self._weights[:-1], rows)  # the last layer is launched for all rows
         super().__init__(device, name, layers, rows, side, [HALF * width for width in widths], True, parts)
         self._tiled = [
             buffer.view(np.float16).reshape(-1, max(widths[parity::2]), side)

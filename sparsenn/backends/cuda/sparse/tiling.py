@@ -24,6 +24,7 @@ __all__ = [
     "RUN_CLOCKS",
     "Tiling",
     "estimated_clocks",
+    "in_parts",
     "shared_tilings",
     "tiling_for",
     "tilings",
@@ -44,6 +45,17 @@ class Tiling:
     block: BlockShape
     groups: int
     chunk: int
+
+
+WHOLE_ROUNDS = 2
+"""Where blocks take a layer's work in more rounds than these, rows go through the layers as parts, side by side; of
+fewer rounds, a part would have too little for all multiprocessors."""
+
+
+def in_parts(tiling: Tiling, rows: int, machine: Machine) -> bool:
+    """Return whether so many rows go through a layer in parts, if further layers come before it or behind it."""
+    items = -(-rows // tiling.block.rows) * tiling.groups
+    return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
 
 
 # What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
@@ -173,14 +185,27 @@ def _l2_bytes(block: BlockShape) -> float:
 
 
 def estimated_clocks(
-    tiling: Tiling, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None = None
+    tiling: Tiling,
+    rows: int,
+    inputs: int,
+    outputs: int,
+    edges: int,
+    machine: Machine,
+    teams: TeamsSize | None = None,
+    chained: bool = False,
 ) -> float:
-    """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands."""
+    """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands.
+
+    Multiprocessors wait for the one that has most to do, unless the layer is one of several that rows go through in
+    parts, which is what `chained` says.
+    """
     block, groups = tiling.block, tiling.groups
     if block.teams:
         outputs, edges = _of_full_teams(teams)
     items = -(-rows // block.rows) * groups
-    share = -(-items // machine.multiprocessors)
+    parted = chained and in_parts(tiling, rows, machine)
+    share = items / machine.multiprocessors if parted else -(-items // machine.multiprocessors)
+    rounds = share / block.blocks if parted else -(-share // block.blocks)
     per_group = outputs / groups
     lines, copied = _brought(block, inputs, groups, teams)
     chunks = math.ceil(lines / tiling.chunk)
@@ -201,7 +226,7 @@ def estimated_clocks(
         (instructions + SLOT_INSTRUCTIONS * block.slots) / ISSUED,
         work.reads * unevenness * READ_CLOCKS,
         brought,
-        waited * -(-share // block.blocks) / max(1, share),
+        waited * rounds / max(1, share),
     )
     together = math.pow(sum(clocks**OVERLAP for clocks in side_by_side), 1 / OVERLAP)
     written = per_group * block.line / (HALF_WRITE_BYTES if block.halves else WRITE_BYTES)
@@ -256,11 +281,12 @@ def tiling_for(
     tile_rows: int | None = None,
     teams: TeamsSize | None = None,
     halves: bool = False,
+    chained: bool = False,
 ) -> Tiling:
-    """Choose a tiling by estimated time; parameters as for `tilings`."""
+    """Choose a tiling by estimated time; parameters as for `tilings` and `estimated_clocks`."""
     size = rows, inputs, max(1, outputs), edges, machine
     found = tilings(*size, tile_rows=tile_rows, teams=teams, halves=halves)
-    return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams))
+    return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams, chained))
 
 
 def shared_tilings(
@@ -269,6 +295,7 @@ def shared_tilings(
     machine: Machine,
     teams: Sequence[TeamsSize | None] | None = None,
     halves: bool = False,
+    chained: bool | None = None,
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
 
@@ -280,10 +307,12 @@ def shared_tilings(
     shapes : (inputs, outputs, edges) of each layer.
     teams : of each layer, as `tilings` takes them; None for none of all.
     halves : whether rows are in half precision.
+    chained : as for `estimated_clocks`; whether there are several layers unless given.
     """
+    chained = len(shapes) > 1 if chained is None else chained
     given = list(zip(shapes, teams or [None] * len(shapes), strict=True))
     sides = [side for side in TILE_ROWS if not halves or side > WARP]
-    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves) for shape, of in given] for side in sides]
+    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves, chained) for shape, of in given] for side in sides]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)
 
@@ -298,7 +327,8 @@ def _timed_tiling(
     tile_rows: int,
     teams: TeamsSize | None,
     halves: bool,
+    chained: bool,
 ) -> tuple[Tiling, float]:
     """Return the best tiling for tiles of so many rows, and its estimated clocks."""
-    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams, halves)
-    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams)
+    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams, halves, chained)
+    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams, chained)

@@ -11,7 +11,7 @@ from device_emulation import emulated_device
 
 from sparsenn import Session
 from sparsenn.backends.contract import SparseKernel, SparseProblem
-from sparsenn.backends.cuda.sparse import chunks, half_chunks, replay, tensor, tiling
+from sparsenn.backends.cuda.sparse import half_chunks, replay, tensor, tiling
 from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.half_chains import HalfChain, bound_of, prepare_chain
 from sparsenn.backends.cuda.sparse.stack import upload
@@ -115,7 +115,7 @@ def test_chains_in_emulation(device, way, widths, rows, share, rng):
 @ways
 def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, monkeypatch, rng):
     """A part goes through all layers before the next one begins: nothing is where that has its rows."""
-    monkeypatch.setattr(chunks, "LEAST_ROUNDS", 0)
+    monkeypatch.setattr(tiling, "WHOLE_ROUNDS", 0)
     cut = replay.chunks
     if turned:
         monkeypatch.setattr(replay, "chunks", lambda *given: cut(*given)[::-1])

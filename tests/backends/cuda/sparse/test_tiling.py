@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, room
 from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
-from sparsenn.backends.cuda.sparse.tiling import estimated_clocks, shared_tilings, tiling_for, tilings
+from sparsenn.backends.cuda.sparse.tiling import (
+    WHOLE_ROUNDS,
+    estimated_clocks,
+    in_parts,
+    shared_tilings,
+    tiling_for,
+    tilings,
+)
 from sparsenn.backends.machine import A100, H200
 
 
@@ -72,15 +79,30 @@ def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_sh
     chosen = shared_tilings(rows, found_shapes, H200)
     assert len({tiling.block.rows for tiling in chosen}) == 1
 
+    chained = len(found_shapes) > 1
+
     def clocks(tilings_of_all):
-        pairs = zip(tilings_of_all, found_shapes, strict=True)
-        return sum(estimated_clocks(tiling, rows, n, max(1, m), edges, H200) for tiling, (n, m, edges) in pairs)
+        shapes = ((n, max(1, m), edges) for n, m, edges in found_shapes)
+        pairs = zip(tilings_of_all, shapes, strict=True)
+        return sum(estimated_clocks(tiling, rows, *shape, H200, None, chained) for tiling, shape in pairs)
 
     for tile_rows in (32, 64, 128, 256):
-        others = [tiling_for(rows, *shape, H200, tile_rows) for shape in found_shapes]
+        others = [tiling_for(rows, *shape, H200, tile_rows, chained=chained) for shape in found_shapes]
         assert clocks(chosen) <= clocks(others)
     if len(found_shapes) == 1:
         assert clocks(chosen) == clocks([tiling_for(rows, *found_shapes[0], H200)])
+
+
+@given(st.integers(1, 100_000), layer_shapes)
+def test_layers_of_a_chain_need_no_whole_rounds(rows, shape):
+    inputs, outputs, edges = shape
+    size = rows, inputs, max(1, outputs), edges, H200
+    for tiling in tilings(*size):
+        alone, among = (estimated_clocks(tiling, *size, None, chained) for chained in (False, True))
+        if in_parts(tiling, rows, H200):
+            assert alone * WHOLE_ROUNDS / (WHOLE_ROUNDS + 1) < among <= alone * (1 + 1e-12)
+        else:
+            assert among == alone
 
 
 def test_a_layer_alone_may_take_other_tiles_than_among_others():
