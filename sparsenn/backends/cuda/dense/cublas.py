@@ -139,7 +139,7 @@ def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bo
     cp, (inputs, outputs) = cupy(), weights.shape
     if rows * (inputs * weights.dtype.itemsize + outputs * np.dtype(number).itemsize) > MOST_TRIED:
         return False
-    features, found = cp.full((rows, inputs), np.nan, weights.dtype), cp.empty((rows, outputs), number)
+    features, found = cp.full((rows, inputs), np.nan, weights.dtype), cp.zeros((rows, outputs), number)
     product(features, weights, found)
     return bool(cp.isnan(found).all())
 

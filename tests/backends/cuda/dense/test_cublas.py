@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from captures import assert_captured
+from device_emulation import emulated_device
 from emulation import emulated
 
 from sparsenn.backends.cuda.activation import IDENTITY, RELU
@@ -126,6 +127,15 @@ def launched(kernel, layers, features):
 def assert_near(found, expected, precision):
     assert found.shape == expected.shape
     assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
+
+
+@pytest.mark.parametrize(("written", "kept"), [(24, True), (23, False), (0, False)])
+def test_what_a_product_does_not_write_is_not_taken_for_nan(written, kept, monkeypatch):
+    def product(features, weights, sums):
+        sums.reshape(-1)[:written] = np.nan
+
+    with emulated_device(monkeypatch):
+        assert cublas._keeps_nan(product, 4, np.ones((5, 6), np.float16), np.float16) is kept
 
 
 @pytest.fixture(params=["cuBLASLt", "cuBLAS"])
