@@ -3,7 +3,8 @@
 // Idea      A block turns 32 rows by 128 columns in shared memory. Blocks that are started one after the other have
 //           neighbouring columns, so that memory is read in long runs.
 // Layout    matrix (rows, width) of ROW, tiles (tiles, room, side) of TILED: float or half_bits; side a multiple of 32, the
-//           first `width` lines of a tile in use, as in rows/tiles.cu. Into tiles of halves, rows are scaled, as sparse/two_of_four.cu says.
+//           first `width` lines of a tile in use, as in rows/tiles.cu. Into tiles of halves, rows are scaled, as
+//           sparse/two_of_four.cu says.
 // Needs     blocks of 256; one for each 128 columns of each 32 rows of the tiles, and any number for largest_numbers.
 // Used for  the rows of gather_chunks and gather_chunks_half, which stay in tiles from layer to layer.
 #include "common.cuh"

@@ -6,7 +6,7 @@
 struct Layer {
     Chunks laid_out;
     const Slot* slots;
-    int lines;   // that a tile of the inputs has room for
+    int lines;  // that a tile of the inputs has room for
     int groups;  // of SLOTS outputs
     int chunks;  // of a group
 };

@@ -7,12 +7,12 @@
 //           is reading shared memory: 4 bytes a multiply-add, or 32 multiply-adds a clock and multiprocessor. What
 //           bounds it at 1 % density is bringing chunks in, hence as many outputs to a block as registers hold, and
 //           inputs that none of them reads are left out where those that are read lie in runs.
-// Layout    Features: (tiles, lines, ROWS), neighbouring inputs of a tile being one contiguous piece; a tile may have room for
-//           more lines than there are inputs. A chunk is a few
-//           such runs of inputs, one if all are read. A *record* holds the edges of SLOTS outputs in one chunk. It begins
-//           with an int for each warp, filled up to a multiple of 4: at which byte of the record its edges begin. These lie
-//           output by output, in pairs as ptx/edges.cuh says. Slots say which output they hold (-1 for none) and its
-//           bias; outputs are dealt so that warps have alike work.
+// Layout    Features: (tiles, lines, ROWS), a line for each input, so that neighbouring inputs of a tile are one contiguous
+//           piece; a tile may have room for more lines. A chunk is a few such runs of inputs, one if all are read. A
+//           *record* holds the edges of SLOTS outputs in one chunk. It begins with an int for each warp, filled up to a
+//           multiple of 4: at which byte of the record its edges begin. These lie output by output, in pairs as
+//           ptx/edges.cuh says. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that
+//           warps have alike work.
 //           With TEAMS, a warp's outputs read the same inputs, each of which is read once for all. The header has ints:
 //           three of nothing, at which byte units begin, and at which those of each warp end, up to a multiple of 4. A
 //           unit is where an input lies, three ints of nothing, and its weights of all OUTPUTS.
