@@ -11,19 +11,25 @@ struct Layer {
     int chunks;  // of a group
 };
 
-// The item of so many that a block takes in a round: to and fro, as groups have less to do the higher their number is. In the
-// last round, which may have too few for all, it is the first blocks that take one: where another launch is waiting, these
-// have begun earliest. It is computed anew where it is needed.
-__device__ __forceinline__ int item_of(int round, int items) {
-    const int own = block_number(), blocks = gridDim.x, last = (items - 1) / blocks;
-    return round * blocks + ((last - round) % 2 ? blocks - 1 - own : own);
+// All items of a launch, and its last round. They are read anew from shared memory where they are needed: the loop over a
+// chunk's edges takes every register.
+struct Items {
+    int count, last;
+};
+
+// The item that a block takes in a round, -1 for none: to and fro, as groups have less to do the higher their number is. In
+// the last round, which may have too few for all, it is the first blocks that take one: where another launch is waiting,
+// these have begun earliest.
+__device__ __forceinline__ int item_of(int round, const volatile Items& items) {
+    const int own = block_number(), blocks = gridDim.x;
+    const int item = round * blocks + ((items.last - round) % 2 ? blocks - 1 - own : own);
+    return item < items.count ? item : -1;
 }
 
 // Keeps the stages filled: chunk after chunk of one item after the other.
-__device__ __forceinline__ void produce(const Layer& layer, const char* features, int tiles, Ring ring, int lane) {
-    const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round, items) < items; round++) {
-        const int item = item_of(round, items);
+__device__ __forceinline__ void produce(const Layer& layer, const char* features, const volatile Items& items, Ring ring,
+                                        int lane) {
+    for (int round = 0, item; (item = item_of(round, items)) >= 0; round++) {
         const char* tile = features + static_cast<int64>(item / layer.groups) * layer.lines * LINE;
         const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
         for (int number = 0; number < layer.chunks; number++) {
@@ -37,9 +43,9 @@ __device__ __forceinline__ void produce(const Layer& layer, const char* features
 
 // Computes one item after the other. finish(sums, tile, group) takes this warp's sums.
 template <class Finish>
-__device__ __forceinline__ void consume(const Layer& layer, int tiles, Ring ring, int warp, int lane, Finish finish) {
-    const int items = tiles * layer.groups;
-    for (int round = 0; item_of(round, items) < items; round++) {
+__device__ __forceinline__ void consume(const Layer& layer, const volatile Items& items, Ring ring, int warp, int lane,
+                                        Finish finish) {
+    for (int round = 0; item_of(round, items) >= 0; round++) {
         float sums[OUTPUTS][VECTOR] = {};
         for (int chunk = 0; chunk < layer.chunks; chunk++) {
             add_chunk(ring, warp, lane, sums);
@@ -57,15 +63,20 @@ __device__ __forceinline__ void compute(const Layer& layer, const char* features
                                         int most_tiles, int chunk, int stages, int stage_bytes, Finish finish) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 barriers[2 * MOST_STAGES];
+    __shared__ Items items;
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
-    const int tiles = count ? min(most_tiles, (*count - first + ROWS - 1) / ROWS) : most_tiles;
+    if (threadIdx.x == 0) {
+        const int tiles = count ? min(most_tiles, (*count - first + ROWS - 1) / ROWS) : most_tiles;
+        items.count = tiles * layer.groups;
+        items.last = (items.count - 1) / static_cast<int>(gridDim.x);
+    }
     make_barriers(barriers, stages);
     const Ring ring(memory, barriers, stages, stage_bytes, chunk, warp == WARPS);
     if (warp < WARPS) {
-        consume(layer, tiles, ring, warp, lane, [&](const float (&sums)[OUTPUTS][VECTOR], int tile, int group) {
+        consume(layer, items, ring, warp, lane, [&](const float (&sums)[OUTPUTS][VECTOR], int tile, int group) {
             finish(sums, Slots(layer.slots, group, warp, lane), tile, group == 0 && warp == 0, lane);
         });
     } else {
-        produce(layer, features, tiles, ring, lane);
+        produce(layer, features, items, ring, lane);
     }
 }
