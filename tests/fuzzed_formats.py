@@ -29,6 +29,7 @@ from sparsenn.engine import tuning_table
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import checkpoint, csv, fann, hdf5, idx, matrix_market, model, official, tsv
+from sparsenn.io.rounding import RoundingWarning
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.training import TrainingData, read_data, read_rows, train
 
@@ -259,7 +260,10 @@ def write_onnx(folder: Path) -> None:
 
 
 def read_onnx(folder: Path, name: str) -> None:
-    network = sparsenn.from_onnx(folder / name)
+    """Read a model, which may warn of weights that damage has made such that float32 does not suffice."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RoundingWarning)
+        network = sparsenn.from_onnx(folder / name)
     if network.widest <= MOST_WORK // 2:
         sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
 
