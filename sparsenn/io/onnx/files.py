@@ -19,6 +19,7 @@ from sparsenn.io.onnx.graph import Imported, import_graph
 from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.tensors import Tensors
 from sparsenn.io.rounding import check_rounding
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -34,7 +35,7 @@ _METADATA = "sparsenn"
 """Where a file written here tells of the model what its nodes do not, as JSON."""
 
 
-def from_onnx(model: Any) -> Network:
+def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
     """Return the network of an ONNX model.
 
     Rows are those of the model's input, each flattened, its first axis slowest. A softmax at the end stays; an ArgMax
@@ -44,6 +45,8 @@ def from_onnx(model: Any) -> Network:
     ----------
     model : str, path-like or onnx.ModelProto
         A file, `.onnx` or `.onnx.gz`, or what `onnx.load` returns.
+    sparse_below : float, default 0.5
+        A fully connected layer in which a smaller share of weights is not zero becomes sparse.
 
     Returns
     -------
@@ -61,11 +64,11 @@ def from_onnx(model: Any) -> Network:
         The package onnx is not installed, or that is no model.
     """
     if isinstance(model, str | os.PathLike):
-        return _imported(model)[0].network
+        return _imported(model, sparse_below)[0].network
     proto = onnx_library().ModelProto
     if not isinstance(model, proto):
         raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
-    return _built(model, None).network
+    return _built(model, None, sparse_below).network
 
 
 def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool = False) -> None:
@@ -153,7 +156,7 @@ def _described(path: str | os.PathLike[str], network: Network, text: str, proven
         raise FileFormatError(path, f"its metadata {_METADATA!r} are invalid: {error}") from error
 
 
-def _imported(path: str | os.PathLike[str]) -> tuple[Imported, Any]:
+def _imported(path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW) -> tuple[Imported, Any]:
     """Read a file and what its graph holds."""
     onnx = onnx_library()
     with Source(path, _MOST_BYTES, excess="that a protobuf may have; refused") as source:
@@ -165,19 +168,19 @@ def _imported(path: str | os.PathLike[str]) -> tuple[Imported, Any]:
     except Exception as error:
         raise FileFormatError(path, "is not an ONNX model, or damaged; fetch or export it again") from error
     try:
-        return _built(proto, Path(path).parent), proto
+        return _built(proto, Path(path).parent, sparse_below), proto
     except FileFormatError:
         raise
     except InputError as error:
         raise FileFormatError(path, str(error)) from error
 
 
-def _built(proto: Any, folder: Path | None) -> Imported:
+def _built(proto: Any, folder: Path | None, sparse_below: float) -> Imported:
     if not proto.HasField("graph") or not proto.graph.node:
         raise InputError("is not an ONNX model, or has no nodes")
     try:
         with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
-            imported = import_graph(proto, Tensors(folder))
+            imported = import_graph(proto, Tensors(folder), sparse_below)
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
     check_rounding(imported.network)

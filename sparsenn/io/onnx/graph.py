@@ -64,10 +64,16 @@ class Imported:
     labels: tuple[str, ...] = ()
 
 
-def import_graph(model: Any, tensors: Tensors) -> Imported:
+def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
     """Return the network of a model.
 
     A tensor whose first axis has a fixed length is taken for rows alike, or, where the graph mixes them, as one row.
+
+    Parameters
+    ----------
+    model : an `onnx.ModelProto`.
+    tensors : reads its constants.
+    sparse_below : as of `fully_connected`.
 
     Raises
     ------
@@ -79,7 +85,7 @@ def import_graph(model: Any, tensors: Tensors) -> Imported:
     """
     walk = _Walk(model, tensors)
     faults: list[InputError] = []
-    for signal in _inputs(model.graph, walk.constants):
+    for signal in _inputs(model.graph, walk.constants, sparse_below):
         try:
             return walk.run(signal)
         except InputError as error:
@@ -190,7 +196,7 @@ def _checker(model: Any, opsets: dict[str, int]) -> Any:
     return context
 
 
-def _inputs(graph: Any, constants: dict[str, Value]) -> Iterator[tuple[str, Signal]]:
+def _inputs(graph: Any, constants: dict[str, Value], sparse_below: float) -> Iterator[tuple[str, Signal]]:
     """Yield the input's name and what it may be: rows along an axis, or one row."""
     onnx = onnx_library()
     inputs = [value for value in graph.input if value.name not in constants]
@@ -214,7 +220,8 @@ def _inputs(graph: Any, constants: dict[str, Value]) -> Iterator[tuple[str, Sign
     axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
     for axis in axes:
         shape = tuple(size for place, size in enumerate(sizes) if place != axis and size is not None)
-        yield name, Signal(shape, axis, None if axis is None else sizes[axis], integers=whole)
+        rows = None if axis is None else sizes[axis]
+        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below)
 
 
 def _needed(graph: Any) -> set[int]:

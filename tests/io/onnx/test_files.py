@@ -123,6 +123,19 @@ def test_a_model_says_where_it_is_from(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("sparse_below", "kinds"), [(0.0, [Linear, Linear]), (2.0, [SparseLinear, SparseLinear])])
+def test_layers_are_sparse_below_the_share_that_is_asked_for(
+    sparse_below: float, kinds: list[type], tmp_path: Path
+) -> None:
+    proto = model(
+        [node("MatMul", "x", "W", to="h"), node("MatMul", "h", "V")], ["n", 5], W=np.eye(5, 8), V=normal(8, 3)
+    )
+    (tmp_path / "network.onnx").write_bytes(proto.SerializeToString())
+    for given in (proto, tmp_path / "network.onnx"):
+        assert [type(layer) for layer in from_onnx(given, sparse_below=sparse_below)] == kinds
+        assert [type(layer) for layer in from_onnx(given)] == [SparseLinear, Linear]
+
+
 def test_what_is_no_model() -> None:
     with pytest.raises(UsageError, match=r"the model is an int; give a path or an onnx\.ModelProto"):
         from_onnx(5)
