@@ -260,7 +260,7 @@ def write_onnx(folder: Path) -> None:
 
 
 def read_onnx(folder: Path, name: str) -> None:
-    """Read a model, which may warn of weights that damage has made such that float32 does not suffice."""
+    """Read a model, which may warn that its damaged weights need more than float32."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoundingWarning)
         network = sparsenn.from_onnx(folder / name)

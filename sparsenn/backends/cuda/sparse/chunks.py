@@ -1,4 +1,4 @@
-"""chunks: layers of any sparse weights, by `gather_chunks`, one launch of it a layer.
+"""chunks: layers of any sparse weights, by `gather_chunks`: a launch for each layer, and for each part of the rows.
 
 The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
 (tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
@@ -30,10 +30,10 @@ from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.replay import NOTHING, Call, Parts, Turns, captured
+from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Call, Parts, Turns, captured
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
-    lines_of,
+    room_of,
     rows_to_tiles,
     take_rows,
     tiles_from_csr,
@@ -47,9 +47,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
 __all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "parts_for", "prepare"]
-
-PARTS = 2
-"""Of the rows, where there are enough. Three are no faster."""
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -106,7 +103,7 @@ def _launch_of(
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
     cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
-    numbers = first, tiles, lines_of(features), lines_of(target), *cut
+    numbers = first, tiles, room_of(features), room_of(target), *cut
     arguments = (
         *(features, *weights.arrays, target, alive, count),
         *(np.int32(number) for number in numbers),
@@ -224,20 +221,20 @@ class ChunkChain:
         else:
             rows_to_tiles(_readable(features), self._block.rows, tiles)
 
-    def _launch(self, number: int, tiles: slice, alive: Any, *counted: Any) -> tuple[Any, ...]:
+    def _launch(self, number: int, tiles: slice, alive: Any, first: int = 0, count: Any = NOTHING) -> tuple[Any, ...]:
         layer, source, target = self._layers[number], *(self._in_tiles(at, tiles) for at in (number, number + 1))
-        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, *counted)
+        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, first, count)
 
     def _enqueue(self) -> None:
         """Launch all layers on the current stream, from tiles to tiles, for as many rows as the record says."""
         self._parts.enqueue(self._enqueue_part)
 
     def _enqueue_part(self, first: int, last: int) -> None:
-        side, counted = self._block.rows, (first, self._call.record)
+        side, count = self._block.rows, self._call.record
         tiles = slice(first // side, parts_of(last, side))
         for number, layer in enumerate(self._layers):
             if layer.outputs and last > first:
-                kernel, grid, threads, arguments, shared_bytes = self._launch(number, tiles, NOTHING, *counted)
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, tiles, NOTHING, first, count)
                 kernel(grid, threads, arguments, shared_mem=shared_bytes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS, BlockShape
 from sparsenn.backends.cuda.sparse.stages import (
@@ -19,7 +19,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     stage_lengths,
 )
 from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
-from sparsenn.backends.cuda.sparse.tiling import estimated_clocks, shared_tilings, tilings
+from sparsenn.backends.cuda.sparse.tiling import chained_layers, estimated_clocks, shared_tilings, tilings
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
@@ -85,7 +85,7 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
 
     def seconds(layer: SparseLinear) -> float:
         teams = _teams(layer)
-        (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams], chained=chained)
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams], chained=[chained])
         clocks = estimated_clocks(tiling, rows, *_size(layer), machine, teams, chained)
         return LAUNCH_SECONDS + clocks / machine.clock
 
@@ -101,17 +101,18 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
     rows : of a run.
     row_bytes : of a number of the rows, and of one of the outputs.
     """
+    *inner, last = layers
 
-    chained = len(layers) > 2  # the last one is launched for all rows
-
-    def seconds(layer: SparseLinear) -> float:
-        (tiling,) = shared_tilings(rows, [_size(layer)], machine, halves=True, chained=chained)
+    def seconds(layer: SparseLinear, chained: bool) -> float:
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, halves=True, chained=[chained])
         clocks = estimated_clocks(tiling, rows, *_size(layer), machine, chained=chained)
         return LAUNCH_SECONDS + clocks / machine.clock
 
     moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
     turned = 3 * TURN_LAUNCH_SECONDS + rows * moved / machine.copy_bandwidth
-    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
+    *chained, whole = chained_layers(len(layers), halves=True)
+    computed = _over_all(inner, partial(seconds, chained=any(chained))) + seconds(last, whole)
+    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + computed)
 
 
 def resident_seconds(

@@ -75,7 +75,7 @@ class HalfChain(ABC):
     side : rows that are laid out together.
     row_bytes : of a row before each layer.
     takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
-    parts : of the rows, as of `Parts`.
+    parts : of the rows, at most: the `count` of `Parts`.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class HalfChain(ABC):
         Parameters
         ----------
         number : of the layer.
-        target : where its outputs go; of the last one's type.
+        target : where its outputs go; of the last one's type. Of another layer, the buffer, from its beginning.
         first : 0, or where another of the parts begins.
         count : device array, int32, that begins with the number of rows; or a null pointer for `last`.
         """

@@ -1,4 +1,4 @@
-"""chunks on halves: layers of any sparse weights by `gather_chunks_half`, one launch of it a layer.
+"""chunks on halves: layers of any sparse weights by `gather_chunks_half`, launched as `chunks` launches its kernel.
 
 As `chunks`, but rows are in half precision from the first layer to the last, scaled row by row: half of the bytes that
 bound `chunks` are moved. What a number may be off by: rows are rounded to 11 bits before each layer, and lose what is
@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.sparse.half_chains import (
     chain_kernel,
 )
 from sparsenn.backends.cuda.sparse.replay import NOTHING
-from sparsenn.backends.cuda.sparse.rows import largest_numbers, lines_of, rows_to_half_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
@@ -104,7 +104,7 @@ class HalfChunkChain(HalfChain):
         cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
         arguments = (
             *(source, *weights.arrays, to, *facts, count),
-            *map(np.int32, (first, tiles, lines_of(source), lines_of(to), *cut)),
+            *map(np.int32, (first, tiles, room_of(source), room_of(to), *cut)),
             *(*self._bounds[number], layer.clip),
         )
         grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)

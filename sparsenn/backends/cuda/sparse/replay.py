@@ -19,13 +19,17 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR
 from sparsenn.workers import chunks
 
-__all__ = ["CALL_BYTES", "NOTHING", "Call", "Parts", "Turns", "captured"]
+__all__ = ["CALL_BYTES", "NOTHING", "PARTS", "Call", "Parts", "Turns", "captured"]
 
 CALL_BYTES = 32
 """Of a `Call` record in `sparse/resident.cuh`."""
 
 NOTHING = np.uintp(0)
 """A null pointer, as an argument of a kernel."""
+
+PARTS = 2
+"""Of the rows of a chain, where layers have more than some rounds of work: the last round leaves multiprocessors idle.
+Three parts are no faster."""
 
 _BEGIN = program("sparse/begin_run.cu")
 
@@ -100,21 +104,21 @@ class Parts:
         self._first, *others = chunks(rows, max(1, parts_of(rows, count * side)) * side) or [(0, 0)]
         self._others = [(part, cuda.Stream(non_blocking=True), _event()) for part in others]
 
-    def enqueue(self, enqueue: Callable[[int, int], None]) -> None:
+    def enqueue(self, enqueue_part: Callable[[int, int], None]) -> None:
         """Queue all parts on streams that leave the current one and come back to it.
 
         Parameters
         ----------
-        enqueue : queues a part's layers on the current stream, given its first row and the row behind its last.
+        enqueue_part : queues a part's layers on the current stream, given its first row and the row behind its last.
         """
         current, begun = cupy().cuda.get_current_stream(), _event()
         begun.record(current)
         for part, stream, ended in self._others:
             with stream:
                 stream.wait_event(begun)
-                enqueue(*part)
+                enqueue_part(*part)
                 ended.record(stream)
-        enqueue(*self._first)
+        enqueue_part(*self._first)
         for _, _, ended in self._others:
             current.wait_event(ended)
 

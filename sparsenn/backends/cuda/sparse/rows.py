@@ -27,9 +27,9 @@ __all__ = [
     "gather_pieces",
     "group_rows",
     "largest_numbers",
-    "lines_of",
     "on_device",
     "owned_rows",
+    "room_of",
     "rows_owned",
     "rows_to_half_tiles",
     "rows_to_tiles",
@@ -283,7 +283,7 @@ def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
     tiles.fill(0)
     kernel = _TILES.kernel("scatter_rows", INDEX=index_type(features.indices))
     entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
-    sizes = (np.int32(rows), np.int32(lines_of(tiles)), np.int32(side))
+    sizes = (np.int32(rows), np.int32(room_of(tiles)), np.int32(side))
     launch("tiles_from_csr", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), *sizes, *entries, tiles)
     return tiles
 
@@ -329,12 +329,12 @@ def _turn(name: str, tiles: Any, arrays: tuple[Any, ...], rows: int, matrix: Any
     if tiles.size:
         kernel = _DENSE_TILES.kernel(name, ROW=_number(matrix), TILED=_number(tiles))
         blocks = count * (side // WARP) * -(-width // TURNED_COLUMNS)
-        sizes = map(np.int32, (rows, width, side, lines_of(tiles)))
+        sizes = map(np.int32, (rows, width, side, room_of(tiles)))
         launch(name, kernel, (blocks,), (THREADS,), *arrays, *sizes)
     return arrays[1]
 
 
-def lines_of(tiles: Any) -> int:
+def room_of(tiles: Any) -> int:
     """Return how many lines a tile has room for: as many as lie between the beginnings of two."""
     return int(tiles.strides[0] // tiles.strides[1]) if tiles.size else 0
 
@@ -356,7 +356,7 @@ def count_tiles(
     """
     count, width, side = tiles.shape
     lines = COUNTED_BYTES // (4 * side)
-    sizes = tuple(map(np.int32, (multiplicity.size, width, side, lines_of(tiles), lines)))
+    sizes = tuple(map(np.int32, (multiplicity.size, width, side, room_of(tiles), lines)))
     following = np.uintp(0) if degrees is None else degrees
     arguments = (tiles, *sizes, copies, following, multiplicity, alive, counters)
     launch("count", _TILES.kernel("count_tiles"), (count, -(-width // lines)), (THREADS,), *arguments)

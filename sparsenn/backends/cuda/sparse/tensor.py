@@ -25,7 +25,7 @@ from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse.half_chains import Bound, HalfChain, bound_of, chain_kernel
-from sparsenn.backends.cuda.sparse.replay import NOTHING
+from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.tensor_blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.tensor_estimates import tensor_seconds
@@ -46,9 +46,6 @@ __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
 LAYING_THREADS, LAID_BYTES = 512, 72 << 10
 """Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
 such blocks; a single row may take more."""
-
-PARTS = 2
-"""Of the rows of a chain, unless a layer is done in one round: its last round leaves multiprocessors idle."""
 
 BANKS, FOUR = 32, 4
 """Of shared memory; and numbers that are moved at once."""

@@ -23,6 +23,7 @@ __all__ = [
     "L2_BYTES",
     "RUN_CLOCKS",
     "Tiling",
+    "chained_layers",
     "estimated_clocks",
     "in_parts",
     "shared_tilings",
@@ -53,7 +54,7 @@ fewer rounds, a part would have too little for all multiprocessors."""
 
 
 def in_parts(tiling: Tiling, rows: int, machine: Machine) -> bool:
-    """Return whether so many rows go through a layer in parts, if further layers come before it or behind it."""
+    """Return whether a layer has enough work for rows to go through it and its neighbours in parts."""
     items = -(-rows // tiling.block.rows) * tiling.groups
     return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
 
@@ -196,8 +197,8 @@ def estimated_clocks(
 ) -> float:
     """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands.
 
-    Multiprocessors wait for the one that has most to do, unless the layer is one of several that rows go through in
-    parts, which is what `chained` says.
+    Multiprocessors wait for the one that has most to do, unless rows go through the layer in parts: if it has work for
+    that, and is `chained`, one of several.
     """
     block, groups = tiling.block, tiling.groups
     if block.teams:
@@ -289,13 +290,22 @@ def tiling_for(
     return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams, chained))
 
 
+def chained_layers(count: int, halves: bool) -> list[bool]:
+    """Return, for each of so many layers of a chain, whether rows go through it in parts if it has work for that.
+
+    One layer alone does not; nor does the last one where rows are halves, which is launched for all of them.
+    """
+    inner = count - halves
+    return [inner > 1] * inner + [False] * halves
+
+
 def shared_tilings(
     rows: int,
     shapes: Sequence[tuple[int, int, int]],
     machine: Machine,
     teams: Sequence[TeamsSize | None] | None = None,
     halves: bool = False,
-    chained: bool | None = None,
+    chained: Sequence[bool] | None = None,
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
 
@@ -307,12 +317,12 @@ def shared_tilings(
     shapes : (inputs, outputs, edges) of each layer.
     teams : of each layer, as `tilings` takes them; None for none of all.
     halves : whether rows are in half precision.
-    chained : as for `estimated_clocks`; whether there are several layers unless given.
+    chained : of each layer, as for `estimated_clocks`; as of `chained_layers` unless given.
     """
-    chained = len(shapes) > 1 if chained is None else chained
-    given = list(zip(shapes, teams or [None] * len(shapes), strict=True))
+    chained = chained_layers(len(shapes), halves) if chained is None else chained
+    given = list(zip(shapes, teams or [None] * len(shapes), chained, strict=True))
     sides = [side for side in TILE_ROWS if not halves or side > WARP]
-    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves, chained) for shape, of in given] for side in sides]
+    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves, way) for shape, of, way in given] for side in sides]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)
 

@@ -42,12 +42,18 @@ def laid_out(weights, bias, block, chunk):
 
 def launched(rows, weights, bias, block, chunk):
     """Run the kernel; returns the outputs of the rows."""
+    target = tiles_launched(rows, weights, bias, block, chunk)
+    return target.transpose(0, 2, 1).reshape(-1, bias.size)[: len(rows)]
+
+
+def tiles_launched(rows, weights, bias, block, chunk, further=0, first=0, count=None):
+    """Run the kernel on tiles with room for more lines than it reads and writes; returns the tiles of outputs."""
     chunked = laid_out(weights, bias, block, chunk)
     tiles = -(-len(rows) // block.rows)
-    padded = np.zeros((tiles * block.rows, rows.shape[1]), np.float16 if block.halves else np.float32)
-    padded[: len(rows)] = rows
+    padded = np.zeros((tiles * block.rows, rows.shape[1] + further), np.float16 if block.halves else np.float32)
+    padded[: len(rows), : rows.shape[1]] = rows
     features = np.ascontiguousarray(padded.reshape(tiles, block.rows, -1).transpose(0, 2, 1))
-    target = np.full((tiles, bias.size, block.rows), np.nan, np.float32)
+    target = np.full((tiles, bias.size + 2 * further, block.rows), np.nan, np.float32)
     defines = {
         "VECTOR": block.vector,
         "OUTPUTS": block.outputs,
@@ -57,7 +63,7 @@ def launched(rows, weights, bias, block, chunk):
         "__CUDA_ARCH__": 900,
     }
     cut = chunked.tiling.groups, chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
-    numbers = [np.int32(number) for number in (0, tiles, *weights.shape, *cut)]
+    numbers = [np.int32(number) for number in (first, tiles, features.shape[1], target.shape[1], *cut)]
     array = chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots
     if block.halves:
         kernel = emulated_kernel(
@@ -65,12 +71,12 @@ def launched(rows, weights, bias, block, chunk):
         )
         exponents = np.full(tiles * block.rows, AS_THEY_ARE, np.int32)
         bound = np.float32([1, 0, np.inf])
-        more = exponents, np.zeros_like(exponents), None, None, None, *numbers, *bound, np.float32(np.inf)
+        more = exponents, np.zeros_like(exponents), None, None, count, *numbers, *bound, np.float32(np.inf)
     else:
         kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines)
-        more = None, None, *numbers, np.int32(IDENTITY), np.float32(-np.inf), np.float32(np.inf)
+        more = None, count, *numbers, np.int32(IDENTITY), np.float32(-np.inf), np.float32(np.inf)
     kernel.launch(2, 32 * (block.warps + 1), features, *array, target, *more)
-    return target.transpose(0, 2, 1).reshape(-1, bias.size)[: len(rows)]
+    return target
 
 
 def as_taken(rows, block):
@@ -99,6 +105,19 @@ def test_any_shape_sums_in_order(block, further, degrees, rng):
     expected = in_order(as_taken(rows, block), weights, bias)
     for chunk in (7, 50):
         assert_bits(launched(rows, weights, bias, block, chunk), expected)
+
+
+@pytest.mark.parametrize("block", SHAPES, ids=str)
+def test_a_part_has_the_tiles_that_begin_before_the_count(block, rng):
+    rows, weights, bias = problem(rng, block.slots + 3, [0, 3, 7])
+    rows = np.concatenate([rows, rows[::-1], rows[:10]])
+    whole = tiles_launched(rows, weights, bias, block, 50)
+    for behind in (-300, 0, 1, block.rows, block.rows + 1, len(rows), 2000):  # rows of the part that there are
+        found = tiles_launched(rows, weights, bias, block, 50, 4, 1000, np.array([1000 + behind], np.int32))
+        there = min(len(whole), max(0, -(-behind // block.rows)))
+        assert np.array_equal(found[:there, : bias.size], whole[:there], equal_nan=True)
+        assert np.isnan(found[there:]).all()
+        assert np.isnan(found[:, bias.size :]).all()
 
 
 @pytest.mark.parametrize("block", SHAPES, ids=str)

@@ -93,6 +93,24 @@ def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_sh
         assert clocks(chosen) == clocks([tiling_for(rows, *found_shapes[0], H200)])
 
 
+@pytest.mark.parametrize(
+    ("halves", "chained", "others"),
+    [
+        (False, [True, True], [[False, False]]),
+        (True, [False, False], [[True, True]]),
+        (True, [True, True, False], [[True, True, True], [False, False, False]]),
+    ],
+    ids=str,
+)
+def test_tilings_are_for_the_parts_that_there_are(halves, chained, others):
+    rows, shape = (20_000, (1024, 1024, 104_858)) if halves else (4000, (4096, 4096, 300_000))
+    shapes = [shape] * len(chained)
+    found = shared_tilings(rows, shapes, H200, halves=halves)
+    assert found == shared_tilings(rows, shapes, H200, halves=halves, chained=chained)
+    for other in others:
+        assert found != shared_tilings(rows, shapes, H200, halves=halves, chained=other)
+
+
 @given(st.integers(1, 100_000), layer_shapes)
 def test_layers_of_a_chain_need_no_whole_rounds(rows, shape):
     inputs, outputs, edges = shape

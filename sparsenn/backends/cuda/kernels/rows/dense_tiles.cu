@@ -33,11 +33,11 @@ struct Place {
     }
 };
 
-// largest: for each of `layers`, of `room` rows, the bits of the largest number: of the first the row's, of the others 0.
+// largest: for each of `layers`, of `capacity` rows, the bits of the largest number: of the first the row's, of the others 0.
 // exponents: how rows are scaled for the first. Rows past the last are zeros, up to `all`. A warp looks at one.
 extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
     largest_numbers(const ROW* __restrict__ matrix, int* __restrict__ exponents, int* __restrict__ largest, int64 rows,
-                    int64 all, int64 room, int width, int layers) {
+                    int64 all, int64 capacity, int width, int layers) {
     const int lane = threadIdx.x % WARP;
     const int64 first = static_cast<int64>(blockIdx.x) * TURNING_WARPS + threadIdx.x / WARP;
     const bool fours = by_fours(matrix, width);
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
         }
         most = warp_max(most);
         if (lane == 0) exponents[row] = exponent_above(__int_as_float(most));
-        for (int layer = lane; layer < layers; layer += WARP) largest[layer * room + row] = layer == 0 ? most : 0;
+        for (int layer = lane; layer < layers; layer += WARP) largest[layer * capacity + row] = layer == 0 ? most : 0;
     }
 }
 

@@ -6,7 +6,7 @@
 struct Layer {
     Chunks laid_out;
     const Slot* slots;
-    int lines;  // that a tile of the inputs has room for
+    int room;    // of a tile of the inputs, for lines
     int groups;  // of SLOTS outputs
     int chunks;  // of a group
 };
@@ -30,7 +30,7 @@ __device__ __forceinline__ int item_of(int round, const volatile Items& items) {
 __device__ __forceinline__ void produce(const Layer& layer, const char* features, const volatile Items& items, Ring ring,
                                         int lane) {
     for (int round = 0, item; (item = item_of(round, items)) >= 0; round++) {
-        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.lines * LINE;
+        const char* tile = features + static_cast<int64>(item / layer.groups) * layer.room * LINE;
         const int64 first = static_cast<int64>(item % layer.groups) * layer.chunks;
         for (int number = 0; number < layer.chunks; number++) {
             const Chunk chunk(layer.laid_out, first + number, lane);
@@ -56,8 +56,8 @@ __device__ __forceinline__ void consume(const Layer& layer, const volatile Items
     }
 }
 
-// Computes a layer of which blocks produce and consume. Of a part of the rows that begins with row `first`, the tiles are
-// computed that begin with one of the first *count rows of all; every one where count is null.
+// Computes a layer of which blocks produce and consume, for a part of the rows. `first`: the row that the part begins with.
+// Of its tiles, those are computed that begin before row *count; all of them where count is null.
 template <class Finish>
 __device__ __forceinline__ void compute(const Layer& layer, const char* features, const int* count, int first,
                                         int most_tiles, int chunk, int stages, int stage_bytes, Finish finish) {

@@ -83,15 +83,15 @@ struct Finish {
     }
 };
 
-// lines_in, lines_out: that a tile of the inputs, and one of the outputs, has room for. first, count: as `compute` has them.
+// room_in, room_out: of a tile of the inputs and of the outputs, for lines. first, count: as for `compute`.
 // flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                   const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                   char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
-                  int first, int most_tiles, int lines_in, int lines_out, int groups, int chunks, int chunk, int stages,
+                  int first, int most_tiles, int room_in, int room_out, int groups, int chunks, int chunk, int stages,
                   int stage_bytes, int activation, float least, float most) {
-    const Layer layer = {{records, starts, runs, run_starts}, slots, lines_in, groups, chunks};
+    const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
     compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
-            Finish{target, flags, lines_out, activation, least, most});
+            Finish{target, flags, room_out, activation, least, most});
 }

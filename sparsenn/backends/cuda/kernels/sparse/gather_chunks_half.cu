@@ -81,15 +81,15 @@ struct Finish {
     }
 };
 
-// lines_in, lines_out: that a tile of the inputs, and one of the outputs, has room for. first, count: as `compute` has them.
+// room_in, room_out: of a tile of the inputs and of the outputs, for lines. first, count: as for `compute`.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks_half(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                        const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                        char* __restrict__ target, const int* __restrict__ exponents_in, const int* __restrict__ largest_in,
                        int* __restrict__ exponents_out, int* __restrict__ largest_out, const int* __restrict__ count,
-                       int first, int most_tiles, int lines_in, int lines_out, int groups, int chunks, int chunk,
+                       int first, int most_tiles, int room_in, int room_out, int groups, int chunks, int chunk,
                        int stages, int stage_bytes, float reach, float offset, float most, float clip) {
-    const Layer layer = {{records, starts, runs, run_starts}, slots, lines_in, groups, chunks};
+    const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
     compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
-            Finish{target, {exponents_in, largest_in, exponents_out, largest_out}, {reach, offset, most}, lines_out, clip});
+            Finish{target, {exponents_in, largest_in, exponents_out, largest_out}, {reach, offset, most}, room_out, clip});
 }
