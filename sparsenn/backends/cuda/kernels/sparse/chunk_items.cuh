@@ -19,10 +19,15 @@ struct Items {
 
 // The item that a block takes in a round, -1 for none: to and fro, as groups have less to do the higher their number is. In
 // the last round, which may have too few for all, it is the first blocks that take one: where another launch is waiting,
-// these have begun earliest.
+// these have begun earliest; before compute capability 9.0, no register is left to know the last round by.
 __device__ __forceinline__ int item_of(int round, const volatile Items& items) {
     const int own = block_number(), blocks = gridDim.x;
-    const int item = round * blocks + ((items.last - round) % 2 ? blocks - 1 - own : own);
+#if __CUDA_ARCH__ >= 900
+    const bool back = (items.last - round) % 2;
+#else
+    const bool back = round % 2;
+#endif
+    const int item = round * blocks + (back ? blocks - 1 - own : own);
     return item < items.count ? item : -1;
 }
 
