@@ -93,6 +93,11 @@ class ChunkedWeights:
         return self.records, self.starts, self.runs, self.run_starts, self.slots
 
     @property
+    def cut(self) -> tuple[int, int, int, int, int]:
+        """What kernels take it by: groups, chunks of each, inputs of a chunk, stages, and bytes of one."""
+        return self.tiling.groups, self.chunks, self.tiling.chunk, self.stages, self.stage_bytes
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(int(array.nbytes) for array in self.arrays)

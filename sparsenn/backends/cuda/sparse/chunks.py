@@ -102,8 +102,7 @@ def _launch_of(
     tiling, (tiles, *_) = weights.tiling, features.shape
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
-    cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
-    numbers = first, tiles, room_of(features), room_of(target), *cut
+    numbers = first, tiles, room_of(features), room_of(target), *weights.cut
     arguments = (
         *(features, *weights.arrays, target, alive, count),
         *(np.int32(number) for number in numbers),
@@ -133,7 +132,7 @@ class ChunkChain:
         self._layers = tuple(layers)
         self._weights = laid_out(layers, rows)
         self._block = self._weights[0].tiling.block
-        self._tiles = max(1, -(-rows // self._block.rows))
+        self._tiles = max(1, parts_of(rows, self._block.rows))
         self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
         widest = [max(self._widths[parity::2]) for parity in range(2)]
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
@@ -179,7 +178,7 @@ class ChunkChain:
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
         counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
         counters[0, 2] = weigh_rows(features, layers[0].degrees)[0].sum()
-        used = -(-rows // self._block.rows)
+        used = parts_of(rows, self._block.rows)
         alive = cp.zeros(used * self._block.rows, np.uint8)
         with part("total"):
             self._enter(features)
@@ -211,11 +210,11 @@ class ChunkChain:
 
     def _leave(self, rows: int) -> Any:
         """Queue what brings a run's outputs from tiles to a matrix of their own; return that."""
-        return tiles_to_rows(self._in_tiles(len(self._layers), slice(-(-rows // self._block.rows))), rows)
+        return tiles_to_rows(self._in_tiles(len(self._layers), slice(parts_of(rows, self._block.rows))), rows)
 
     def _enter(self, features: Features) -> None:
         """Queue what lays a run's rows out in tiles."""
-        tiles = self._in_tiles(0, slice(-(-features.shape[0] // self._block.rows)))
+        tiles = self._in_tiles(0, slice(parts_of(features.shape[0], self._block.rows)))
         if isinstance(features, CSR):
             tiles_from_csr(features, self._block.rows, tiles)
         else:

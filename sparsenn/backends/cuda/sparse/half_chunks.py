@@ -101,10 +101,9 @@ class HalfChunkChain(HalfChain):
         tiles, tiling, block = source.shape[0], weights.tiling, weights.tiling.block
         facts = [fact[first:] for fact in self._facts[number]] if first else self._facts[number]
         kernel = _PROGRAMS[block].kernel("gather_chunks_half", **self._defines(number, target))
-        cut = tiling.groups, weights.chunks, tiling.chunk, weights.stages, weights.stage_bytes
         arguments = (
             *(source, *weights.arrays, to, *facts, count),
-            *map(np.int32, (first, tiles, room_of(source), room_of(to), *cut)),
+            *map(np.int32, (first, tiles, room_of(source), room_of(to), *weights.cut)),
             *(*self._bounds[number], layer.clip),
         )
         grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)

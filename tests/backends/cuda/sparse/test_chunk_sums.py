@@ -62,8 +62,7 @@ def tiles_launched(rows, weights, bias, block, chunk, further=0, first=0, count=
         "TEAMS": int(block.teams),
         "__CUDA_ARCH__": 900,
     }
-    cut = chunked.tiling.groups, chunked.chunks, chunked.tiling.chunk, chunked.stages, chunked.stage_bytes
-    numbers = [np.int32(number) for number in (first, tiles, features.shape[1], target.shape[1], *cut)]
+    numbers = [np.int32(number) for number in (first, tiles, features.shape[1], target.shape[1], *chunked.cut)]
     array = chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots
     if block.halves:
         kernel = emulated_kernel(
