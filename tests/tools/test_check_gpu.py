@@ -109,7 +109,7 @@ Check = Callable[..., tuple[int, str, str]]
 def cases(repository: Path, tmp_path: Path) -> Path:
     """The folder of tests, still empty, of a copy of the project; see `notes` for what lies beside that."""
     project = tmp_path / "a project"
-    plugins = ("tests/plugins/chosen.py", "tests/plugins/launches.py")
+    plugins = [f"tests/plugins/{name}.py" for name in ("chosen", "launches", "poisoned")]
     for name in ("bench/results_file.py", *plugins, "tools/check_gpu", "pyproject.toml"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(repository / name, project / name)
@@ -163,6 +163,47 @@ def summary(notes: Path) -> dict[str, Any]:
 
 def by_name(content: dict[str, Any]) -> dict[str, Any]:
     return {Path(row["file"]).stem.removeprefix("test_"): row for row in content["files"]}
+
+
+@pytest.mark.parametrize("poisons", [True, False])
+def test_memory_is_poisoned_where_that_is_asked_for(cases: Path, notes: Path, check: Check, poisons: bool) -> None:
+    (cases / "cupy.py").write_text(
+        "from types import SimpleNamespace\n\nclass Memory:\n    filled = []\n"
+        "    def memset_async(self, value, size):\n        self.filled.append((value, size))\n\n"
+        "pool = SimpleNamespace(malloc=lambda size: Memory())\ncuda = SimpleNamespace(allocate=pool.malloc)\n"
+        "cuda.set_allocator = lambda allocate: setattr(cuda, 'allocate', allocate)\n"
+        "get_default_memory_pool = lambda: pool\n"
+    )
+    (cases / "test_memory.py").write_text(
+        "import pytest, cupy\n\n@pytest.mark.gpu\ndef test_memory():\n"
+        "    filled = [cupy.cuda.allocate(size) for size in (12, 0, 7)][0].filled\n"
+        f"    assert filled == {[(255, 12), (255, 7)] if poisons else []}\n"
+    )
+    code, out, _ = check(*(["--poison"] if poisons else []), "test_memory.py", PYTHONPATH=str(cases))
+    assert (code, out.splitlines()[-1][:16]) == (0, "1 tests: 1 passe")
+    assert summary(notes)["poisoned"] is poisons
+
+
+@pytest.mark.gpu
+def test_poisoned_memory_of_a_gpu_is_not_a_number(repository: Path, tmp_path: Path) -> None:
+    test = tmp_path / "test_memory.py"
+    test.write_text("import cupy\n\ndef test_memory():\n    assert cupy.isnan(cupy.empty(1000, cupy.float32)).all()\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "poisoned",
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        os.devnull,
+        str(test),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(repository / "tests/plugins")}
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_groups_are_spread_over_the_gpus_and_one_at_a_time_runs_on_each(cases: Path, notes: Path, check: Check) -> None:
