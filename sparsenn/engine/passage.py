@@ -9,20 +9,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sparsenn.backends import Kernel, NumberCheck, RowsCheck, RowsLeft, SparseKernel
+from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft, SparseKernel
 from sparsenn.engine.attempts import Attempts
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
 from sparsenn.engine.inputs import Given
 from sparsenn.engine.plan import Plan, Problem
-from sparsenn.engine.ready import Pass
+from sparsenn.engine.ready import Pass, Ready
 from sparsenn.engine.result import BatchOutput, Result, Seconds
 from sparsenn.engine.shelf import Shelf, form_of_features
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION
 from sparsenn.engine.tally import Tally
 from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
-from sparsenn.spans import span
+from sparsenn.spans import span, watchers
 
 __all__ = ["Part", "Passage", "Report", "joined"]
 
@@ -32,6 +32,9 @@ fill pinned memory side by side, and a few milliseconds' work."""
 
 OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
 """Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
+
+_QUIET = Pass(Unwatched())
+"""What goes along with rows when nothing is counted, timed or checked."""
 
 
 class Report(Protocol):
@@ -180,7 +183,7 @@ class Passage:
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
                 left = self._through(given, start, stop, attempts.size, going)
                 assert self.used is not None, "rows have gone through the layers"
-                rows = self.spread(left, self.used, stop - start)
+                rows = self._spread(left, self.used, stop - start)
                 if not moves:
                     parts.append(rows)
                 else:
@@ -203,20 +206,42 @@ class Passage:
         return backend.joined(parts, network.outputs)
 
     def _settle(self, given: Given) -> None:
-        """Remember the plan for such rows, if running its steps is all they need."""
-        plan = self.used
-        as_it_is = given.source is given.rows and self._backend.reads_as_is(given.source)
-        if plan is None or not as_it_is:
+        """Remember what runs such rows, if the steps are all they need."""
+        plan, source = self.used, given.source
+        as_it_is = source is given.rows and self._backend.reads_as_is(source)
+        if plan is None or plan.streams or not as_it_is:
             return
         if given.on_host and (self._watches(plan) or (self._images and not self._backend.in_host_memory)):
             return
-        self._shelf.settle((given.source.shape, given.source.dtype), plan)
+        run = self._settled(self._shelf.kept(plan), source.dtype == np.float16)
+        self._shelf.settle((source.shape, source.dtype), run)
 
-    def spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
+    def _settled(self, ready: Ready, half: bool) -> Callable[[Array], Any]:
+        """Return what takes rows through the steps, which are ready, and returns each input's outputs."""
+        plan, in_host_memory = ready.plan, self._backend.in_host_memory
+        checked, placed = self._images and in_host_memory, half and not plan.keeps_half
+        launch = None if checked or placed or in_host_memory or not self._leaves_outputs(plan) else ready.launch
+
+        def run(rows: Array) -> Any:
+            if launch is not None and not watchers["step"]:
+                return launch(rows)
+            with np.errstate(all="ignore"):
+                if checked and not self._backend.largest_number(rows)[1]:
+                    check_inputs(rows)
+                features = self._shelf.place(rows) if placed else rows
+                return self._spread(ready.run(features, _QUIET), plan, rows.shape[0])
+
+        return run
+
+    def _leaves_outputs(self, plan: Plan) -> bool:
+        """Return whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
+        return self._problem.merged.expansion is None and _owns_outputs(plan)
+
+    def _spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
         """Return each input's outputs, in memory that the caller owns."""
-        expansion = self._problem.merged.expansion
-        own = left.owner is None and expansion is None and _owns_outputs(plan.steps[-1].kernel)
-        return left.features if own else self._backend.spread(left, expansion, count)
+        if left.owner is None and self._leaves_outputs(plan):
+            return left.features
+        return self._backend.spread(left, self._problem.merged.expansion, count)
 
     def _piece(self, plan: Plan, given: Given) -> int:
         """Return how many rows are copied to the device at a time: all, unless copies and computing can overlap."""
@@ -246,7 +271,7 @@ class Passage:
             if check is not None:
                 check.fetch()
             assert self.used is not None, "rows have gone through the layers"
-            return self._backend.take_out(left, last - first, _owns_outputs(self.used.steps[-1].kernel))
+            return self._backend.take_out(left, last - first, _owns_outputs(self.used))
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
@@ -279,8 +304,9 @@ class Passage:
             check_inputs(given.rows)
 
 
-def _owns_outputs(kernel: Kernel) -> bool:
-    """Return whether a kernel's outputs lie in memory that nothing else uses."""
+def _owns_outputs(plan: Plan) -> bool:
+    """Return whether the last kernel's outputs lie in memory that nothing else uses."""
+    kernel = plan.steps[-1].kernel
     return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,6 +98,12 @@ class Ready:
     def nbytes(self) -> int:
         """Memory that is kept for rows, in bytes."""
         return sum(step.nbytes for step in self._steps.values())
+
+    @property
+    def launch(self) -> Callable[[Array], Array] | None:
+        """What takes dense rows through all layers by one launch; None where there is more to do, or nothing ready."""
+        only = self._steps.get(0) if len(self.plan.steps) == 1 else None
+        return only.launch if isinstance(only, _DenseStep) else None
 
     def run(self, features: Features, going: Pass) -> RowsLeft:
         """Take rows through all layers: Y' = act(Y·W + b), step by step.
@@ -275,9 +282,10 @@ class _DenseStep:
     """Dense layers, or sparse ones whose zeros are stored: all in one launch, unless hidden values are looked at."""
 
     def __init__(self, plan: Plan, step: Step, stack: Any, weights: Weights) -> None:
-        self._plan, self._step, self._stack, self._weights = plan, step, stack, weights
+        self._plan, self._step, self._weights = plan, step, weights
         assert isinstance(step.kernel, DenseKernel)
         self._kernel = step.kernel
+        self.launch: Callable[[Array], Array] = partial(step.kernel.launch, stack)
 
     nbytes = 0
 
@@ -288,10 +296,7 @@ class _DenseStep:
         if isinstance(values, CSR):
             with span("to dense rows", "convert"):
                 values = self._plan.backend.as_dense(values)
-        if going.watch is None:
-            outputs = self._kernel.launch(self._stack, values)
-        else:
-            outputs = self._watched(values, going.watch)
+        outputs = self.launch(values) if going.watch is None else self._watched(values, going.watch)
         if going.tally is not None:
             count, layers = int(values.shape[0]), self._plan.merged.network.layers[step.first : step.last]
             edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
@@ -304,9 +309,11 @@ class _DenseStep:
         first = self._step.first
         while first < self._step.last:
             stop = watch.before(self._kernel, values, first, self._step.last)
-            whole = (first, stop) == (self._step.first, self._step.last)
-            stack = self._stack if whole else self._weights.part(self._plan.problem, self._step.part(first, stop))
-            values = self._kernel.launch(stack, values)
+            if (first, stop) == (self._step.first, self._step.last):
+                values = self.launch(values)
+            else:
+                part = self._weights.part(self._plan.problem, self._step.part(first, stop))
+                values = self._kernel.launch(part, values)
             watch.after(self._kernel, values, first, stop)
             first = stop
         return values

@@ -13,20 +13,17 @@ from typing import Any, Unpack
 import numpy as np
 
 from sparsenn.backends import Backend
-from sparsenn.engine.clock import Clock, Unwatched
-from sparsenn.engine.finite import check_inputs
+from sparsenn.engine.clock import Clock
 from sparsenn.engine.inputs import Given, Inputs, like, look
 from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
 from sparsenn.engine.options import Options
 from sparsenn.engine.passage import Passage, joined
 from sparsenn.engine.plan import Plan, Problem, with_inputs
-from sparsenn.engine.ready import Pass
 from sparsenn.engine.result import Result
 from sparsenn.engine.shelf import Shelf
 from sparsenn.engine.steps_done import StepsDone
 from sparsenn.errors import OutOfMemoryError, UsageError
-from sparsenn.layers import ImageLayer
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.spans import span, watchers
@@ -34,9 +31,6 @@ from sparsenn.spans import span, watchers
 __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
-
-_QUIET = Pass(Unwatched())
-"""What goes along with rows when nothing is counted, timed or checked."""
 
 
 @names_options
@@ -97,7 +91,6 @@ class Session(OneOfSeveral):
         self._problem = problem
         self._shelf = Shelf(problem)
         self._passage = Passage(problem, self._shelf)
-        self._images = any(layer.family is ImageLayer for layer in problem.network)
         self._lock = threading.RLock()
         self._unspent = problem.seconds, problem.compile_seconds
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
@@ -212,27 +205,17 @@ class Session(OneOfSeveral):
             Memory does not suffice for a single row, on the device or on the host.
         """
         check_form(form)
-        with self._watched_turn("call") if watchers["run"] else self._lock, np.errstate(all="ignore"):
+        with self._watched_turn("call") if watchers["run"] else self._lock:
             self._begin_turn()
             try:
                 if form is None and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
-                    ready = self._shelf.settled.get((rows.shape, rows.dtype))
-                    if ready is not None:
-                        if self._images and self.backend.in_host_memory and not self.backend.largest_number(rows)[1]:
-                            check_inputs(rows)
+                    run = self._shelf.settled.get((rows.shape, rows.dtype))
+                    if run is not None:
                         with suppress(OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
-                            if rows.dtype == np.float16:
-                                rows = self._shelf.place(rows, ready.plan.keeps_half)
-                            return self._passage.spread(ready.run(rows, _QUIET), ready.plan, rows.shape[0])
-                with span("look at inputs", "convert"):
-                    given = look(self.network, inputs, self.backend)
-                wanted = form or ("csr" if given.sparse else "dense")
-                outputs = self._passage.outputs(given, 0, given.count)
-                if wanted == "csr":
-                    with span("outputs to CSR", "convert"):
-                        outputs = self._as_csr(outputs, given.on_host)
-                return like(given.source, outputs)
+                            return run(rows)
+                with np.errstate(all="ignore"):
+                    return self._outputs(inputs, form)
             finally:
                 self._unspent = NOTHING
                 self._end_turn()
@@ -342,6 +325,15 @@ class Session(OneOfSeveral):
         part = self._passage.part(given, 0, given.count, size, statistics, clock, steps.report)
         steps.end()
         return joined((part,), self._told(part.plan, given), clock.seconds(*spent))
+
+    def _outputs(self, inputs: Inputs, form: str | None) -> Any:
+        with span("look at inputs", "convert"):
+            given = look(self.network, inputs, self.backend)
+        outputs = self._passage.outputs(given, 0, given.count)
+        if (form or ("csr" if given.sparse else "dense")) == "csr":
+            with span("outputs to CSR", "convert"):
+                outputs = self._as_csr(outputs, given.on_host)
+        return like(given.source, outputs)
 
     def _told(self, plan: Plan, given: Given) -> Plan:
         """Return a plan as callers see it: with the number and density of these rows."""

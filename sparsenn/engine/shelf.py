@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -56,7 +57,7 @@ class Shelf:
         self._problem, self._backend = problem, problem.backend
         self.weights = Weights(problem.backend)
         self.half_range = HalfRange(problem.merged.network, problem.backend)
-        self.settled: dict[tuple[Any, ...], Ready] = {}
+        self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._plans: dict[tuple[str, int, int], Plan] = {}
         self._ready: OrderedDict[tuple[str, int, int], Ready] = OrderedDict()
         self._alive: dict[str, Array | None] = {}
@@ -189,12 +190,15 @@ class Shelf:
         self._ready.move_to_end(key)
         return ready
 
-    def settle(self, rows: tuple[Any, ...], plan: Plan) -> None:
-        """Remember that rows of a shape and type are run by a plan that is ready, and need nothing but its steps."""
-        if not plan.streams:
-            if len(self.settled) >= MOST_SETTLED:
-                self.settled.clear()
-            self.settled[rows] = self._ready[_key(plan)]
+    def kept(self, plan: Plan) -> Ready:
+        """Return what runs a plan that has just been run."""
+        return self._ready[_key(plan)]
+
+    def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
+        """Remember what runs rows of a shape and type, as long as the plans that are ready stay so."""
+        if len(self.settled) >= MOST_SETTLED:
+            self.settled.clear()
+        self.settled[rows] = run
 
     def make_room(self, rows: int) -> None:
         """Let go of buffers and graphs, and take no more rows at a time from now on."""

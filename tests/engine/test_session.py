@@ -435,6 +435,23 @@ def test_what_nothing_estimates_has_no_estimate(deep, rng):
     assert "estimated" not in str(result.plan)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_rows_on_a_gpu_get_the_same_outputs_each_time_wherever_they_begin(dense, rng, precision, kind):
+    import cupy
+
+    session = Session(dense, device="cuda", precision=precision)
+    numbers = cupy.asarray(rng.normal(size=5 * 6 + 3).astype(kind))
+    with np.errstate(all="raise"):
+        for begin in (*range(4), 0):
+            rows = numbers[begin : begin + 30].reshape(5, 6)
+            expected = session(rows, form="dense")
+            found = [session(rows) for _ in range(3)]
+            assert all(cupy.array_equal(each, expected) for each in found)
+            assert len({each.data.ptr for each in found}) == 3
+
+
 def test_outputs_belong_to_the_caller(dense, rng):
     session = Session(dense, device="cpu")
     first = session(rng.normal(size=(5, 6)))

@@ -15,7 +15,7 @@ from sessions import altered
 from traces import checked_spans, lines
 
 import sparsenn
-from sparsenn import ReLU, Session
+from sparsenn import Linear, ReLU, Session
 from sparsenn.errors import ResourceError
 from sparsenn.network import Network
 from sparsenn.spans import watchers
@@ -154,3 +154,18 @@ def test_on_a_gpu_steps_are_shown_as_the_device_ran_them(
     assert named(device, "step") == named(host, "step")
     for queued, ran in zip((span for span in host if span["cat"] == "step"), device, strict=True):
         assert ran["ts"] >= queued["ts"] - 100  # microseconds: the clocks of host and device meet as well as that
+
+
+@pytest.mark.gpu
+def test_calls_that_are_one_launch_show_their_step(rng: np.random.Generator, tmp_path: Path) -> None:
+    import cupy
+
+    network = Network((Linear(rng.normal(size=(40, 30)), 0.1, ReLU()), Linear(rng.normal(size=(30, 5)), None, ReLU())))
+    session, rows = Session(network, device="cuda"), cupy.asarray(rng.random((8, 40), np.float32))
+    session(rows)
+    with sparsenn.trace(tmp_path / "t.json"):
+        for _ in range(3):
+            session(rows)
+    names = lines(tmp_path / "t.json")
+    spans = [span for span in checked_spans(tmp_path / "t.json") if names[span["tid"]] != "cuda:0"]
+    assert named(spans, "step") == 3 * [session.plan(rows).steps[0].title]

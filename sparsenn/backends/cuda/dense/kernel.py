@@ -197,7 +197,8 @@ def prepared(types: tuple[Any, ...], prepare: Callable[[DenseStack, Given], Call
             _check(features, types)
             if len(stack.ready) >= MOST_KEPT:
                 stack.ready.clear()
-            found = stack.ready[key] = _Kept(prepare(stack, Given(*key[1:])))
+            with np.errstate(all="ignore"):
+                found = stack.ready[key] = _Kept(prepare(stack, Given(*key[1:])))
         if found.pending is not None:
             found.arrive()
         return found.run(features)
