@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +37,7 @@ from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed.streaming import rows_a_piece, stream
 from sparsenn.engine import Result, Seconds
-from sparsenn.engine.inputs import Given, look
+from sparsenn.engine.inputs import look
 from sparsenn.engine.passage import Part, joined
 from sparsenn.formats import CSC, CSR
 from sparsenn.io import Dataset, write_dataset
@@ -181,32 +181,57 @@ def computing(sessions: Sessions, rows: Any, right: Result, options: argparse.Na
     shares = [
         (session, _on_device(session, rows, *ends)) for session, ends in zip(sessions.sessions, ranges, strict=False)
     ]
+    if isinstance(rows, np.ndarray):
+        return _calls(shares, right, options)
+    return _runs(shares, [first for first, _ in ranges], right, options)
+
+
+def _calls(shares: Sequence[tuple[Session, Any]], right: Result, options: argparse.Namespace) -> float:
+    """Time rows to outputs: one thread calls all sessions and then waits, as calls with rows on a GPU only queue."""
+
+    def compute() -> list[Any]:
+        outputs = [session(share) for session, share in shares]
+        for session, _ in shares:
+            session.backend.wait()
+        return outputs
+
+    fetched = [session.backend.fetch(found) for (session, _), found in zip(shares, compute(), strict=True)]
+    if np.concatenate(fetched).tobytes() != right.dense.tobytes():
+        raise WrongAnswerError("the bits differ from those of one device")
+    return _timed(compute, options)
+
+
+def _runs(
+    shares: Sequence[tuple[Session, Any]], firsts: Sequence[int], right: Result, options: argparse.Namespace
+) -> float:
+    """Time rows to categories: a run waits for its device, so there is a thread for each."""
+    whole = right.inputs
+    given = [replace(look(session.network, share, session.backend), among=whole) for session, share in shares]
     with ExitStack() as stack:
         threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in shares]
 
         def compute() -> list[Part]:
             begun = [
                 thread.submit(session.run_part, share, 0, share.count, share.count, False, _untold)
-                for thread, (session, share) in zip(threads, shares, strict=True)
+                for thread, (session, _), share in zip(threads, shares, given, strict=True)
             ]
             return [one.result()[0] for one in begun]
 
         parts = [
-            replace(part, categories=first + part.categories)
-            for part, (first, _) in zip(compute(), ranges, strict=True)
+            replace(part, categories=first + part.categories) for part, first in zip(compute(), firsts, strict=False)
         ]
         check(right, joined(parts, right.plan, Seconds()))
         return _timed(compute, options)
 
 
-def _on_device(session: Session, rows: Any, first: int, last: int) -> Given:
-    """Return some of the rows on a session's device, which runs them as it would with all others."""
+def _on_device(session: Session, rows: Any, first: int, last: int) -> Any:
+    """Return some of the rows on a session's device, as CuPy has them there."""
     backend: Any = session.backend
     part = rows.slice_groups(first, last) if isinstance(rows, CSR) else rows[first:last]
-    with nullcontext() if backend.in_host_memory else _device(backend.index):
-        if not backend.in_host_memory:
-            part = _placed(part)
-        return replace(look(session.network, part, backend), among=rows.shape[0])
+    if backend.in_host_memory:
+        return part
+    with _device(backend.index):
+        return _placed(part)
 
 
 def _device(index: int) -> Any:
@@ -432,8 +457,10 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
             for name in ("devices", "neurons", "layers", "rows", "plain_layers", "plain_rows", "runs", "seconds")
         },
         notes=[
-            "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: rows to "
-            "categories where each device has its share of the rows, in CuPy's arrays, and all devices begin together.",
+            "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: each "
+            "device has its share of the rows, in CuPy's arrays, and all devices begin together. Dense rows become "
+            "outputs there, by calls of all sessions from one thread; of sparse ones the categories are found, in a "
+            "thread for each device.",
             *(
                 [
                     f"The case challenge-plain has {options.plain_layers} layers and {options.plain_rows:,} rows: so "

@@ -67,9 +67,24 @@ def test_a_wrong_answer_of_computing_alone_is_not_recorded(
         return part, seconds
 
     monkeypatch.setattr(Session, "run_part", corrupted)
+    assert record("challenge") == 1
+    assert "challenge: the bits differ from those of one device" in capsys.readouterr().err
+    assert not (tmp_path / "lab" / "devices-cpu.json").exists()
+
+
+def test_a_wrong_output_of_computing_alone_is_not_recorded(
+    record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = Session.__call__
+
+    def corrupted(self: Session, rows: Any, **options: Any) -> Any:
+        outputs = call(self, rows, **options)
+        outputs[-1, -1] += 1
+        return outputs
+
+    monkeypatch.setattr(Session, "__call__", corrupted)
     assert record("random") == 1
     assert "random: the bits differ from those of one device" in capsys.readouterr().err
-    assert not (tmp_path / "lab" / "devices-cpu.json").exists()
 
 
 @pytest.mark.gpu
