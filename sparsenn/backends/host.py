@@ -122,7 +122,7 @@ class HostMemory:
         outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
         return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which inputs are alive, and copy rows that may be written over, as CSR never is."""
         owner = None if left.owner is None else np.array(left.owner[:inputs])
         used = inputs if owner is None else int(owner.max(initial=-1)) + 1
@@ -134,7 +134,7 @@ class HostMemory:
         features = left.features
         if not isinstance(features, CSR) and not (own and used == features.shape[0]):
             features = features[:used].copy()
-        return living, RowsLeft(features, owner)
+        return lambda: (living, RowsLeft(features, owner))
 
     def join(self, layer: Join, parts: Sequence[Array]) -> Array:
         """Join rows piece by piece, on all cores."""

@@ -271,7 +271,9 @@ class Passage:
             if check is not None:
                 check.fetch()
             assert self.used is not None, "rows have gone through the layers"
-            return self._backend.take_out(left, last - first, _owns_outputs(self.used))
+            taken = self._backend.take_out(left, last - first, _owns_outputs(self.used))
+        with span("wait for the device", "wait"):  # while it computes
+            return taken()
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None

@@ -19,7 +19,7 @@ from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import Session, merge_equal_outputs
 from sparsenn.engine.plan import Problem
 from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
 KERNELS = ["auto", *(entry.name for entry in backends.kernels("spmspm", "cpu"))]
@@ -181,6 +181,20 @@ def test_seconds_and_rate_add_up(rng):
     assert result.edges_per_second == pytest.approx(200 * network.edges / parts)
     assert result.performed_edges == sum(entry.performed_edges for entry in result.statistics)
     assert sum(entry.seconds for entry in result.statistics) <= result.seconds.compute
+
+
+def test_waiting_for_a_device_counts_as_computing(rng, monkeypatch):
+    session = Session(Network((Linear(rng.normal(size=(6, 3)), 0.1, ReLU()),)), device="cpu")
+    backend = type(session.backend)
+    take_out = backend.take_out
+
+    def slow(self, left, inputs, own):
+        taken = take_out(self, left, inputs, own)
+        return lambda: (time.sleep(0.3), taken())[1]
+
+    monkeypatch.setattr(backend, "take_out", slow)
+    seconds = session.run(rng.random((5, 6), np.float32), statistics=False).seconds
+    assert seconds.compute >= 0.3 > seconds.transfer
 
 
 def test_compiling_is_kept_apart_from_computing(rng):

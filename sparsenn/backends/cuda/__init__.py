@@ -19,7 +19,7 @@ from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.footprint import prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
-from sparsenn.backends.cuda.memory import free_bytes, release_unused, staging, within_memory
+from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.spans import note_use
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
@@ -270,21 +270,33 @@ class CUDABackend:
             self._expanded = expansion, cupy().asarray(expansion, np.int32)
         return self._expanded[1]
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
-        """Look at owners, and rows, on the device; owners are copied while that is waited for."""
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+        """Look at owners, and rows, on the device, and copy what is found to pinned memory."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
-        with cupy().cuda.Device(self.index), within_memory("keeping rows", inputs, size * width + 4):
+
+        with self._keeping(inputs, size * width + 4):
             left = rows_module.on_device(left)
-            owner, living, used = None, None, inputs
-            if left.owner is not None:
-                owner, listed = rows_module.owned_rows(left.owner, inputs)
-                living, used = rows_module.rows_owned(listed)
-            if living is None or not left.dropped:
-                living = np.flatnonzero(cupy().asnumpy(rows_module.active_rows(left, inputs)))
-            features = left.features
-            if not isinstance(features, CSR) and not (own and used == features.shape[0]):
-                features = _copied(features, used)
-            return living, RowsLeft(features, owner)
+            owned = None if left.owner is None else rows_module.owned_rows(left.owner, inputs)
+            active = None if owned and left.dropped else arriving(rows_module.active_rows(left, inputs))
+            features = left.features if owned else _own(left.features, inputs, own)
+
+        def taken() -> tuple[Array, RowsLeft]:
+            living = None if active is None else np.flatnonzero(active())
+            if owned is None:
+                assert living is not None, "rows without owners were all looked at"
+                return living, RowsLeft(features)
+            owner, those_with_rows = owned
+            with_rows, used = those_with_rows()
+            with self._keeping(inputs, size * width + 4):
+                kept = RowsLeft(_own(features, used, own), owner)
+            return with_rows if living is None else living, kept
+
+        return taken
+
+    @contextmanager
+    def _keeping(self, inputs: int, row_bytes: int) -> Iterator[None]:
+        with cupy().cuda.Device(self.index), within_memory("keeping rows", inputs, row_bytes):
+            yield
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""
@@ -362,9 +374,11 @@ def _is_forked() -> bool:
     return _process != os.getpid()
 
 
-def _copied(array: Any, count: int) -> Any:
-    """Return a copy of the first rows of an array on the device, without the kernel that CuPy would copy them by."""
-    cuda = cupy().cuda
+def _own(features: Any, count: int, own: bool) -> Any:
+    """Return the first rows in memory that nothing else uses: copied, but not by the kernel that CuPy would take."""
+    if isinstance(features, CSR) or (own and count == features.shape[0]):
+        return features
+    cuda, array = cupy().cuda, features
     copy: Any = cupy().ndarray((count, *array.shape[1:]), array.dtype)
     if copy.size:
         kind, stream = cuda.runtime.memcpyDeviceToDevice, cuda.get_current_stream()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
@@ -136,12 +136,13 @@ class DoubleCUDABackend(CUDABackend):
             )
             return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> tuple[Array, RowsLeft]:
+    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which rows have a number that is not zero, and copy all that may be written over."""
         cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):
             living = np.flatnonzero(cp.asnumpy((features != 0).any(axis=1)))  # type: ignore[union-attr]
-            return living, RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
+            kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
+        return lambda: (living, kept)
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.contract import SparseRows
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.memory import to_pinned
+from sparsenn.backends.cuda.memory import arriving
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
@@ -261,7 +261,7 @@ class QueuedCheck:
         self._indices = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
         self._moved = self._offsets is indptr
         self.found = cp.zeros(FOUND, np.uint64)
-        self._fetched: tuple[Array, Any] | None = None
+        self._fetched: Callable[[], Array] | None = None
         kernel = _CHECK.kernel(
             "check_rows",
             OFFSET=_KERNEL_TYPES[indptr.dtype],
@@ -282,10 +282,7 @@ class QueuedCheck:
 
     def fetch(self) -> None:
         """Queue the copy of what is found to the host."""
-        cuda = cupy().cuda
-        target, copied = to_pinned(self.found), cuda.Event(disable_timing=True)
-        copied.record(cuda.get_current_stream())
-        self._fetched = target, copied
+        self._fetched = arriving(self.found)
 
     def passed(self) -> bool:
         """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
@@ -307,11 +304,7 @@ class QueuedCheck:
 
     def _answer(self) -> tuple[int, int]:
         """Wait for the kernel; return how many values differ from the first, and the first offset."""
-        if self._fetched is None:
-            found = cupy().asnumpy(self.found)
-        else:
-            found, copied = self._fetched
-            copied.synchronize()
+        found = cupy().asnumpy(self.found) if self._fetched is None else self._fetched()
         *faults, differ, base = found.tolist()
         if any(faults):
             told = fetch_rows(self._given) if self._source is None else self._source

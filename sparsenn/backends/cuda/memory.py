@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import Array
 
-__all__ = ["Staging", "free_bytes", "release_unused", "staging", "to_pinned", "within_memory"]
+__all__ = ["Staging", "arriving", "free_bytes", "release_unused", "staging", "within_memory"]
 
 STAGED_BYTES = 8 << 20
 """Half of the pinned memory that copies go through: large enough that starting a copy costs little beside it."""
@@ -40,18 +40,28 @@ def release_unused() -> None:
     cupy().get_default_memory_pool().free_all_blocks()
 
 
-def to_pinned(array: Any) -> Array:
-    """Queue the copy of a device array to pinned memory, on the current stream; return what will hold it.
+def arriving(array: Any) -> Callable[[], Array]:
+    """Queue the copy of a device array to pinned memory, on the current stream; return what waits for it and gives it.
 
     Parameters
     ----------
-    array : contiguous, and not empty.
+    array : contiguous.
     """
+    if not array.size:
+        return lambda: np.zeros(array.shape, array.dtype)
     cuda = cupy().cuda
+    stream, copied = cuda.get_current_stream(), cuda.Event(disable_timing=True)
     target: Array = np.frombuffer(cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
-    kind, stream = cuda.runtime.memcpyDeviceToHost, cuda.get_current_stream()
-    cuda.runtime.memcpyAsync(target.ctypes.data, array.data.ptr, array.nbytes, kind, stream.ptr)
-    return target
+    cuda.runtime.memcpyAsync(
+        target.ctypes.data, array.data.ptr, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr
+    )
+    copied.record(stream)
+
+    def arrived() -> Array:
+        copied.synchronize()
+        return target
+
+    return arrived
 
 
 class Staging:

@@ -6,6 +6,7 @@ they are long: see `rows/tiles.cu` and `rows/dense_tiles.cu`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from sparsenn.backends.contract import Features, RowsLeft
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.memory import to_pinned
+from sparsenn.backends.cuda.memory import arriving
 from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
 from sparsenn.backends.machine import WARP
@@ -30,7 +31,6 @@ __all__ = [
     "on_device",
     "owned_rows",
     "room_of",
-    "rows_owned",
     "rows_to_half_tiles",
     "rows_to_tiles",
     "spread",
@@ -205,8 +205,8 @@ def on_device(left: RowsLeft) -> RowsLeft:
     return replace(left, features=features, owner=None if left.owner is None else cp.asarray(left.owner))
 
 
-def owned_rows(owner: Array, inputs: int) -> tuple[Array, Array]:
-    """Queue a look at which of so many inputs have a row; see `rows_owned`.
+def owned_rows(owner: Array, inputs: int) -> tuple[Array, Callable[[], tuple[Array, int]]]:
+    """Queue a look at which of so many inputs have a row.
 
     Parameters
     ----------
@@ -214,7 +214,8 @@ def owned_rows(owner: Array, inputs: int) -> tuple[Array, Array]:
 
     Returns
     -------
-    A copy of the owners, int32 on the device; and what `rows_owned` takes.
+    A copy of the owners, int32 on the device; and a function that waits for the look, and returns the inputs that have
+    a row, int64 on the host, increasing, and how many rows there are.
     """
     cp, blocks, words = cupy(), blocks_for(inputs, THREADS), -(-inputs // WARP)
     copy, found = cp.empty(inputs, np.int32), cp.empty(words + blocks, np.uint32)
@@ -224,14 +225,14 @@ def owned_rows(owner: Array, inputs: int) -> tuple[Array, Array]:
     )
     sizes = np.int32(words), np.int32(blocks)
     launch("owned", _SPREAD.kernel("list_owned"), (1,), (LISTING_THREADS,), found, *sizes, listed)
-    return copy, to_pinned(listed)
+    fetched = arriving(listed)
 
+    def those_with_rows() -> tuple[Array, int]:
+        numbers = fetched()
+        count, used = numbers[:2].tolist()
+        return numbers[2 : 2 + count].astype(np.int64), used
 
-def rows_owned(listed: Array) -> tuple[Array, int]:
-    """Wait for what `owned_rows` finds: inputs that have a row, int64 on the host, increasing; and how many rows."""
-    cupy().cuda.get_current_stream().synchronize()
-    count, used = listed[:2].tolist()
-    return listed[2 : 2 + count].astype(np.int64), used
+    return copy, those_with_rows
 
 
 def _left(left: RowsLeft) -> tuple[Any, Any]:
