@@ -2,10 +2,10 @@
 
 Usage: python bench/record_profiles.py [--only KEY ...] [--data FOLDER] [--images FOLDER] [--seconds S] [--machine NAME]
 
-KEY names a case of `session_cases.py`, of its table sparse-layers. Of the launches of a warm call, the longest one is
-taken. For each unit, ncu says which part of its peak is reached; the one that is busiest bounds the kernel, and if it
-were busy all the time, the kernel would take what is called its floor. The profiler runs at the clocks that the GPU
-sets by itself, with caches as they are.
+KEY names a case of `session_cases.py`, of its table sparse-layers. Of a warm call, all launches are looked at. For each
+unit, ncu says which part of its peak is reached; the one that is busiest bounds the launch, and if it were busy all the
+time, the launch would take what is called its floor. Launches of one kernel are added up; kernels that take little of
+the call's time are left out. The profiler runs at the clocks that the GPU sets by itself, with caches as they are.
 
 Writes bench/results/<machine>/profiles.json. A case that does not fit into S seconds, or whose data is not there, is
 left out, and the result says so. The exit code is 1 if a case failed, 2 if there is no ncu.
@@ -30,12 +30,9 @@ from session_cases import CASES, Case, Sources
 
 TABLE = "sparse-layers"
 
-KERNELS = "gather_chunks|gather_chunks_half|two_of_four|chunk_layers|tile_layers"
-"""Those that multiply."""
-
 SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis")
-MOST_LAUNCHES = 12
-"""Of a call, that are looked at."""
+LEAST_SHARE = 0.05
+"""Of a call's time on the device, for a kernel to be listed."""
 
 UNITS = {
     "busiest_pipe": "SM Busy",
@@ -68,7 +65,9 @@ COLUMNS = (
     Column("call", "work"),
     Column("precision", "precision"),
     Column("kernel", "kernel"),
+    Column("launches", "launches", "{:,}"),
     Column("milliseconds", "time (ms)", "{:,.3f}"),
+    Column("share", "% of the call", "{:.0%}"),
     Column("busiest_pipe", "busiest pipe", "{:.0%}"),
     Column("issue", "issue slots", "{:.0%}"),
     Column("shared_memory", "L1 and shared memory", "{:.0%}"),
@@ -85,8 +84,8 @@ class ProfileError(Exception):
     """A case cannot be profiled; the message says why."""
 
 
-def longest_launch(text: str) -> Row:
-    """Return what ncu's details, as CSV, say of the longest launch: its name, milliseconds, and the share of each unit.
+def launches(text: str) -> list[Row]:
+    """Return what ncu's details, as CSV, say of each launch: its kernel, milliseconds, and the share of each unit.
 
     Raises
     ------
@@ -95,13 +94,12 @@ def longest_launch(text: str) -> Row:
     """
     lines = text.splitlines()
     begin = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    launches: defaultdict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
+    found: defaultdict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
     for line in csv.DictReader(lines[begin:]):
-        launches[line["ID"]][line["Metric Name"]] = line
-    found = [_launch(metrics) for metrics in launches.values()]
+        found[line["ID"]][line["Metric Name"]] = line
     if not found:
-        raise ProfileError("the profiler saw no kernel that multiplies")
-    return max(found, key=lambda launch: launch["milliseconds"])
+        raise ProfileError("the profiler saw no kernel")
+    return [_launch(metrics) for metrics in found.values()]
 
 
 def _launch(metrics: Mapping[str, Mapping[str, str]]) -> Row:
@@ -118,25 +116,39 @@ def _number(line: Mapping[str, str]) -> float:
     return float(line["Metric Value"].replace(",", ""))
 
 
-def row_of(case: Case, launch: Row) -> Row:
-    """Return a case's row: what is busiest, and how long the kernel would take if that were busy all the time."""
-    busiest = max(UNITS, key=lambda key: launch[key])
+def rows_of(case: Case, found: Sequence[Row]) -> list[Row]:
+    """Return a row for each kernel of a case, that of the longest time first: shares are means by time."""
+    total = sum(launch["milliseconds"] for launch in found)
+    by_kernel: defaultdict[str, list[Row]] = defaultdict(list)
+    for launch in found:
+        by_kernel[launch["kernel"]].append(launch)
+    rows = [_row(case, kernel, of_kernel, total) for kernel, of_kernel in by_kernel.items()]
+    return sorted((row for row in rows if row["share"] >= LEAST_SHARE), key=lambda row: -float(row["milliseconds"]))
+
+
+def _row(case: Case, kernel: str, found: Sequence[Row], total: float) -> Row:
+    """Return what is busiest, and how long the kernel would take if each launch's busiest unit were busy throughout."""
+    milliseconds = sum(launch["milliseconds"] for launch in found)
+    shares = {key: sum(launch["milliseconds"] * launch[key] for launch in found) / milliseconds for key in UNITS}
     return {
         "key": case.key,
         "call": case.call,
         "precision": case.precision,
-        **launch,
-        "bound": WORDS[busiest],
-        "floor_milliseconds": launch["milliseconds"] * launch[busiest],
+        "kernel": kernel,
+        "launches": len(found),
+        "milliseconds": milliseconds,
+        "share": milliseconds / total,
+        **shares,
+        "bound": WORDS[max(UNITS, key=lambda key: shares[key])],
+        "floor_milliseconds": sum(launch["milliseconds"] * max(launch[key] for key in UNITS) for launch in found),
     }
 
 
-def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
+def profiled(case: Case, options: argparse.Namespace, seconds: float) -> list[Row]:
     """Run a case under the profiler, in a process of its own."""
     sections = [word for section in SECTIONS for word in ("--section", section)]
     command = ["ncu", "--csv", "--page", "details", "--clock-control", "none", "--cache-control", "none", *sections]
-    command += ["--profile-from-start", "off", "--kernel-name", f"regex:^({KERNELS})$"]
-    command += ["--launch-count", str(MOST_LAUNCHES), sys.executable]
+    command += ["--profile-from-start", "off", sys.executable]
     given = ["--data", str(options.data), *(["--images", str(options.images)] if options.images else [])]
     try:
         done = subprocess.run(
@@ -151,7 +163,7 @@ def profiled(case: Case, options: argparse.Namespace, seconds: float) -> Row:
     if done.returncode:
         told = (done.stderr + done.stdout).strip().splitlines()
         raise ProfileError(told[-1] if told else f"exit code {done.returncode}")
-    return row_of(case, longest_launch(done.stdout))
+    return rows_of(case, launches(done.stdout))
 
 
 def call(case: Case, options: argparse.Namespace) -> None:
@@ -198,13 +210,15 @@ def record(cases: Iterable[Case], options: argparse.Namespace) -> int:
             notes.append(f"{case.call}, {case.precision}: left out, time was up.")
             continue
         try:
-            rows.append(profiled(case, options, left))
+            found = profiled(case, options, left)
         except ProfileError as error:
             print(f"{case.key}: {error}", file=sys.stderr)
             notes.append(f"{case.call}, {case.precision}: not profiled.")
             failed = True
             continue
-        print("  ".join(column.show(rows[-1][column.key]) for column in COLUMNS), flush=True)
+        rows += found
+        for row in found:
+            print("  ".join(column.show(row[column.key]) for column in COLUMNS), flush=True)
         _write(rows, notes, options)
     return 1 if failed or not rows else 0
 
@@ -218,9 +232,10 @@ def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespac
         rows=rows,
         configuration={"sections": list(SECTIONS), "seconds": options.seconds},
         notes=[
-            "The longest launch of each warm call, as Nsight Compute sees it: parts of each unit's peak. Busiest pipe: "
-            "of those that compute, tensor cores among them. Floor: what the kernel would take if the unit that bounds "
-            "it were busy all the time.",
+            "All launches of a warm call, one after the other, as Nsight Compute sees them: parts of each unit's peak, "
+            f"of kernels that take {LEAST_SHARE:.0%} of the time or more. Busiest pipe: of those that compute, tensor "
+            "cores among them. Floor: what the kernel would take if in each launch the unit that bounds it were busy "
+            "all the time.",
             *notes,
         ],
     )

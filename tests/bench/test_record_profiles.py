@@ -29,10 +29,26 @@ FULL = details(
 )
 
 
-def test_the_longest_launch_is_taken() -> None:
-    found = record_profiles.longest_launch(FULL)
-    assert (found["kernel"], found["milliseconds"]) == ("gather_chunks", 4.5)
-    assert [found[key] for key in record_profiles.UNITS] == [0.4, 0.6, 0.8, 0.3, 0.05]
+def test_each_launch_is_read() -> None:
+    short, long = record_profiles.launches(FULL)
+    assert (short["kernel"], short["milliseconds"]) == ("gather_chunks", pytest.approx(3.5e-3))
+    assert (long["kernel"], long["milliseconds"]) == ("gather_chunks", 4.5)
+    assert [long[key] for key in record_profiles.UNITS] == [0.4, 0.6, 0.8, 0.3, 0.05]
+
+
+def test_launches_of_a_kernel_are_added_up() -> None:
+    given = details(
+        ("second(int)", "1.0", "ms", (40, 60, 80, 30, 5)),
+        ("first(int)", "1.0", "ms", (80, 10, 10, 10, 10)),
+        ("first(int)", "3.0", "ms", (20, 10, 60, 10, 10)),
+        ("too_short(int)", "0.2", "ms", (20, 10, 60, 10, 10)),
+    )
+    case = record_profiles.CASES[0]
+    first, second = record_profiles.rows_of(case, record_profiles.launches(given))
+    assert (first["kernel"], first["launches"], second["kernel"], second["launches"]) == ("first", 2, "second", 1)
+    assert [first[key] for key in record_profiles.UNITS] == pytest.approx([0.35, 0.1, 0.475, 0.1, 0.1])
+    assert (first["milliseconds"], first["share"]) == pytest.approx((4.0, 4.0 / 5.2))
+    assert (first["bound"], first["floor_milliseconds"]) == ("shared memory", pytest.approx(0.8 + 1.8))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +63,7 @@ def test_the_longest_launch_is_taken() -> None:
 )
 def test_what_the_profiler_does_not_tell_is_said(text: str, told: str) -> None:
     with pytest.raises(record_profiles.ProfileError, match=told):
-        record_profiles.longest_launch(text)
+        record_profiles.launches(text)
 
 
 @pytest.fixture
@@ -77,7 +93,8 @@ def test_each_case_gets_its_bound_and_floor(profiler: Path, tmp_path: Path) -> N
     (key,) = keys("16384", "float32")
     assert record_profiles.main(["--only", key, "--machine", "lab"]) == 0
     (row,) = read_results(tmp_path / "lab" / "profiles.json").rows
-    assert (row["key"], row["bound"], row["floor_milliseconds"]) == (key, "shared memory", pytest.approx(3.6))
+    assert (row["key"], row["bound"], row["launches"]) == (key, "shared memory", 2)
+    assert row["floor_milliseconds"] == pytest.approx(3.6 + 0.00035)
 
 
 def test_a_case_that_fails_is_left_out(profiler: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
