@@ -260,7 +260,7 @@ class Backend(Protocol):
         ...
 
     def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
-        """Begin to find the inputs that are alive at the end of the network, and to keep what the layers left.
+        """Begin to find the inputs that are alive at the end of the network, and keep what the layers left.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Backend(Protocol):
         -------
         A function that waits for that, and returns the inputs whose row has a non-zero, int64 on the host, increasing;
         and the rows that inputs have, with their owners, on the device, in memory that later launches do not touch.
-        Nothing is launched before it is called.
+        The caller launches nothing on the device until it has called this.
         """
         ...
 

@@ -183,7 +183,7 @@ class Passage:
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
                 left = self._through(given, start, stop, attempts.size, going)
                 assert self.used is not None, "rows have gone through the layers"
-                rows = self._spread(left, self.used, stop - start)
+                rows = _spread(self._problem, self.used, left, stop - start)
                 if not moves:
                     parts.append(rows)
                 else:
@@ -217,31 +217,25 @@ class Passage:
         self._shelf.settle((source.shape, source.dtype), run)
 
     def _settled(self, ready: Ready, half: bool) -> Callable[[Array], Any]:
-        """Return what takes rows through the steps, which are ready, and returns each input's outputs."""
-        plan, in_host_memory = ready.plan, self._backend.in_host_memory
-        checked, placed = self._images and in_host_memory, half and not plan.keeps_half
-        launch = None if checked or placed or in_host_memory or not self._leaves_outputs(plan) else ready.launch
+        """Return what takes rows through the steps, which are ready, and returns each input's outputs.
+
+        It does not refer to this passage: the shelf that keeps it goes as soon as the session does.
+        """
+        problem, backend, plan = self._problem, self._backend, ready.plan
+        checked, placed = self._images and backend.in_host_memory, half and not plan.keeps_half
+        as_it_is = not (checked or placed or backend.in_host_memory) and _leaves_outputs(problem, plan)
+        launch = ready.launch if as_it_is else None
 
         def run(rows: Array) -> Any:
             if launch is not None and not watchers["step"]:
                 return launch(rows)
             with np.errstate(all="ignore"):
-                if checked and not self._backend.largest_number(rows)[1]:
+                if checked and not backend.largest_number(rows)[1]:
                     check_inputs(rows)
-                features = self._shelf.place(rows) if placed else rows
-                return self._spread(ready.run(features, _QUIET), plan, rows.shape[0])
+                left = ready.run(backend.place(rows) if placed else rows, _QUIET)
+                return _spread(problem, plan, left, rows.shape[0])
 
         return run
-
-    def _leaves_outputs(self, plan: Plan) -> bool:
-        """Return whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
-        return self._problem.merged.expansion is None and _owns_outputs(plan)
-
-    def _spread(self, left: RowsLeft, plan: Plan, count: int) -> Any:
-        """Return each input's outputs, in memory that the caller owns."""
-        if left.owner is None and self._leaves_outputs(plan):
-            return left.features
-        return self._backend.spread(left, self._problem.merged.expansion, count)
 
     def _piece(self, plan: Plan, given: Given) -> int:
         """Return how many rows are copied to the device at a time: all, unless copies and computing can overlap."""
@@ -310,6 +304,18 @@ def _owns_outputs(plan: Plan) -> bool:
     """Return whether the last kernel's outputs lie in memory that nothing else uses."""
     kernel = plan.steps[-1].kernel
     return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
+
+
+def _leaves_outputs(problem: Problem, plan: Plan) -> bool:
+    """Return whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
+    return problem.merged.expansion is None and _owns_outputs(plan)
+
+
+def _spread(problem: Problem, plan: Plan, left: RowsLeft, count: int) -> Any:
+    """Return each input's outputs, in memory that the caller owns."""
+    if left.owner is None and _leaves_outputs(problem, plan):
+        return left.features
+    return problem.backend.spread(left, problem.merged.expansion, count)
 
 
 def _finish(copy: Callable[[], None]) -> None:

@@ -214,6 +214,7 @@ class Session(OneOfSeveral):
                     if run is not None:
                         with suppress(OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
                             return run(rows)
+                        run = None  # lest what is ready stays in memory
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:

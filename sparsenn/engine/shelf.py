@@ -182,10 +182,10 @@ class Shelf:
         key = _key(plan)
         ready = self._ready.get(key)
         if ready is None or ready.plan is not plan:
+            self.settled.clear()
             while len(self._ready) >= MOST_READY:
                 self._backend.before_drop()
                 self._ready.popitem(last=False)
-                self.settled.clear()
             ready = self._ready[key] = Ready(plan, self.weights, self.half_range)
         self._ready.move_to_end(key)
         return ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import record_devices
 from results_file import read_results
 
 from sparsenn import Session
+from sparsenn.backends.cpu import CPUBackend
 
 Record = Callable[..., int]
 
@@ -72,19 +74,26 @@ def test_a_wrong_answer_of_computing_alone_is_not_recorded(
     assert not (tmp_path / "lab" / "devices-cpu.json").exists()
 
 
-def test_a_wrong_output_of_computing_alone_is_not_recorded(
-    record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_outputs_of_rows_on_gpus_are_compared_before_they_are_timed(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = Session.__call__
+    calls = list[int]()
 
-    def corrupted(self: Session, rows: Any, **options: Any) -> Any:
-        outputs = call(self, rows, **options)
-        outputs[-1, -1] += 1
-        return outputs
+    def called(shares: Any, right: Any, options: Any, add: float = 0.0) -> float:
+        calls.append(len(shares))
+        return time_calls([(session, share + add) for session, share in shares], right, options)
 
-    monkeypatch.setattr(Session, "__call__", corrupted)
+    time_calls = record_devices._calls
+    monkeypatch.setattr(CPUBackend, "in_host_memory", False)
+    monkeypatch.setattr(record_devices, "_on_device", lambda session, rows, first, last: rows[first:last])
+    monkeypatch.setattr(record_devices, "_calls", called)
+    assert record("random") == 0
+    assert calls == [1, 2]
+    monkeypatch.setattr(record_devices, "_calls", partial(called, add=1.0))
+    (tmp_path / "lab" / "devices-cpu.json").unlink()
     assert record("random") == 1
     assert "random: the bits differ from those of one device" in capsys.readouterr().err
+    assert not (tmp_path / "lab" / "devices-cpu.json").exists()
 
 
 @pytest.mark.gpu

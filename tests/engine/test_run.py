@@ -197,6 +197,18 @@ def test_waiting_for_a_device_counts_as_computing(rng, monkeypatch):
     assert seconds.compute >= 0.3 > seconds.transfer
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_waiting_for_a_gpu_counts_as_computing(rng, precision):
+    import cupy
+
+    layers = [Linear(rng.normal(size=(1024, 1024)) / 32, 0.1, ReLU()) for _ in range(16)]
+    session, rows = Session(Network(tuple(layers)), device="cuda", precision=precision), cupy.ones((20_000, 1024), "f4")
+    for _ in range(2):
+        seconds = session.run(rows, statistics=False).seconds
+    assert seconds.compute > 2 * seconds.transfer
+
+
 def test_compiling_is_kept_apart_from_computing(rng):
     class Compiling(CPUBackend):
         spent = 100.0  # before the run

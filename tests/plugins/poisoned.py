@@ -1,9 +1,9 @@
-"""A pytest plugin that fills the device memory that CuPy hands out with ones, bit by bit: pytest -p poisoned.
+"""A pytest plugin that sets every bit of the device memory that CuPy hands out: pytest -p poisoned.
 
-What reads memory before anything was written to it finds NaN in place of numbers, and -1 in place of whole ones, so
-that answers are wrong. compute-sanitizer's initcheck looks at each read, but does not see what the copy engine of
-compute capability 9.0 writes, as cuBLAS's kernels do; here it does not matter how memory is written. Memory of other
-processes is left as it is.
+What reads memory before anything was written to it finds NaN in place of floating-point numbers, and -1 in place of
+signed integers, so that answers are wrong. compute-sanitizer's initcheck looks at each read, but does not see what the
+copy engine of compute capability 9.0 writes, as cuBLAS's kernels do; here it does not matter how memory is written.
+Processes that tests start are not poisoned.
 """
 
 from __future__ import annotations

@@ -276,9 +276,9 @@ class CUDABackend:
 
         with self._keeping(inputs, size * width + 4):
             left = rows_module.on_device(left)
+            features = left.features if left.owner is not None else _own(left.features, inputs, own)
+            active = None if left.dropped else arriving(rows_module.active_rows(left, inputs))
             owned = None if left.owner is None else rows_module.owned_rows(left.owner, inputs)
-            active = None if owned and left.dropped else arriving(rows_module.active_rows(left, inputs))
-            features = left.features if owned else _own(left.features, inputs, own)
 
         def taken() -> tuple[Array, RowsLeft]:
             living = None if active is None else np.flatnonzero(active())

@@ -51,7 +51,8 @@ def arriving(array: Any) -> Callable[[], Array]:
         return lambda: np.zeros(array.shape, array.dtype)
     cuda = cupy().cuda
     stream, copied = cuda.get_current_stream(), cuda.Event(disable_timing=True)
-    target: Array = np.frombuffer(cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
+    pinned = cuda.alloc_pinned_memory(array.nbytes)
+    target: Array = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
     cuda.runtime.memcpyAsync(
         target.ctypes.data, array.data.ptr, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr
     )
