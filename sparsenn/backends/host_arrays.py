@@ -10,6 +10,7 @@ import numpy as np
 from sparsenn.backends.contract import SparseRows
 from sparsenn.errors import MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array
+from sparsenn.formats.arrays import falls
 from sparsenn.workers import chunks
 
 __all__ = ["HOST_DEVICES", "fault_of", "is_on_host", "largest_number"]
@@ -45,9 +46,9 @@ def fault_of(rows: SparseRows) -> MatrixError | None:
     """
     entries, width = rows.indices.size, rows.shape[1]
     offsets = rows.indptr.astype(np.int64)
-    offsets -= offsets[0]
-    if offsets[-1] != entries or bool((np.diff(offsets) < 0).any()):
+    if falls(offsets) or int(offsets[-1]) - int(offsets[0]) != entries:
         return MatrixError(f"indptr must rise from 0 to {entries:,} and never fall")
+    offsets -= offsets[0]
     with np.errstate(over="ignore"):
         values = rows.values.astype(np.float32)
     infinite = np.flatnonzero(~np.isfinite(values))

@@ -25,6 +25,7 @@ __all__ = [
     "check_shape",
     "check_values",
     "collapse_iso",
+    "falls",
     "frozen",
     "index_dtype",
     "is_own",
@@ -192,9 +193,14 @@ def check_scipy(matrix: Any, conversion: str) -> None:
         height, width = getattr(matrix, "blocksize", (1, 1))
         groups, length = (columns, rows) if matrix.format == "csc" else (rows // height, columns // width)
         offsets, stored = matrix.indptr, min(len(matrix.indices), len(matrix.data))
-        if offsets.shape != (groups + 1,) or offsets[0] != 0 or offsets[-1] > stored or (np.diff(offsets) < 0).any():
+        if offsets.shape != (groups + 1,) or offsets[0] != 0 or offsets[-1] > stored or falls(offsets):
             raise MatrixError(f"indptr must hold {groups + 1:,} offsets that rise from 0 to at most {stored:,}")
         _check_range("indices", matrix.indices[: offsets[-1]], length)
+
+
+def falls(numbers: Array) -> bool:
+    """Whether a number of a vector is below the one before; differences may be too large for the vector's type."""
+    return bool((numbers[1:] < numbers[:-1]).any())
 
 
 def _check_range(name: str, indices: Array, length: int) -> None:

@@ -18,6 +18,7 @@ from sparsenn.formats.arrays import (
     check_shape,
     check_values,
     collapse_iso,
+    falls,
     frozen,
     index_dtype,
     is_own,
@@ -196,7 +197,7 @@ class Compressed(Rebuilt):
 
     def _explain(self) -> None:
         """Raise what is wrong with the first entry at fault."""
-        if self.indptr[0] != 0 or self.indptr[-1] != self.nnz or bool((np.diff(self.indptr) < 0).any()):
+        if self.indptr[0] != 0 or self.indptr[-1] != self.nnz or falls(self.indptr):
             raise MatrixError(f"indptr must rise from 0 to {self.nnz:,} and never fall")
         at = self._first_fault()
         if at is not None:

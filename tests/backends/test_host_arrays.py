@@ -63,6 +63,7 @@ def rows_of(indptr, indices, values=None, width=4):
         (rows_of([0, 2, 1], [0, 1]), "indptr must rise from 0 to 2 and never fall"),
         (rows_of([0, 1], [0, 1]), "indptr must rise from 0 to 2 and never fall"),
         (rows_of([5, 6], [0, 1]), "indptr must rise from 0 to 2 and never fall"),
+        (rows_of([0, 2**63 - 1, -2, 2], [0, 1]), "indptr must rise from 0 to 2 and never fall"),
         (rows_of([0, 1, 1, 3], [0, 1, 7]), "row 2, entry 2: index 7 is outside 0..3"),
         (rows_of([0, 0, 2], [1, -1]), "row 1, entry 1: index -1 is outside 0..3"),
         (rows_of([0, 1], np.array([MOST + 1], np.uint64)), f"row 0, entry 0: index {MOST + 1} is outside 0..3"),

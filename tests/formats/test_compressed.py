@@ -136,6 +136,7 @@ def test_parts_that_do_not_fit_are_refused(kind: Any, changes: dict[str, Any], m
         ({"indptr": np.array([0, 5, 2, 5, 6])}, "never fall"),
         ({"indptr": np.array([0, 1 << 40, 2, 5, 6])}, "never fall"),
         ({"indptr": np.array([0, -1, 2, 5, 6])}, "never fall"),
+        ({"indptr": np.array([0, 2**63 - 1, -2, 5, 6])}, "never fall"),  # differences wrap around
         ({"indices": np.array([1, 4, 0, 2, 5, 4], np.uint16)}, r"2, entry 4: index 5 is outside 0\.\.4"),
         ({"indices": np.array([4, 1, 0, 2, 3, 4], np.uint16)}, "0, entry 1: index 1 follows 4; .* must increase"),
         ({"indices": np.array([1, 4, 0, 3, 3, 4], np.uint16)}, "2, entry 4: index 3 occurs twice"),
@@ -438,6 +439,24 @@ def test_indices_of_scipy_that_lie_outside(kind: Any, name: str) -> None:
 def test_offsets_of_scipy_that_are_wild(kind: Any, name: str, at: int, offset: int) -> None:
     matrix = sp.coo_array(np.eye(4)).asformat(name)
     matrix.indptr[at] = offset
+    with pytest.raises(MatrixError, match="indptr must hold 5 offsets that rise from 0 to at most 4"):
+        kind.from_scipy(matrix)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        np.array([0, 538976257, 538976288, 1091182624, -1656759762], np.int32),
+        np.array([0, 3, 1, 2, 4], np.uint32),
+        np.array([0, 2**63 - 1, -2, 1, 4], np.int64),
+    ],
+    ids=lambda offsets: offsets.dtype.name,
+)
+def test_offsets_of_scipy_whose_differences_wrap_around(kind: Any, name: str, offsets: np.ndarray) -> None:
+    matrix = sp.coo_array(np.eye(4)).asformat(name)
+    matrix.indptr = offsets
     with pytest.raises(MatrixError, match="indptr must hold 5 offsets that rise from 0 to at most 4"):
         kind.from_scipy(matrix)
 

@@ -336,6 +336,7 @@ FAULTS: list[tuple[Callable[[h5py.File], None], str]] = [
     (element("inputs/values", 4, np.nan), "all rows: entry 4: the value nan is not finite"),
     (element("categories", 0, 0), "categories must count from 1 and increase"),
     (element("categories", 0, 5), "categories must count from 1 and increase"),
+    (element("categories", 1, 2 - 2**63), "categories must count from 1 and increase"),
     (element("categories", 1, 6), "the truth names category 6, but there are 5 inputs"),
 ]
 
