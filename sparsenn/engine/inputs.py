@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.arrays import real_numbers
+from sparsenn.formats.arrays import real_numbers, sound_scipy
 from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -166,7 +166,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if hasattr(inputs, "tocsr"):
         if len(inputs.shape) != 2:
             raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; a matrix of samples has two")
-        rows = inputs.tocsr()
+        rows = inputs if getattr(inputs, "format", None) == "csr" else sound_scipy(inputs, "tocsr").tocsr()
         return SparseRows(rows.shape, rows.indptr, rows.indices, rows.data)
     if hasattr(inputs, "__dlpack__"):
         try:

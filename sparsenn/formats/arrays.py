@@ -21,7 +21,6 @@ __all__ = [
     "as_floats",
     "as_indices",
     "check_arrays",
-    "check_scipy",
     "check_shape",
     "check_values",
     "collapse_iso",
@@ -34,6 +33,7 @@ __all__ = [
     "real_number",
     "real_numbers",
     "size",
+    "sound_scipy",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -167,14 +167,18 @@ def check_arrays(matrix: Any, *names: str) -> None:
         object.__setattr__(matrix, name, read_only(array))
 
 
-def check_scipy(matrix: Any, conversion: str) -> None:
+def sound_scipy(matrix: Any, conversion: str) -> Any:
     """Refuse what is no sparse matrix of SciPy's of two dimensions, or one whose indices lie outside of it.
 
-    SciPy's conversions write wherever such indices point to.
+    SciPy's conversions read and write wherever such indices point to.
 
     Parameters
     ----------
     conversion : name of the method that will be called.
+
+    Returns
+    -------
+    The matrix; if it is one of diagonals, lists or keys, its entries.
 
     Raises
     ------
@@ -186,16 +190,27 @@ def check_scipy(matrix: Any, conversion: str) -> None:
     if len(matrix.shape) != 2:
         raise MatrixError(f"the sparse array has {len(matrix.shape)} dimensions; a matrix has two")
     rows, columns = matrix.shape
-    if matrix.format == "coo":
+    form = getattr(matrix, "format", None)
+    if form == "dia" and (matrix.data.ndim != 2 or matrix.offsets.shape != matrix.data.shape[:1]):
+        raise MatrixError(f"offsets must hold a number for each of the {len(matrix.data):,} diagonals")
+    if form == "lil" and list(map(len, matrix.rows)) != list(map(len, matrix.data)):
+        raise MatrixError("a row has not as many columns as values")
+    if form in ("dia", "lil", "dok"):
+        try:
+            matrix, form = matrix.tocoo(), "coo"
+        except ValueError as error:
+            raise MatrixError(f"the sparse matrix is not sound: {error}") from error
+    if form == "coo":
         _check_range("rows", matrix.row, rows)
         _check_range("columns", matrix.col, columns)
-    elif matrix.format in ("csr", "csc", "bsr"):
+    elif form in ("csr", "csc", "bsr"):
         height, width = getattr(matrix, "blocksize", (1, 1))
-        groups, length = (columns, rows) if matrix.format == "csc" else (rows // height, columns // width)
+        groups, length = (columns, rows) if form == "csc" else (rows // height, columns // width)
         offsets, stored = matrix.indptr, min(len(matrix.indices), len(matrix.data))
         if offsets.shape != (groups + 1,) or offsets[0] != 0 or offsets[-1] > stored or falls(offsets):
             raise MatrixError(f"indptr must hold {groups + 1:,} offsets that rise from 0 to at most {stored:,}")
         _check_range("indices", matrix.indices[: offsets[-1]], length)
+    return matrix
 
 
 def falls(numbers: Array) -> bool:

@@ -14,7 +14,6 @@ from sparsenn.formats.arrays import (
     as_floats,
     as_indices,
     check_arrays,
-    check_scipy,
     check_shape,
     check_values,
     collapse_iso,
@@ -26,6 +25,7 @@ from sparsenn.formats.arrays import (
     read_only,
     real_numbers,
     size,
+    sound_scipy,
 )
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.jit import compiled
@@ -356,8 +356,7 @@ class CSC(Compressed):
 
 def _canonical(matrix: Any, conversion: str) -> Any:
     """Return a copy of a SciPy matrix in another format, its indices sorted and its duplicates summed."""
-    check_scipy(matrix, conversion)
-    copy = getattr(matrix, conversion)(copy=True)
+    copy = getattr(sound_scipy(matrix, conversion), conversion)(copy=True)
     copy.sum_duplicates()
     return copy
 

@@ -13,12 +13,12 @@ from sparsenn.formats.arrays import (
     as_floats,
     as_indices,
     check_arrays,
-    check_scipy,
     check_shape,
     check_values,
     collapse_iso,
     index_dtype,
     real_numbers,
+    sound_scipy,
 )
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.printable import one_line
@@ -159,8 +159,7 @@ class COO(Rebuilt):
         COO
             The same entries, those at one position not summed: `validate` refuses them.
         """
-        check_scipy(matrix, "tocoo")
-        triples = matrix.tocoo(copy=True)
+        triples = sound_scipy(matrix, "tocoo").tocoo(copy=True)
         return cls.from_arrays(triples.shape, triples.row, triples.col, as_floats(triples.data, dtype))
 
     def to_scipy(self) -> Any:

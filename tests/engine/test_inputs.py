@@ -333,6 +333,24 @@ WRONG = {
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", ["coo", "csc", "bsr", "dia", "lil"])
+def test_matrices_of_scipy_are_looked_at_before_they_are_converted(network, device, form):
+    matrix = sp.eye_array(4, WIDTH, format="coo", dtype=np.float32).asformat(form)
+    if form == "coo":
+        matrix.coords[0][1] = 10**8
+    elif form == "lil":
+        matrix.rows[0] = [10**8]
+    elif form == "dia":
+        matrix.offsets = matrix.offsets[:0]
+    else:
+        matrix.indices[-1] = 10**8
+    session = Session(network, device=device)
+    for run in (session, session.run):
+        with pytest.raises(MatrixError):
+            run(matrix)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kernel", ["auto", "panel", "scatter", "rows", "scipy", "sequential"])
 @pytest.mark.parametrize("case", WRONG)
 def test_csr_that_breaks_its_format_is_refused_before_a_kernel_reads_it(network, device, kernel, case):

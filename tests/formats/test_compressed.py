@@ -433,6 +433,27 @@ def test_indices_of_scipy_that_lie_outside(kind: Any, name: str) -> None:
         kind.from_scipy(unsound(name))
 
 
+@pytest.mark.parametrize("kind", [CSR, CSC, COO])
+@pytest.mark.parametrize(
+    ("name", "part", "found", "message"),
+    [
+        ("dia", "offsets", np.zeros(0, np.int32), "a number for each of the 1 diagonals"),
+        ("dia", "data", np.ones((9, 4)), "a number for each of the 9 diagonals"),
+        ("lil", "rows", [1000], "not sound: .* 1000 exceeds"),
+        ("lil", "rows", [0, 1], "not as many columns as values"),
+        ("dok", "_dict", {(0, 1000): 1.0}, "not sound: .* 1000 exceeds"),
+    ],
+)
+def test_other_forms_of_scipy_that_are_wild(kind: Any, name: str, part: str, found: Any, message: str) -> None:
+    matrix = sp.coo_array(np.eye(4)).asformat(name)
+    if name == "lil":
+        matrix.rows[0] = found
+    else:
+        setattr(matrix, part, found)
+    with pytest.raises(MatrixError, match=message):
+        kind.from_scipy(matrix)
+
+
 @BOTH
 @pytest.mark.parametrize("name", ["csr", "csc", "bsr"])
 @pytest.mark.parametrize(("at", "offset"), [(-1, 9), (0, 1), (2, 4), (2, -7)])
