@@ -25,7 +25,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.memory import arriving, within_memory
+from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
 from sparsenn.backends.steps import prepared_as_they_are
@@ -138,11 +138,11 @@ class DoubleCUDABackend(CUDABackend):
 
     def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which rows have a number that is not zero, and copy all that may be written over."""
-        features = left.features
+        cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):
-            active = arriving((features != 0).any(axis=1))  # type: ignore[union-attr]
+            active = (features != 0).any(axis=1)  # type: ignore[union-attr]
             kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
-        return lambda: (np.flatnonzero(active()), kept)
+        return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""
