@@ -168,9 +168,9 @@ def check_arrays(matrix: Any, *names: str) -> None:
 
 
 def sound_scipy(matrix: Any, conversion: str) -> Any:
-    """Refuse what is no sparse matrix of SciPy's of two dimensions, or one whose indices lie outside of it.
+    """Return a matrix of SciPy's that may be converted: one of two dimensions, whose indices lie inside of it.
 
-    SciPy's conversions read and write wherever such indices point to.
+    SciPy's conversions read and write wherever indices point to.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
     Raises
     ------
     MatrixError
-        It is so.
+        It is no such matrix.
     """
     if not hasattr(matrix, conversion):
         raise MatrixError(f"{kind_of(matrix)} is not a SciPy sparse matrix; `from_dense` takes arrays")

@@ -273,7 +273,6 @@ class CUDABackend:
     def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look at owners, and rows, on the device, and copy what is found to pinned memory."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
-
         with self._keeping(inputs, size * width + 4):
             left = rows_module.on_device(left)
             features = left.features if left.owner is not None else _own(left.features, inputs, own)
@@ -378,11 +377,11 @@ def _own(features: Any, count: int, own: bool) -> Any:
     """Return the first rows in memory that nothing else uses: copied, but not by the kernel that CuPy would take."""
     if isinstance(features, CSR) or (own and count == features.shape[0]):
         return features
-    cuda, array = cupy().cuda, features
-    copy: Any = cupy().ndarray((count, *array.shape[1:]), array.dtype)
+    cuda = cupy().cuda
+    copy: Any = cupy().ndarray((count, *features.shape[1:]), features.dtype)
     if copy.size:
         kind, stream = cuda.runtime.memcpyDeviceToDevice, cuda.get_current_stream()
-        cuda.runtime.memcpyAsync(copy.data.ptr, array.data.ptr, copy.nbytes, kind, stream.ptr)
+        cuda.runtime.memcpyAsync(copy.data.ptr, features.data.ptr, copy.nbytes, kind, stream.ptr)
     return copy
 
 

@@ -58,8 +58,8 @@ def dense_kernel(
 
     Parameters
     ----------
-    launch : takes a stack and features of its width, on its device, and returns a new array of the outputs. Of what
-        NumPy warns of, it takes care itself.
+    launch : takes a stack and features of its width, on its device, and returns a new array of the outputs; called
+        without `np.errstate`.
     fits : says why a machine cannot run a stack of such a shape with it; None if it can.
     needs : besides a GPU.
     gpu : which one it needs, in words.
