@@ -45,6 +45,9 @@ INDEX16_LIMIT = 1 << 16
 INDEX32_LIMIT = (1 << 31) - 1
 """No matrix may be wider or taller than this: indices are at most 32-bit and signed beyond 16 bits."""
 
+_DIMENSIONS = {"coo": 1, "csr": 1, "csc": 1, "dia": 2, "bsr": 3}
+"""Of the values of a matrix of SciPy's, by its format."""
+
 
 def index_dtype(width: int) -> np.dtype[Any]:
     """Return the narrowest index type for `width` columns: uint16 up to 65,536, int32 beyond.
@@ -191,22 +194,27 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
         raise MatrixError(f"the sparse array has {len(matrix.shape)} dimensions; a matrix has two")
     rows, columns = matrix.shape
     form = getattr(matrix, "format", None)
-    if form == "dia" and (matrix.data.ndim != 2 or matrix.offsets.shape != matrix.data.shape[:1]):
+    if form in _DIMENSIONS and len(matrix.data.shape) != _DIMENSIONS[form]:
+        raise MatrixError(f"values of shape {matrix.data.shape} are not those of a {form.upper()} matrix")
+    if form == "dia" and matrix.offsets.shape != matrix.data.shape[:1]:
         raise MatrixError(f"offsets must hold a number for each of the {len(matrix.data):,} diagonals")
     if form == "lil" and list(map(len, matrix.rows)) != list(map(len, matrix.data)):
         raise MatrixError("a row has not as many columns as values")
     if form in ("dia", "lil", "dok"):
         try:
             matrix, form = matrix.tocoo(), "coo"
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise MatrixError(f"the sparse matrix is not sound: {error}") from error
     if form == "coo":
+        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
+            raise MatrixError("each entry takes a row, a column and a value")
         _check_range("rows", matrix.row, rows)
         _check_range("columns", matrix.col, columns)
     elif form in ("csr", "csc", "bsr"):
         height, width = getattr(matrix, "blocksize", (1, 1))
         groups, length = (columns, rows) if form == "csc" else (rows // height, columns // width)
         offsets, stored = matrix.indptr, min(len(matrix.indices), len(matrix.data))
+        _check_integers("indptr", offsets)
         if offsets.shape != (groups + 1,) or offsets[0] != 0 or offsets[-1] > stored or falls(offsets):
             raise MatrixError(f"indptr must hold {groups + 1:,} offsets that rise from 0 to at most {stored:,}")
         _check_range("indices", matrix.indices[: offsets[-1]], length)
@@ -218,8 +226,15 @@ def falls(numbers: Array) -> bool:
     return bool((numbers[1:] < numbers[:-1]).any())
 
 
+def _check_integers(name: str, numbers: Array) -> None:
+    """Refuse what is no vector of integers; an empty one may be of any type."""
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise MatrixError(f"{name} must be a vector of integers, not {numbers.dtype} with shape {numbers.shape}")
+
+
 def _check_range(name: str, indices: Array, length: int) -> None:
     """Refuse indices outside 0..length - 1."""
+    _check_integers(name, indices)
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
         raise MatrixError(f"{name} run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}")
 

@@ -18,6 +18,7 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, in
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
+from sparsenn.formats.arrays import sound_scipy
 from sparsenn.printable import kind_of
 
 __all__ = [
@@ -94,6 +95,8 @@ def device_rows(rows: Any, index: int) -> SparseRows | Array | None:
         They are on another GPU.
     InputError
         The library that they come from does not give them away.
+    MatrixError
+        They are a sparse matrix of a format other than CSR, and not a sound one.
     """
     if isinstance(rows, np.ndarray):
         return None
@@ -102,25 +105,37 @@ def device_rows(rows: Any, index: int) -> SparseRows | Array | None:
     if isinstance(rows, CSR):
         return None if isinstance(rows.indptr, np.ndarray) else _sparse(rows, rows.values, index)
     if type(rows).__module__.startswith(_SPARSE) and hasattr(rows, "tocsr"):
-        matrix = _by_row(rows, index) if rows.format == "coo" else rows.tocsr()
-        return _sparse(matrix, matrix.values if isinstance(matrix, CSR) else matrix.data, index)
+        return _sparse(rows, rows.data, index) if rows.format == "csr" else _by_row(rows, index)
     return _from_interface(rows, index)
 
 
-def _by_row(entries: Any, index: int) -> CSR:
-    """Return CuPy's matrix of entries in any order as CSR: sorted on the device, those of one place side by side.
+def _by_row(matrix: Any, index: int) -> SparseRows:
+    """Return CuPy's matrix of another format as CSR: sorted on the device, what is given twice in the order given.
 
     Raises
     ------
     MatrixError
-        An entry lies outside of the matrix.
+        As `sound_scipy` does.
     """
-    places = [_on(index, places) for places in (entries.row, entries.col)]
-    for name, found, length in zip(("row", "column"), places, entries.shape, strict=True):
-        if found.size and (int(found.min()) < 0 or int(found.max()) >= length):
-            raise MatrixError(f"a {name} of an entry is outside 0..{length - 1}")
-    rows, columns = (found.astype(index_dtype(length)) for found, length in zip(places, entries.shape, strict=True))
-    return coo_to_csr(COO(tuple(entries.shape), rows, columns, entries.data.astype(np.float32)))
+    cp = cupy()
+    for name in ("data", "row", "col", "indptr", "indices", "offsets"):
+        if hasattr(matrix, name):
+            _on(index, getattr(matrix, name))
+    entries = sound_scipy(matrix, "tocsr")
+    count, width = entries.shape
+    if entries.format == "csc":
+        numbers = cp.arange(int(entries.indptr[-1]), dtype=np.int32)
+        rows, columns = entries.indices[: numbers.size], cp.searchsorted(entries.indptr, numbers, "right") - 1
+    else:
+        numbers = cp.arange(entries.row.size, dtype=np.int32)
+        rows, columns = entries.row, entries.col
+    rows, columns = rows.astype(index_dtype(count)), columns.astype(index_dtype(width))
+    by_row = coo_to_csr(COO((count, width), rows, columns, numbers.view(np.float32)))  # its kernels move four bytes
+    order = by_row.values.view(np.int32)
+    places = rows.astype(np.int64) * width + columns
+    if bool((places[order[1:]] <= places[order[:-1]]).any()):  # one is given twice, which those kernels do not take
+        order = cp.argsort(places, kind="stable")
+    return SparseRows((count, width), by_row.indptr, columns[order], entries.data[order])
 
 
 def _sparse(matrix: Any, values: Array, index: int) -> SparseRows:

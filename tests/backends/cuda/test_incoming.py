@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from emulation import emulated
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -289,32 +290,78 @@ def test_rows_on_the_host_are_none():
         assert incoming.device_rows(rows, 0) is None
 
 
-def sparse_on(device):
-    """A matrix of CuPy's, in another format."""
-    csr = SimpleNamespace(shape=(3, 4), indptr=OnDevice(device), indices=OnDevice(device), data=OnDevice(device))
+class Placed(np.ndarray):
+    """An array that says where it lies, as CuPy's do."""
 
-    class CscMatrix:
-        format = "csc"
-
-        def tocsr(self):
-            return csr
-
-    CscMatrix.__module__ = "cupyx.scipy.sparse._csc"
-    return CscMatrix(), csr
+    data = SimpleNamespace(device_id=0)
 
 
-@pytest.mark.usefixtures("cupy")
-def test_sparse_matrices_of_cupy_become_sparse_rows():
-    matrix, csr = sparse_on(0)
-    rows = incoming.device_rows(matrix, 0)
-    assert rows.shape == (3, 4)
-    assert (rows.indptr, rows.indices, rows.values) == (csr.indptr, csr.indices, csr.data)
+class Sparse:
+    """A matrix of CuPy's, over arrays of NumPy."""
+
+    __module__ = "cupyx.scipy.sparse._base"
+
+    def __init__(self, matrix, **changed):
+        self.format, self.shape, self.tocoo = matrix.format, matrix.shape, matrix.tocoo
+        for name in ("data", "row", "col", "indptr", "indices", "offsets"):
+            if hasattr(matrix, name):
+                setattr(self, name, np.asarray(changed.get(name, getattr(matrix, name))).view(Placed))
+
+    def tocsr(self):
+        raise AssertionError("CuPy follows any index")
+
+
+def sorted_by_kernels(matrix):
+    """As the device's `coo_to_csr`: of entries that one place has, one stays, and the row ends with zeros."""
+    count = matrix.shape[0]
+    indices, values = np.zeros_like(matrix.columns), np.zeros_like(matrix.values)
+    indptr = np.searchsorted(np.sort(matrix.rows), np.arange(count + 1))
+    for row in range(count):
+        here = np.flatnonzero(matrix.rows == row)[::-1]
+        columns, first = np.unique(matrix.columns[here], return_index=True)
+        slots = slice(indptr[row], indptr[row] + columns.size)
+        indices[slots], values[slots] = columns, matrix.values[here[first]]
+    return CSR(matrix.shape, indptr, indices, values)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "dia"])
+def test_sparse_matrices_of_cupy_become_sparse_rows(form, times, monkeypatch, rng):
+    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
+    places = np.resize(rng.choice(30, 12, replace=False), 12 * times)
+    matrix = sp.coo_array((rng.normal(size=places.size), (places // 6, places % 6)), shape=(5, 6))
+    rows = incoming.device_rows(Sparse(matrix.asformat(form) if form != "coo" else matrix), 0)
+    assert rows.values.dtype == np.float64
+    assert rows.indices.size == (12 * times if form == "coo" else 12)
+    summed = sp.csr_array((rows.values, rows.indices, rows.indptr), shape=rows.shape)
+    np.testing.assert_allclose(summed.toarray(), matrix.toarray())
+    if form == "coo":
+        order = np.argsort(places, kind="stable")
+        assert np.array_equal(rows.values, matrix.data[order])
+        assert np.array_equal(rows.indices, places[order] % 6)
+
+
+@pytest.mark.parametrize(
+    ("form", "changed", "told"),
+    [
+        ("csc", {"indices": [0, 1, 2, 9]}, r"indices run from 0 to 9, outside 0\.\.3"),
+        ("csc", {"indptr": [0, 1, 2, 3, 99]}, "indptr must hold 5 offsets that rise from 0 to at most 4"),
+        ("coo", {"row": [0, 1, 2, 4]}, r"rows run from 0 to 4, outside 0\.\.3"),
+        ("coo", {"col": [0, 1, 2]}, "each entry takes a row, a column and a value"),
+        ("dia", {"offsets": [0, 1]}, "offsets must hold a number for each of the 1 diagonals"),
+    ],
+)
+def test_wild_matrices_of_cupy_are_refused(form, changed, told):
+    with pytest.raises(MatrixError, match=told):
+        incoming.device_rows(Sparse(sp.eye_array(4).asformat(form), **changed), 0)
 
 
 @pytest.mark.usefixtures("cupy")
 def test_rows_on_another_gpu_are_refused():
     by_interface = SimpleNamespace(__cuda_array_interface__={}, number=2)
-    for rows in (OnDevice(2), Tensor(2, 2), sparse_on(2)[0], by_interface):
+    elsewhere = Sparse(sp.eye_array(4, format="csc"))
+    elsewhere.data = OnDevice(2)
+    for rows in (OnDevice(2), Tensor(2, 2), elsewhere, by_interface):
         with pytest.raises(UsageError, match="the rows are on cuda:2, the network on cuda:0"):
             incoming.device_rows(rows, 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from sparsenn import Linear, Network, ReLU, Session
 from sparsenn.backends.contract import SparseRows
@@ -113,19 +114,79 @@ def test_faults_of_sparse_rows_are_found(rng):
         incoming.check_rows(transfer.place_sparse(SparseRows(good.shape, good.indptr, indices, good.values)))
 
 
-@pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix", "coo_matrix"])
-def test_sparse_matrices_of_cupy_are_taken(kind, rng):
-    import cupy
+def in_form(form, matrix):
+    """Return a SciPy matrix as one of CuPy's."""
     from cupyx.scipy import sparse
 
+    return getattr(sparse, f"{form}_matrix")(getattr(matrix, f"to{form}")())
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "dia"])
+def test_sparse_matrices_of_cupy_are_taken(form, rng):
     dense = ((rng.random((300, 200)) < 0.1) * rng.random((300, 200))).astype(np.float32)
-    matrix = getattr(sparse, kind)(cupy.asarray(dense))
-    if kind == "csr_matrix":
-        matrix.sort_indices()
-    rows = incoming.device_rows(matrix, 0)
+    rows = incoming.device_rows(in_form(form, sp.csr_array(dense)), 0)
     found, expected = on_the_host(incoming.check_rows(rows)), from_dense(dense)
     for left, right in zip(parts(found), parts(expected), strict=True):
         assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("form", ["csc", "coo", "dia"])
+def test_sparse_matrices_of_cupy_keep_their_numbers(form, rng):
+    dense = (rng.random((30, 20)) < 0.5) * rng.random((30, 20))
+    rows = incoming.fetch_rows(incoming.device_rows(in_form(form, sp.csr_array(dense)), 0))
+    assert rows.values.dtype == np.float64
+    assert np.array_equal(sp.csr_array((rows.values, rows.indices, rows.indptr), rows.shape).toarray(), dense)
+
+
+@pytest.mark.parametrize(("height", "width", "times"), [(40, 30, 3), (3, 100_000, 2), (1, 1, 5)])
+def test_entries_that_cupys_matrix_has_more_than_once_are_added_up_in_order(height, width, times, rng):
+    count = 200
+    rows, columns = (np.resize(rng.integers(0, most, count), times * count) for most in (height, width))
+    values = rng.normal(size=times * count)
+    matrix = in_form("coo", sp.coo_array((values, (rows, columns)), shape=(height, width)))
+    given = incoming.fetch_rows(incoming.device_rows(matrix, 0))
+    order = np.argsort(rows.astype(np.int64) * width + columns, kind="stable")
+    assert np.array_equal(given.values, values[order])
+    assert np.array_equal(given.indices, columns[order])
+    network = Network((Linear(rng.normal(size=(width, 3)).astype(np.float32), np.zeros(3, np.float32)),))
+    expected = Session(network, device="reference")(sp.coo_array((values, (rows, columns)), shape=(height, width)))
+    found = Session(network, device="cuda")(matrix, form="dense").get()
+    np.testing.assert_allclose(found, expected.toarray(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("form", "part", "numbers", "told"),
+    [
+        ("csc", "indices", [0, 1, 2, 1 << 30], "indices run from 0 to 1073741824, outside 0..3"),
+        ("csc", "indices", [0, -7, 2, 3], "indices run from -7 to 3, outside 0..3"),
+        ("csc", "indices", [0, 1, 2], "indptr must hold 5 offsets that rise from 0 to at most 3"),
+        ("csc", "indptr", [0, 1, 2, 3, 1 << 30], "indptr must hold 5 offsets that rise from 0 to at most 4"),
+        ("csc", "indptr", [0, 2**31 - 1, -(2**31), 3, 4], "indptr must hold 5 offsets that rise"),
+        ("csc", "indptr", [0, 4], "indptr must hold 5 offsets"),
+        ("coo", "row", [0, 1, 2, 4], "rows run from 0 to 4, outside 0..3"),
+        ("coo", "col", [-1, 1, 2, 3], "columns run from -1 to 3, outside 0..3"),
+        ("coo", "col", [0, 1, 2], "each entry takes a row, a column and a value"),
+        ("dia", "offsets", [0, 1], "a number for each of the 1 diagonals"),
+    ],
+)
+def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, numbers, told):
+    import cupy
+
+    matrix = in_form(form, sp.eye_array(4, dtype=np.float32))
+    setattr(matrix, part, cupy.asarray(numbers, np.int32))
+    session = Session(Network((Linear(np.eye(4, dtype=np.float32), np.zeros(4, np.float32)),)), device="cuda")
+    with pytest.raises(MatrixError, match=told):
+        session(matrix)
+    assert np.array_equal(session(cupy.eye(4, dtype=np.float32)).get(), np.eye(4))  # the device goes on
+
+
+@pytest.mark.parametrize("offset", [9, -(2**31), 2**31 - 1])
+def test_diagonals_of_cupy_that_lie_outside_are_empty(offset):
+    import cupy
+
+    matrix = in_form("dia", sp.eye_array(4, dtype=np.float32))
+    matrix.offsets = cupy.asarray([offset], np.int32)
+    assert incoming.device_rows(matrix, 0).indices.size == 0
 
 
 def test_arrays_on_the_device_are_not_copied():

@@ -114,13 +114,15 @@ def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple
 
 
 def sort(offsets: Array, indices: Array, values: Array, width: int) -> tuple[Array, Array]:
-    """Sort each group's entries by index; returns new (indices, values). Indices must differ within a group.
+    """Sort each group's entries by index; returns new (indices, values).
+
+    Indices must differ within a group; where they do not, entries are lost, and zeros stand at the group's end.
 
     offsets : (groups + 1,) int64. indices : (nnz,), less than `width`. values : (nnz,) float32, or (1,).
     """
     cp = cupy()
     iso = values.size == 1
-    ordered, moved = cp.empty_like(indices), values if iso else cp.empty_like(values)
+    ordered, moved = cp.zeros_like(indices), values if iso else cp.zeros_like(values)
     if indices.size:
         groups = offsets.size - 1
         kernel = _SORT.kernel("sort", INDEX=index_type(indices))
