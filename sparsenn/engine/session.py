@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack
@@ -212,9 +212,10 @@ class Session(OneOfSeveral):
                     rows: Any = inputs
                     run = self._shelf.settled.get((rows.shape, rows.dtype))
                     if run is not None:
-                        with suppress(OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
+                        try:
                             return run(rows)
-                        run = None  # lest what is ready stays in memory
+                        except (OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
+                            run = None  # lest what is ready stays in memory
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:

@@ -67,7 +67,7 @@ _KERNEL_TYPES: dict[np.dtype[Any], str] = {
 """Types that the kernel reads, and what `common.cuh` calls them."""
 
 _OFFSET_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
 _SPARSE = "cupyx.scipy.sparse"
 
 
@@ -183,7 +183,7 @@ def is_ready(rows: Any, keep_half: bool) -> bool:
     """
     if not isinstance(rows, cupy().ndarray) or not rows.flags.c_contiguous:
         return False
-    return rows.dtype == np.float32 or (keep_half and rows.dtype == np.float16)
+    return rows.dtype == _FLOAT32 or (keep_half and rows.dtype == _FLOAT16)
 
 
 def matrix(rows: Any, keep_half: bool) -> Array:

@@ -123,7 +123,7 @@ def in_form(form, matrix):
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "dia"])
 def test_sparse_matrices_of_cupy_are_taken(form, rng):
-    dense = ((rng.random((300, 200)) < 0.1) * rng.random((300, 200))).astype(np.float32)
+    dense = ((rng.random((60, 40)) < 0.1) * rng.random((60, 40))).astype(np.float32)
     rows = incoming.device_rows(in_form(form, sp.csr_array(dense)), 0)
     found, expected = on_the_host(incoming.check_rows(rows)), from_dense(dense)
     for left, right in zip(parts(found), parts(expected), strict=True):
