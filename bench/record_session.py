@@ -32,7 +32,7 @@ from ceilings import Peaks, ceilings
 from results_file import ROOT, Column, results_path, write_results
 from session_cases import CASES, TABLES, Case, Problem, Sources
 from session_peers import PRECISIONS, Way, left_out, numpy_way, torch, torch_categories, torch_ways
-from wall_timing import RUNS, gpu_wait, timed, wait_for_nothing
+from wall_timing import RUNS, Timing, gpu_wait, timed, wait_for_nothing
 
 from sparsenn import CSR, Network, Session
 from sparsenn.errors import SparseNNError
@@ -54,6 +54,10 @@ MOST_DENSE_BYTES = 2 << 30
 
 WARM_SECONDS = 0.2
 """Calls go before those that are timed for so long: processors at rest take a while to run at their clock."""
+
+RUN_SECONDS = 0.01
+"""Calls that are shorter are timed more often, for as long as if they took that: a processor that others use, too, may
+be slow for longer than a few of them take."""
 
 COLUMNS = (
     Column("call", "call"),
@@ -141,7 +145,7 @@ class Recorder:
             call = call_of(case, session, placed)
             answer = call()
             error = check(case, problem, answer, right)
-            timing = timed(call, wait, self.runs, warm_seconds=WARM_SECONDS)
+            timing = self._timed(call, wait)
             if not _equal(call(), answer):
                 raise WrongAnswerError("a later call gave other bits than the first")
             result = session.run(placed)
@@ -193,6 +197,10 @@ class Recorder:
             self._made = case.make, problem, exact(problem)
         return self._made[1:]
 
+    def _timed(self, call: Callable[[], Any], wait: Callable[[], None], most_seconds: float | None = None) -> Timing:
+        least = RUN_SECONDS * self.runs
+        return timed(call, wait, self.runs, most_seconds=most_seconds, warm_seconds=WARM_SECONDS, least_seconds=least)
+
     def _floor(self, case: Case, problem: Problem, placed: Any, answer: Any, work: int) -> float:
         moved = bytes_of(placed) + answer.nbytes
         weights = sum(getattr(layer, "weight_bytes", 0) for layer in problem.network)
@@ -226,9 +234,7 @@ class Recorder:
         for way in self._ways(case, problem, precisions):
             try:
                 found = way.outputs(way.run())
-                timing = timed(
-                    way.run, _torch_wait(case, wait), self.runs, most_seconds=most, warm_seconds=WARM_SECONDS
-                )
+                timing = self._timed(way.run, _torch_wait(case, wait), most)
             except RuntimeError as error:  # memory does not suffice, or PyTorch does not offer it
                 left_out(error)
                 continue
@@ -489,8 +495,9 @@ def _write(recorder: Recorder, options: argparse.Namespace) -> Path:
 def _notes(options: argparse.Namespace) -> list[str]:
     return [
         f"Wall time of calls through the public API, each until its answer is there: medians and interquartile ranges "
-        f"of {options.runs} runs (of peers that set no limit, fewer where they would take more than {PEER_SECONDS:g} "
-        "s). The same rows come each time. Outputs stay where the rows are. Answers were held against the float64 "
+        f"of {options.runs} runs, of more where these take less than {RUN_SECONDS * options.runs:g} s (of peers that "
+        f"set no limit, fewer where they would take more than {PEER_SECONDS:g} s). The same rows come each time. "
+        "Outputs stay where the rows are. Answers were held against the float64 "
         "reference, or the true categories, first.",
         "Fastest peer: the fastest way in the same precision, of PyTorch's (launch by launch, in a CUDA graph, with "
         "ReLU in the product, sparse times dense) and, on a CPU, of NumPy's dense products; where classes are counted, "

@@ -42,17 +42,19 @@ def timed(
     warm_up: int = WARM_UP,
     most_seconds: float | None = None,
     warm_seconds: float = 0.0,
+    least_seconds: float = 0.0,
 ) -> Timing:
     """Time calls one after the other, each until its result is there.
 
     Parameters
     ----------
     wait : what is called after each call, and before the first.
-    runs : calls that are timed.
+    runs : calls that are timed, unless one of the seconds below says otherwise.
     warm_up : calls before those; one of them always.
     most_seconds : fewer calls are timed where so many would take longer, but never fewer than 5; and only one goes
         before them where even 5 do.
     warm_seconds : calls go before those that are timed for so long, at least.
+    least_seconds : more calls are timed where all would take less.
     """
     warm, done = time.perf_counter() + warm_seconds, 0
     while done < max(1, warm_up) or time.perf_counter() < warm:
@@ -65,14 +67,15 @@ def timed(
             break
     if most_seconds is not None:
         runs = max(min(LEAST_RUNS, runs), min(runs, int(most_seconds / max(last, 1e-9))))
-    seconds = []
-    for _ in range(runs):
+    seconds: list[float] = []
+    until = time.perf_counter() + least_seconds
+    while len(seconds) < runs or time.perf_counter() < until:
         start = time.perf_counter()
         call()
         wait()
         seconds.append(time.perf_counter() - start)
-    low, middle, high = statistics.quantiles(seconds, n=4) if runs > 1 else [seconds[0]] * 3
-    return Timing(1e3 * middle, 1e3 * (high - low), runs)
+    low, middle, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
+    return Timing(1e3 * middle, 1e3 * (high - low), len(seconds))
 
 
 def timed_in_turn(

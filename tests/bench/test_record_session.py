@@ -86,7 +86,8 @@ def test_a_case_has_its_time_its_peer_its_floor_and_what_it_costs_to_be_ready(re
     assert record(case("dense", dense, limit=1e4, aim=1.0), case("classified", classified)) == 0
     result = read_results(target)
     first, second = result.rows
-    assert (first["key"], first["device"], first["precision"], first["runs"]) == ("dense", "cpu", "float32", 3)
+    assert (first["key"], first["device"], first["precision"]) == ("dense", "cpu", "float32")
+    assert first["runs"] >= 3
     assert (first["limit_milliseconds"], first["aim_milliseconds"]) == (1e4, 1.0)
     assert 0 < first["milliseconds"] < 1e4
     assert first["first_seconds"] > 0
@@ -432,6 +433,8 @@ def test_calls_are_timed_until_they_are_done(monkeypatch: pytest.MonkeyPatch) ->
     events.clear()
     wall_timing.timed(call, wait, 20, warm_seconds=0.0889)
     assert len(events) == 2 * (30 + 20)
+    assert wall_timing.timed(call, wait, 20, least_seconds=0.0889).runs == 30
+    assert wall_timing.timed(call, wait, 20, least_seconds=0.01).runs == 20
 
 
 def test_errors_may_grow_with_the_root_of_the_layers() -> None:
