@@ -28,7 +28,7 @@ __all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds"]
 RUN_SECONDS, HALF_RUN_SECONDS, QUEUE_SECONDS = 26e-6, 46e-6, 28e-6
 """A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; the same in halves, where
 more launches are not part of the graph; and what the host queues meanwhile, where the device is not busy for longer.
-6 us of a run are what a call goes without whose layers are all dense, as it has no rows to keep track of."""
+6 us of a run go to keeping track of rows, which calls of dense layers alone are spared."""
 
 LAUNCH_SECONDS, TURN_LAUNCH_SECONDS = 2.5e-6, 5e-6
 """A launch of a graph beside its kernel, and one that lays rows out anew."""
@@ -45,7 +45,7 @@ SAMPLED_LAYERS = 16
 # rows, in tiles, are work of all multiprocessors, in shared memory: others take longer by their number and clock.
 
 RESIDENT_SECONDS = 26e-6
-"""A run beside its stages: queueing the graph, and waiting for it; 6 us of it are as for `chunks`."""
+"""A run beside its stages: queueing the graph, and waiting for it; 6 us of it are spent as in `chunks`."""
 
 STAGE_SECONDS, TILED_STAGE_SECONDS, ROW_STAGE_SECONDS = 8e-6, 90e-6, 5.5e-6
 """A stage of many rows, beside its layers; one whose rows are laid out in tiles for `chunks`; and one of few rows, for
