@@ -128,6 +128,10 @@ class Peer:
         """Bring numbers to the device, in the precision's type."""
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, self.kind)
 
+    def transposed(self, matrix: np.ndarray) -> Any:
+        """Bring a matrix to the device and transpose it there: NumPy takes long to transpose a large one."""
+        return self.tensor(matrix).t().contiguous()
+
     def _layer(self, layer: Any) -> Callable[[Any], Any]:
         functional = torch.nn.functional
         if isinstance(layer, Conv2d):
@@ -136,7 +140,7 @@ class Peer:
             finish = self._activation(layer)
             return lambda x: finish(functional.conv2d(x, weights, bias, stride, padding, dilation, layer.groups))
         if isinstance(layer, Linear):
-            weights, bias = self.tensor(layer.weights.T), self.tensor(layer.bias_vector())
+            weights, bias = self.transposed(layer.weights), self.tensor(layer.bias_vector())
             finish = self._activation(layer)
             return lambda x: finish(functional.linear(x, weights, bias))
         if isinstance(layer, MaxPool2d):

@@ -142,7 +142,7 @@ def _without_gradients(call: Callable[[], Any]) -> Callable[[], Any]:
 def _fused(dense: Network, peer: Peer, rows: Any) -> Callable[[], Any]:
     """Return products by cuBLASLt that add the bias and apply ReLU."""
     layers = [
-        (peer.tensor(layer.weights.T), peer.tensor(layer.bias_vector()), isinstance(layer.activation, ReLU))
+        (peer.transposed(layer.weights), peer.tensor(layer.bias_vector()), isinstance(layer.activation, ReLU))
         for layer in dense
     ]
 
