@@ -126,7 +126,7 @@ class Peer:
 
     def tensor(self, values: np.ndarray) -> Any:
         """Bring numbers to the device, in the precision's type."""
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, self.kind)
+        return torch.tensor(np.ascontiguousarray(values), dtype=self.kind, device=self.device)
 
     def transposed(self, matrix: np.ndarray) -> Any:
         """Bring a matrix to the device and transpose it there: NumPy takes long to transpose a large one."""

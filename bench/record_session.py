@@ -46,7 +46,7 @@ MOST_SAMPLED, CHECKED_WORK = 256, 1e9
 
 NUMPY = "NumPy"
 
-PEER_SECONDS = 0.4
+PEER_SECONDS = 0.5
 """For the runs of one way of PyTorch or NumPy."""
 
 MOST_DENSE_BYTES = 2 << 30
@@ -218,7 +218,7 @@ class Recorder:
         if case.beside == "copy":
             import cupy
 
-            return timed(lambda: cupy.asarray(placed), wait, 20).median
+            return self._timed(lambda: cupy.asarray(placed), wait).median
         if case.beside is not None and case.beside in self.rows:
             return float(self.rows[case.beside]["milliseconds"])
         return None

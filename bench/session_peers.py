@@ -169,7 +169,7 @@ def _sparse(network: Network, device: str, rows: Any) -> Callable[[], Any]:
                 warnings.simplefilter("ignore", UserWarning)  # that such tensors are new, and checks cost time
                 weights = torch.sparse_csr_tensor(*parts, values, csc.shape[::-1], device=device, check_invariants=True)
         else:
-            weights = torch.from_numpy(np.ascontiguousarray(layer.weights.T)).to(device)
+            weights = torch.tensor(layer.weights, device=device).t().contiguous()
         layers.append((weights, bias, layer.activation))
 
     def run() -> Any:

@@ -54,8 +54,10 @@ def timed(
     most_seconds : fewer calls are timed where so many would take longer, but never fewer than 5; and only one goes
         before them where even 5 do.
     warm_seconds : calls go before those that are timed for so long, at least.
-    least_seconds : more calls are timed where all would take less.
+    least_seconds : more calls are timed where all would take less, but none beyond `most_seconds`.
     """
+    if most_seconds is not None:
+        least_seconds = min(least_seconds, most_seconds)
     warm, done = time.perf_counter() + warm_seconds, 0
     while done < max(1, warm_up) or time.perf_counter() < warm:
         start = time.perf_counter()

@@ -21,6 +21,7 @@ __all__ = [
     "as_floats",
     "as_indices",
     "check_arrays",
+    "check_diagonals",
     "check_shape",
     "check_values",
     "collapse_iso",
@@ -47,6 +48,9 @@ INDEX32_LIMIT = (1 << 31) - 1
 
 _DIMENSIONS = {"coo": 1, "csr": 1, "csc": 1, "dia": 2, "bsr": 3}
 """Of the values of a matrix of SciPy's, by its format."""
+
+_LIBRARIES = ("scipy.sparse", "cupyx.scipy.sparse")
+"""Whose classes have such formats."""
 
 
 def index_dtype(width: int) -> np.dtype[Any]:
@@ -173,7 +177,7 @@ def check_arrays(matrix: Any, *names: str) -> None:
 def sound_scipy(matrix: Any, conversion: str) -> Any:
     """Return a matrix of SciPy's that may be converted: one of two dimensions, whose indices lie inside of it.
 
-    SciPy's conversions read and write wherever indices point to.
+    SciPy's conversions read and write wherever indices point to. Those of other libraries are not looked into.
 
     Parameters
     ----------
@@ -192,33 +196,58 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
         raise MatrixError(f"{kind_of(matrix)} is not a SciPy sparse matrix; `from_dense` takes arrays")
     if len(matrix.shape) != 2:
         raise MatrixError(f"the sparse array has {len(matrix.shape)} dimensions; a matrix has two")
-    rows, columns = matrix.shape
-    form = getattr(matrix, "format", None)
-    if form in _DIMENSIONS and len(matrix.data.shape) != _DIMENSIONS[form]:
-        raise MatrixError(f"values of shape {matrix.data.shape} are not those of a {form.upper()} matrix")
-    if form == "dia" and matrix.offsets.shape != matrix.data.shape[:1]:
-        raise MatrixError(f"offsets must hold a number for each of the {len(matrix.data):,} diagonals")
-    if form == "lil" and list(map(len, matrix.rows)) != list(map(len, matrix.data)):
-        raise MatrixError("a row has not as many columns as values")
+    if not any(kind.__module__.startswith(_LIBRARIES) for kind in type(matrix).__mro__):
+        return matrix
+    (rows, columns), form = matrix.shape, matrix.format
+    if form == "dia":
+        check_diagonals(matrix)
+    elif form in _DIMENSIONS:
+        _check_dimensions(matrix)
+    elif form == "lil":
+        if not np.shape(matrix.rows) == np.shape(matrix.data) == (rows,):
+            raise MatrixError(f"there must be a list of columns and one of values for each of the {rows:,} rows")
+        if list(map(len, matrix.rows)) != list(map(len, matrix.data)):
+            raise MatrixError("a row has not as many columns as values")
     if form in ("dia", "lil", "dok"):
         try:
             matrix, form = matrix.tocoo(), "coo"
-        except (TypeError, ValueError) as error:
+        except (OverflowError, TypeError, ValueError) as error:
             raise MatrixError(f"the sparse matrix is not sound: {error}") from error
     if form == "coo":
-        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
-            raise MatrixError("each entry takes a row, a column and a value")
         _check_range("rows", matrix.row, rows)
         _check_range("columns", matrix.col, columns)
+        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
+            raise MatrixError("each entry takes a row, a column and a value")
     elif form in ("csr", "csc", "bsr"):
-        height, width = getattr(matrix, "blocksize", (1, 1))
+        height, width = matrix.blocksize if form == "bsr" else (1, 1)
+        if 0 in (height, width) or rows % height or columns % width:
+            raise MatrixError(f"blocks of {height} x {width} do not make up {rows:,} x {columns:,}")
         groups, length = (columns, rows) if form == "csc" else (rows // height, columns // width)
-        offsets, stored = matrix.indptr, min(len(matrix.indices), len(matrix.data))
+        offsets = matrix.indptr
         _check_integers("indptr", offsets)
+        _check_integers("indices", matrix.indices)
+        stored = min(len(matrix.indices), len(matrix.data))
         if offsets.shape != (groups + 1,) or offsets[0] != 0 or offsets[-1] > stored or falls(offsets):
             raise MatrixError(f"indptr must hold {groups + 1:,} offsets that rise from 0 to at most {stored:,}")
         _check_range("indices", matrix.indices[: offsets[-1]], length)
     return matrix
+
+
+def check_diagonals(matrix: Any) -> None:
+    """Refuse a matrix of diagonals of SciPy's or CuPy's whose offsets are not one number of int32's range for each.
+
+    Raises
+    ------
+    MatrixError
+        It is such a one.
+    """
+    _check_dimensions(matrix)
+    offsets, count = matrix.offsets, len(matrix.data)
+    _check_integers("offsets", offsets)
+    if offsets.size != count:
+        raise MatrixError(f"offsets must hold a number for each of the {count:,} diagonals")
+    if count and not -INDEX32_LIMIT <= int(offsets.min()) <= int(offsets.max()) <= INDEX32_LIMIT:
+        raise MatrixError(f"offsets run from {int(offsets.min())} to {int(offsets.max())}, beyond int32")
 
 
 def falls(numbers: Array) -> bool:
@@ -226,10 +255,20 @@ def falls(numbers: Array) -> bool:
     return bool((numbers[1:] < numbers[:-1]).any())
 
 
-def _check_integers(name: str, numbers: Array) -> None:
+def _check_dimensions(matrix: Any) -> None:
+    """Refuse a matrix whose values do not have the dimensions that its format gives them."""
+    if getattr(matrix.data, "ndim", None) != _DIMENSIONS[matrix.format]:
+        raise MatrixError(f"values are {_shown(matrix.data)}, unlike those of a {matrix.format.upper()} matrix")
+
+
+def _check_integers(name: str, numbers: Any) -> None:
     """Refuse what is no vector of integers; an empty one may be of any type."""
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise MatrixError(f"{name} must be a vector of integers, not {numbers.dtype} with shape {numbers.shape}")
+    if getattr(numbers, "ndim", None) != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise MatrixError(f"{name} must be a vector of integers, not {_shown(numbers)}")
+
+
+def _shown(array: Any) -> str:
+    return f"{array.dtype} with shape {array.shape}" if hasattr(array, "dtype") else kind_of(array)
 
 
 def _check_range(name: str, indices: Array, length: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import coo_matrices, csc_matrices, csr_matrices
 
 from sparsenn.errors import MatrixError, UsageError
-from sparsenn.formats import COO, CSC, CSR, compressed
+from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, compressed
 from sparsenn.formats.arrays import own
 
 BOTH = pytest.mark.parametrize("kind", [CSR, CSC])
@@ -439,14 +439,25 @@ def test_indices_of_scipy_that_lie_outside(kind: Any, name: str) -> None:
     [
         ("dia", "offsets", np.zeros(0, np.int32), "a number for each of the 1 diagonals"),
         ("dia", "data", np.ones((9, 4)), "a number for each of the 9 diagonals"),
-        ("dia", "data", np.ones(4), r"values of shape \(4,\) are not those of a DIA matrix"),
+        ("dia", "data", np.ones(4), r"values are float64 with shape \(4,\), unlike those of a DIA matrix"),
         ("coo", "data", np.ones(3), "each entry takes a row, a column and a value"),
         ("coo", "col", np.arange(3), "each entry takes a row, a column and a value"),
         ("csc", "indptr", np.arange(5.0), "indptr must be a vector of integers, not float64"),
-        ("csc", "data", np.ones((4, 1)), r"values of shape \(4, 1\) are not those of a CSC matrix"),
+        ("csc", "data", np.ones((4, 1)), r"values are float64 with shape \(4, 1\), unlike those of a CSC matrix"),
         ("bsr", "indices", np.arange(4.0), "indices must be a vector of integers, not float64"),
-        ("bsr", "data", np.ones(4), r"values of shape \(4,\) are not those of a BSR matrix"),
+        ("bsr", "data", np.ones(4), r"values are float64 with shape \(4,\), unlike those of a BSR matrix"),
+        ("bsr", "data", np.ones((4, 0, 0)), "blocks of 0 x 0 do not make up 4 x 4"),
+        ("bsr", "data", np.ones((4, 1, 3)), "blocks of 1 x 3 do not make up 4 x 4"),
+        ("bsr", "data", np.ones((4, 3, 1)), "blocks of 3 x 1 do not make up 4 x 4"),
+        ("csr", "data", [1.0] * 4, "values are a list, unlike those of a CSR matrix"),
+        ("csc", "indices", np.array(1), r"indices must be a vector of integers, not int64 with shape \(\)"),
+        ("csc", "indices", [0, 1, 2, 3], "indices must be a vector of integers, not a list"),
+        ("dia", "offsets", np.array([1 << 32]), "offsets run from 4294967296 to 4294967296, beyond int32"),
+        ("dia", "offsets", np.array([-(1 << 31)]), "offsets run from -2147483648 to -2147483648, beyond int32"),
+        ("dia", "offsets", np.array([0.5]), "offsets must be a vector of integers, not float64"),
         ("lil", "rows", ["a"], "not sound: an integer is required"),
+        ("lil", "rows", [1 << 70], "not sound: .* too large"),
+        ("dok", "_dict", {(0, 1 << 70): 1.0}, "not sound: .* too large"),
         ("lil", "rows", [1000], "not sound: .* 1000 exceeds"),
         ("lil", "rows", [0, 1], "not as many columns as values"),
         ("dok", "_dict", {(0, 1000): 1.0}, "not sound: .* 1000 exceeds"),
@@ -460,6 +471,38 @@ def test_other_forms_of_scipy_that_are_wild(kind: Any, name: str, part: str, fou
         setattr(matrix, part, found)
     with pytest.raises(MatrixError, match=message):
         kind.from_scipy(matrix)
+
+
+@pytest.mark.parametrize("kind", [CSR, CSC, COO])
+@pytest.mark.parametrize("count", [3, 6])
+def test_lists_of_scipy_for_more_or_fewer_rows_than_there_are(kind: Any, count: int) -> None:
+    matrix = sp.lil_array((4, 4))
+    matrix.rows, matrix.data = np.empty(count, object), np.empty(count, object)
+    for row in range(count):
+        matrix.rows[row], matrix.data[row] = [0], [1.0]
+    with pytest.raises(MatrixError, match="a list of columns and one of values for each of the 4 rows"):
+        kind.from_scipy(matrix)
+
+
+@pytest.mark.parametrize("kind", [CSR, CSC, COO])
+@pytest.mark.parametrize("offset", [-INDEX32_LIMIT, -9, 9, INDEX32_LIMIT])
+def test_diagonals_of_scipy_that_lie_outside_are_empty(kind: Any, offset: int) -> None:
+    matrix = sp.eye_array(4, format="dia")
+    matrix.offsets = np.array([offset])
+    assert kind.from_scipy(matrix).nnz == 0
+
+
+@pytest.mark.parametrize("kind", [CSR, CSC, COO])
+def test_matrices_of_other_libraries_are_converted_by_these(kind: Any) -> None:
+    class Foreign:
+        """Like COO of the package sparse, which says its format, and has other attributes."""
+
+        format, shape, data = "coo", (4, 4), np.ones(4)
+        tocsr, tocsc, tocoo = (
+            lambda self, form=form, **_: sp.eye_array(4, format=form) for form in ("csr", "csc", "coo")
+        )
+
+    assert np.array_equal(kind.from_scipy(Foreign()).to_scipy().toarray(), np.eye(4))
 
 
 @BOTH

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, in
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
-from sparsenn.formats.arrays import sound_scipy
+from sparsenn.formats.arrays import check_diagonals, sound_scipy
 from sparsenn.printable import kind_of
 
 __all__ = [
@@ -114,28 +114,41 @@ def _by_row(matrix: Any, index: int) -> SparseRows:
 
     Raises
     ------
+    UsageError
+        It is on another GPU.
     MatrixError
-        As `sound_scipy` does.
+        It is not sound.
     """
-    cp = cupy()
+    cp, (count, width) = cupy(), matrix.shape
     for name in ("data", "row", "col", "indptr", "indices", "offsets"):
         if hasattr(matrix, name):
             _on(index, getattr(matrix, name))
-    entries = sound_scipy(matrix, "tocsr")
-    count, width = entries.shape
-    if entries.format == "csc":
-        numbers = cp.arange(int(entries.indptr[-1]), dtype=np.int32)
-        rows, columns = entries.indices[: numbers.size], cp.searchsorted(entries.indptr, numbers, "right") - 1
-    else:
-        numbers = cp.arange(entries.row.size, dtype=np.int32)
-        rows, columns = entries.row, entries.col
+    rows, columns, values = _entries(matrix)
     rows, columns = rows.astype(index_dtype(count)), columns.astype(index_dtype(width))
+    numbers = cp.arange(rows.size, dtype=np.int32)
     by_row = coo_to_csr(COO((count, width), rows, columns, numbers.view(np.float32)))  # its kernels move four bytes
     order = by_row.values.view(np.int32)
     places = rows.astype(np.int64) * width + columns
     if bool((places[order[1:]] <= places[order[:-1]]).any()):  # one is given twice, which those kernels do not take
         order = cp.argsort(places, kind="stable")
-    return SparseRows((count, width), by_row.indptr, columns[order], entries.data[order])
+    return SparseRows((count, width), by_row.indptr, columns[order], values[order])
+
+
+def _entries(matrix: Any) -> tuple[Any, Any, Any]:
+    """Return rows, columns and values of the entries of CuPy's matrix in COO, CSC or DIA; all lie inside of it."""
+    cp, (count, width) = cupy(), matrix.shape
+    if matrix.format == "dia":
+        check_diagonals(matrix)
+        columns = cp.arange(min(matrix.data.shape[1], width))
+        values, rows = matrix.data[:, : columns.size], columns - matrix.offsets.astype(np.int64)[:, None]
+        stored = (rows >= 0) & (rows < count) & (values != 0)
+        return rows[stored], cp.broadcast_to(columns, rows.shape)[stored], values[stored]
+    sound_scipy(matrix, "tocsr")
+    if matrix.format == "coo":
+        return matrix.row, matrix.col, matrix.data
+    nnz = int(matrix.indptr[-1])
+    columns = cp.searchsorted(matrix.indptr, cp.arange(nnz), "right") - 1
+    return matrix.indices[:nnz], columns, matrix.data[:nnz]
 
 
 def _sparse(matrix: Any, values: Array, index: int) -> SparseRows:

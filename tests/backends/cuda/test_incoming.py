@@ -302,7 +302,7 @@ class Sparse:
     __module__ = "cupyx.scipy.sparse._base"
 
     def __init__(self, matrix, **changed):
-        self.format, self.shape, self.tocoo = matrix.format, matrix.shape, matrix.tocoo
+        self.format, self.shape = matrix.format, matrix.shape
         for name in ("data", "row", "col", "indptr", "indices", "offsets"):
             if hasattr(matrix, name):
                 setattr(self, name, np.asarray(changed.get(name, getattr(matrix, name))).view(Placed))
@@ -341,6 +341,28 @@ def test_sparse_matrices_of_cupy_become_sparse_rows(form, times, monkeypatch, rn
         assert np.array_equal(rows.indices, places[order] % 6)
 
 
+def test_what_lies_behind_the_entries_of_cupys_matrix_is_not_looked_at(monkeypatch):
+    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
+    roomy = Sparse(sp.eye_array(4, format="csc"), indices=[0, 1, 2, 3, 99], data=[1.0, 1, 1, 1, np.nan])
+    rows = incoming.device_rows(roomy, 0)
+    assert (rows.indices.tolist(), rows.values.tolist()) == ([0, 1, 2, 3], [1.0] * 4)
+
+
+def test_diagonals_of_cupy_may_be_wider_than_the_matrix_and_reach_beyond(monkeypatch, rng):
+    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
+    matrix = sp.dia_array((rng.random((5, 9)), [-7, -2, 0, 3, 5]), shape=(4, 6))
+    rows = incoming.device_rows(Sparse(matrix), 0)
+    found = sp.csr_array((rows.values, rows.indices, rows.indptr), shape=rows.shape)
+    assert np.array_equal(found.toarray(), matrix.toarray())
+
+
+def test_entries_in_order_are_not_sorted_again(monkeypatch):
+    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
+    monkeypatch.setattr(incoming, "cupy", lambda: Numpy(ndarray=OnDevice, argsort=None))
+    for form in ("csc", "coo", "dia"):
+        assert incoming.device_rows(Sparse(sp.eye_array(4).asformat(form)), 0).indices.tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("form", "changed", "told"),
     [
@@ -360,7 +382,7 @@ def test_wild_matrices_of_cupy_are_refused(form, changed, told):
 def test_rows_on_another_gpu_are_refused():
     by_interface = SimpleNamespace(__cuda_array_interface__={}, number=2)
     elsewhere = Sparse(sp.eye_array(4, format="csc"))
-    elsewhere.data = OnDevice(2)
+    elsewhere.indices = OnDevice(2)
     for rows in (OnDevice(2), Tensor(2, 2), elsewhere, by_interface):
         with pytest.raises(UsageError, match="the rows are on cuda:2, the network on cuda:0"):
             incoming.device_rows(rows, 0)

@@ -138,6 +138,17 @@ def test_sparse_matrices_of_cupy_keep_their_numbers(form, rng):
     assert np.array_equal(sp.csr_array((rows.values, rows.indices, rows.indptr), rows.shape).toarray(), dense)
 
 
+def test_diagonals_of_cupy_may_be_wider_than_the_matrix(rng):
+    import cupy
+    from cupyx.scipy import sparse
+
+    host = sp.dia_array((rng.random((5, 9)), [-7, -2, 0, 3, 5]), shape=(4, 6))
+    matrix = sparse.dia_matrix((cupy.asarray(host.data), cupy.asarray(host.offsets, np.int32)), shape=host.shape)
+    rows = incoming.fetch_rows(incoming.device_rows(matrix, 0))
+    found = sp.csr_array((rows.values, rows.indices, rows.indptr), rows.shape)
+    assert np.array_equal(found.toarray(), host.toarray())
+
+
 @pytest.mark.parametrize(("height", "width", "times"), [(40, 30, 3), (3, 100_000, 2), (1, 1, 5)])
 def test_entries_that_cupys_matrix_has_more_than_once_are_added_up_in_order(height, width, times, rng):
     count = 200
@@ -167,6 +178,7 @@ def test_entries_that_cupys_matrix_has_more_than_once_are_added_up_in_order(heig
         ("coo", "col", [-1, 1, 2, 3], "columns run from -1 to 3, outside 0..3"),
         ("coo", "col", [0, 1, 2], "each entry takes a row, a column and a value"),
         ("dia", "offsets", [0, 1], "a number for each of the 1 diagonals"),
+        ("dia", "offsets", [-(2**31)], "beyond int32"),
     ],
 )
 def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, numbers, told):
@@ -180,7 +192,7 @@ def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, 
     assert np.array_equal(session(cupy.eye(4, dtype=np.float32)).get(), np.eye(4))  # the device goes on
 
 
-@pytest.mark.parametrize("offset", [9, -(2**31), 2**31 - 1])
+@pytest.mark.parametrize("offset", [9, 1 - 2**31, 2**31 - 1])
 def test_diagonals_of_cupy_that_lie_outside_are_empty(offset):
     import cupy
 
