@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.arrays import real_numbers, sound_scipy
+from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -166,7 +166,11 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if hasattr(inputs, "tocsr"):
         if len(inputs.shape) != 2:
             raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; a matrix of samples has two")
-        rows = inputs if getattr(inputs, "format", None) == "csr" else sound_scipy(inputs, "tocsr").tocsr()
+        rows = inputs if getattr(inputs, "format", None) == "csr" else convert_scipy(inputs, "tocsr")
+        if not all(isinstance(part, np.ndarray) for part in (rows.indptr, rows.indices, rows.data)):
+            raise MatrixError("indptr, indices and data of the inputs must be arrays")
+        if rows.indptr.size and rows.indptr.flat[0] != 0:
+            raise MatrixError(f"indptr of the inputs begins with {rows.indptr.flat[0]}, not with 0")
         return SparseRows(rows.shape, rows.indptr, rows.indices, rows.data)
     if hasattr(inputs, "__dlpack__"):
         try:
@@ -185,8 +189,11 @@ def canonical(rows: SparseRows) -> SparseRows:
     """Return sparse rows in host memory with the entries of each row by column, and those of one place added up."""
     from scipy.sparse import csr_array
 
+    offsets = rows.indptr - rows.indptr[0]
+    nnz = int(offsets[-1])
     values = rows.values.astype(np.result_type(rows.values.dtype, np.float32))  # small integers would wrap around
-    matrix = csr_array((values, rows.indices.copy(), rows.indptr - rows.indptr[0]), shape=rows.shape)
+    one_each = np.repeat(values, nnz) if values.size == 1 else values[:nnz]
+    matrix = csr_array((one_each, rows.indices[:nnz].copy(), offsets), shape=rows.shape)
     matrix.sum_duplicates()
     return SparseRows(rows.shape, matrix.indptr, matrix.indices, matrix.data)
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_shape",
     "check_values",
     "collapse_iso",
+    "convert_scipy",
     "falls",
     "frozen",
     "index_dtype",
@@ -204,10 +205,7 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
     elif form in _DIMENSIONS:
         _check_dimensions(matrix)
     elif form == "lil":
-        if not np.shape(matrix.rows) == np.shape(matrix.data) == (rows,):
-            raise MatrixError(f"there must be a list of columns and one of values for each of the {rows:,} rows")
-        if list(map(len, matrix.rows)) != list(map(len, matrix.data)):
-            raise MatrixError("a row has not as many columns as values")
+        _check_lists(matrix)
     if form in ("dia", "lil", "dok"):
         try:
             matrix, form = matrix.tocoo(), "coo"
@@ -231,6 +229,30 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
             raise MatrixError(f"indptr must hold {groups + 1:,} offsets that rise from 0 to at most {stored:,}")
         _check_range("indices", matrix.indices[: offsets[-1]], length)
     return matrix
+
+
+def convert_scipy(matrix: Any, conversion: str, copy: bool = False) -> Any:
+    """Return a matrix of SciPy's in another format, by its own method; room behind its entries is left out.
+
+    Parameters
+    ----------
+    conversion : name of that method.
+    copy : whether the result must not share memory with the matrix.
+
+    Raises
+    ------
+    MatrixError
+        As `sound_scipy` does; or it is of a type that cannot be converted.
+    """
+    sound = sound_scipy(matrix, conversion)
+    try:
+        if hasattr(sound, "prune") and len(sound.indices) + len(sound.data) > 2 * int(sound.indptr[-1]):
+            sound = sound.copy()
+            sound.prune()
+        convert = getattr(sound, conversion)
+        return convert(copy=True) if copy else convert()
+    except (OverflowError, TypeError, ValueError) as error:
+        raise MatrixError(f"the sparse matrix cannot be read: {error}") from error
 
 
 def check_diagonals(matrix: Any) -> None:
@@ -259,6 +281,16 @@ def _check_dimensions(matrix: Any) -> None:
     """Refuse a matrix whose values do not have the dimensions that its format gives them."""
     if getattr(matrix.data, "ndim", None) != _DIMENSIONS[matrix.format]:
         raise MatrixError(f"values are {_shown(matrix.data)}, unlike those of a {matrix.format.upper()} matrix")
+
+
+def _check_lists(matrix: Any) -> None:
+    """Refuse a matrix of lists of SciPy's that has not one of columns and one of as many values for each row."""
+    columns, values = matrix.rows, matrix.data
+    if not getattr(columns, "shape", None) == getattr(values, "shape", None) == matrix.shape[:1]:
+        raise MatrixError(f"there must be a list of columns and one of values for each of the {matrix.shape[0]:,} rows")
+    lists = all(isinstance(found, list) for found in (*columns, *values))
+    if not lists or list(map(len, columns)) != list(map(len, values)):
+        raise MatrixError("a row has not as many columns as values")
 
 
 def _check_integers(name: str, numbers: Any) -> None:

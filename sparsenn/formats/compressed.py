@@ -17,6 +17,7 @@ from sparsenn.formats.arrays import (
     check_shape,
     check_values,
     collapse_iso,
+    convert_scipy,
     falls,
     frozen,
     index_dtype,
@@ -25,7 +26,6 @@ from sparsenn.formats.arrays import (
     read_only,
     real_numbers,
     size,
-    sound_scipy,
 )
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.jit import compiled
@@ -356,7 +356,7 @@ class CSC(Compressed):
 
 def _canonical(matrix: Any, conversion: str) -> Any:
     """Return a copy of a SciPy matrix in another format, its indices sorted and its duplicates summed."""
-    copy = getattr(sound_scipy(matrix, conversion), conversion)(copy=True)
+    copy = convert_scipy(matrix, conversion, copy=True)
     copy.sum_duplicates()
     return copy
 

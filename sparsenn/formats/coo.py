@@ -16,9 +16,9 @@ from sparsenn.formats.arrays import (
     check_shape,
     check_values,
     collapse_iso,
+    convert_scipy,
     index_dtype,
     real_numbers,
-    sound_scipy,
 )
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.printable import one_line
@@ -159,7 +159,7 @@ class COO(Rebuilt):
         COO
             The same entries, those at one position not summed: `validate` refuses them.
         """
-        triples = sound_scipy(matrix, "tocoo").tocoo(copy=True)
+        triples = convert_scipy(matrix, "tocoo", copy=True)
         return cls.from_arrays(triples.shape, triples.row, triples.col, as_floats(triples.data, dtype))
 
     def to_scipy(self) -> Any:

@@ -474,6 +474,16 @@ def test_other_forms_of_scipy_that_are_wild(kind: Any, name: str, part: str, fou
 
 
 @pytest.mark.parametrize("kind", [CSR, CSC, COO])
+@pytest.mark.parametrize("name", ["csr", "csc", "bsr"])
+def test_room_behind_the_entries_of_scipy_is_left_out(kind: Any, name: str) -> None:
+    matrix = sp.eye_array(4, format=name)
+    matrix.indices = np.concatenate([matrix.indices, matrix.indices])
+    matrix.data = np.concatenate([matrix.data, 7 * matrix.data])
+    assert np.array_equal(kind.from_scipy(matrix).to_scipy().toarray(), np.eye(4))
+    assert matrix.data.size == 8, "the caller's matrix stays as it is"
+
+
+@pytest.mark.parametrize("kind", [CSR, CSC, COO])
 @pytest.mark.parametrize("count", [3, 6])
 def test_lists_of_scipy_for_more_or_fewer_rows_than_there_are(kind: Any, count: int) -> None:
     matrix = sp.lil_array((4, 4))
