@@ -15,7 +15,7 @@ from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
-from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.footprint import prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
@@ -78,7 +78,7 @@ class CUDABackend:
 
     def free_memory(self) -> int:
         """Return the device's free memory."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             return free_bytes()
 
     def weight_memory(self) -> int:
@@ -115,7 +115,7 @@ class CUDABackend:
         """Yield what copies arrays of some layers to the device; on leaving, the copies have ended."""
         size = sum(layer.weight_bytes for layer in layers)
         with (
-            cupy().cuda.Device(self.index),
+            as_current(self.index),
             within_memory(f"{size:,} bytes of weights", 0, 0),
             staging(self.index).copying() as to_device,
         ):
@@ -123,18 +123,18 @@ class CUDABackend:
 
     def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
         """Run a layer on the device."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             return images.run_layer(layer, shape, features)
 
     def join(self, layer: Join, parts: Sequence[Array]) -> Array:
         """Join rows by CuPy's functions."""
         rows, row_bytes = parts[0].shape[0], parts[0].itemsize * sum(part.shape[1] for part in parts)
-        with cupy().cuda.Device(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
+        with as_current(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
             return join_rows(layer, parts)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             if self._copies is not None:
                 self._copies.release()
             release_unused()
@@ -145,7 +145,7 @@ class CUDABackend:
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             wait_for_device()
 
     def begin_turn(self) -> None:
@@ -190,7 +190,7 @@ class CUDABackend:
         """
         if self._stream is None or self._captured or _is_forked():
             return
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             if self._in_turn:
                 self._mark()
             staging(self.index).wait_for(self._ended)
@@ -217,7 +217,7 @@ class CUDABackend:
             size = 16 + 16 * rows.indices.size // max(1, count)
         else:
             size = 4 * width
-        with cupy().cuda.Device(self.index), within_memory("the inputs", count, size):
+        with as_current(self.index), within_memory("the inputs", count, size):
             if isinstance(rows, SparseRows):
                 if _is_here(rows.indptr):
                     return incoming.check_rows(rows)
@@ -228,7 +228,7 @@ class CUDABackend:
         """Begin to check sparse rows on this device."""
         if not isinstance(rows, SparseRows) or not _is_here(rows.indptr) or not rows.values.size:
             return None
-        with cupy().cuda.Device(self.index), within_memory("the inputs", rows.shape[0], 16):
+        with as_current(self.index), within_memory("the inputs", rows.shape[0], 16):
             return incoming.QueuedCheck(rows)
 
     @property
@@ -240,7 +240,7 @@ class CUDABackend:
     def fetch(self, features: Features) -> Features:
         """Copy features to the host."""
         cp = cupy()
-        with cp.cuda.Device(self.index):
+        with as_current(self.index):
             if isinstance(features, CSR):
                 arrays = (cp.asnumpy(array) for array in (features.indptr, features.indices, features.values))
                 return CSR(features.shape, *arrays)
@@ -253,13 +253,13 @@ class CUDABackend:
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
         """Copy a matrix to the host, through pinned memory and on a stream of its own."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             return self._transfer.fetch_later(matrix, target)
 
     def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
         """Give each input its row, and each output its column, by one kernel."""
         width = left.features.shape[1] if expansion is None else expansion.size
-        with cupy().cuda.Device(self.index), within_memory("the outputs", rows, 4 * width):
+        with as_current(self.index), within_memory("the outputs", rows, 4 * width):
             return rows_module.spread(left, self._expansion(expansion), rows)
 
     def _expansion(self, expansion: Array | None) -> Any:
@@ -294,56 +294,56 @@ class CUDABackend:
 
     @contextmanager
     def _keeping(self, inputs: int, row_bytes: int) -> Iterator[None]:
-        with cupy().cuda.Device(self.index), within_memory("keeping rows", inputs, row_bytes):
+        with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
             yield
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""
-        with cupy().cuda.Device(self.index), within_memory("sparse outputs", matrix.shape[0], 16 * matrix.shape[1]):
+        with as_current(self.index), within_memory("sparse outputs", matrix.shape[0], 16 * matrix.shape[1]):
             return incoming.to_cupy_csr(matrix)
 
     def joined(self, parts: Sequence[Array], width: int) -> Array:
         """Return matrices stacked."""
         cp = cupy()
-        with cp.cuda.Device(self.index):
+        with as_current(self.index):
             whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float32)
             return whole
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             return images.NumberCheck()
 
     def take_rows(self, features: Features, selected: Array) -> Features:
         """Return the given rows (host int64), gathered on the device."""
         cp = cupy()
-        with cp.cuda.Device(self.index), within_memory("taking rows", selected.size, 4 * features.shape[1] + 64):
+        with as_current(self.index), within_memory("taking rows", selected.size, 4 * features.shape[1] + 64):
             return rows_module.take_rows(features, cp.asarray(selected, dtype=np.int64))
 
     def equal_rows(self, features: Features) -> tuple[Array, Array]:
         """Group equal rows: found by hash on the device, compared whole. Returns host arrays."""
         cp = cupy()
-        with cp.cuda.Device(self.index), within_memory("grouping equal rows", features.shape[0], 64):
+        with as_current(self.index), within_memory("grouping equal rows", features.shape[0], 64):
             representatives, group = rows_module.group_rows(features)
             return cp.asnumpy(representatives), cp.asnumpy(group)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
         cp = cupy()
-        with cp.cuda.Device(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
+        with as_current(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
             dense: Array = cp.ascontiguousarray(rows_module.as_dense(features), dtype=np.float32)
             return dense
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row on the device; returns a host array."""
         cp = cupy()
-        with cp.cuda.Device(self.index), within_memory("counting", features.shape[0], 16):
+        with as_current(self.index), within_memory("counting", features.shape[0], 16):
             counts: Array = cp.asnumpy(images.count_nonzeros(features))
             return counts
 
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Look at the numbers on the device."""
-        with cupy().cuda.Device(self.index):
+        with as_current(self.index):
             return images.largest_number(features.values if isinstance(features, CSR) else features)
 
 

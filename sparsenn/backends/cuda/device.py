@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from sparsenn.backends.machine import MACHINES, Machine
 from sparsenn.storage.folder import cupy_folder
 
-__all__ = ["cupy", "current_machine", "machine_of"]
+__all__ = ["as_current", "cupy", "current_machine", "machine_of"]
 
 _imported: Any = None
 """CuPy, once it has been imported in full."""
@@ -48,6 +49,16 @@ def _place_cache() -> None:
             "set SPARSENN_CACHE to a writable folder",
             stacklevel=3,
         )
+
+
+_STAYS = nullcontext()
+
+
+def as_current(device: int) -> AbstractContextManager[Any]:
+    """Return a context in which a device is the current one. Where it is, nothing is done, which takes less."""
+    cuda = cupy().cuda
+    made: AbstractContextManager[Any] = _STAYS if cuda.runtime.getDevice() == device else cuda.Device(device)
+    return made
 
 
 CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH = 13, 36, 37

@@ -24,7 +24,7 @@ from sparsenn.backends.contract import (
     StepOutput,
 )
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.device import as_current, cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
@@ -202,7 +202,7 @@ class _Here(AbstractContextManager[None]):
     """A device that is the current one, and what tells of memory that does not suffice."""
 
     def __init__(self, index: int, within: AbstractContextManager[None]) -> None:
-        self._device, self._within = cupy().cuda.Device(index), within
+        self._device, self._within = as_current(index), within
 
     def __enter__(self) -> None:
         self._device.__enter__()

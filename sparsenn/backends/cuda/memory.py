@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -132,8 +133,7 @@ def staging(device: int) -> Staging:
     return Staging()
 
 
-@contextmanager
-def within_memory(what: str, rows: int, bytes_per_row: int) -> Iterator[None]:
+def within_memory(what: str, rows: int, bytes_per_row: int) -> AbstractContextManager[None]:
     """Turn errors about the device's memory into one that names the batch size that fits.
 
     Parameters
@@ -147,23 +147,39 @@ def within_memory(what: str, rows: int, bytes_per_row: int) -> Iterator[None]:
     OutOfMemoryError
         The device's memory does not suffice.
     """
-    cp = cupy()
-    try:
-        yield
-    except (cp.cuda.memory.OutOfMemoryError, cp.cuda.runtime.CUDARuntimeError) as error:
-        if getattr(error, "status", _ALLOCATION_FAILED) != _ALLOCATION_FAILED:
-            raise
-        release_unused()
-        free = free_bytes()
+    return _WithinMemory(what, rows, bytes_per_row)
+
+
+class _WithinMemory(AbstractContextManager[None]):
+    """What `within_memory` returns: a class, as generators take longer, and short calls have several of these."""
+
+    def __init__(self, what: str, rows: int, bytes_per_row: int) -> None:
+        self._what, self._rows, self._bytes_per_row = what, rows, bytes_per_row
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None:
+            return
+        cuda = cupy().cuda
+        if not isinstance(error, cuda.memory.OutOfMemoryError | cuda.runtime.CUDARuntimeError):
+            return
+        if getattr(error, "status", _ALLOCATION_FAILED) == _ALLOCATION_FAILED:
+            release_unused()
+            raise self._told(free_bytes()) from error
+
+    def _told(self, free: int) -> OutOfMemoryError:
+        what, rows = self._what, self._rows
         if not rows:
-            raise OutOfMemoryError(
+            return OutOfMemoryError(
                 f"{what}: the device has {free:,} bytes left; free some, lower --weight-memory, or use --device cpu"
-            ) from error
-        fitting = min(max(0, rows - 1), free // max(1, 2 * bytes_per_row))  # half is left for what comes on top
+            )
+        fitting = min(max(0, rows - 1), free // max(1, 2 * self._bytes_per_row))  # half is left for what comes on top
         if fitting > 0:
             remedy = f"about {fitting:,} rows fit: use --batch-size {fitting}"
         else:
             remedy = "not a single row fits: free memory on the device, or use --device cpu"
-        raise OutOfMemoryError(
+        return OutOfMemoryError(
             f"{what}: there is not enough memory on the device for {rows:,} rows; {remedy}", fitting
-        ) from error
+        )

@@ -17,7 +17,7 @@ from sessions import altered
 from sparsenn import Network, Session
 from sparsenn.backends import cuda
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda import memory
+from sparsenn.backends.cuda import device, memory
 from sparsenn.layers import Linear
 
 DEVICE = 3
@@ -27,7 +27,7 @@ OLD, NEW = np.arange(12, dtype=np.float32), np.full(12, -1, np.float32)
 @pytest.fixture(params=[0.0, 0.3, 0.7])
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LateCuPy]:
     fake = LateCuPy(request.param)
-    for module in (cuda, memory):
+    for module in (cuda, device, memory):
         monkeypatch.setattr(module, "cupy", lambda: fake)
     monkeypatch.setattr(cuda, "check_device", lambda index: None)
     monkeypatch.setattr(memory, "STAGED_BYTES", 64)

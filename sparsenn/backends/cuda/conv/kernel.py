@@ -13,7 +13,7 @@ from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.device import as_current
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import Array
@@ -111,5 +111,5 @@ def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:
     """
     given = layer.geometry
     outputs = given.filters * given.output_height * given.output_width
-    with cupy().cuda.Device(layer.device), within_memory("a convolution", images.shape[0], 8 * outputs):
+    with as_current(layer.device), within_memory("a convolution", images.shape[0], 8 * outputs):
         return launch(layer, images)

@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape, shape_of
-from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch as queue
 from sparsenn.backends.machine import Machine
@@ -109,13 +109,11 @@ def _launch(launch: Launch, fits: Fits, stack: DenseStack, features: Array) -> A
         stack.fitting.add(fits)
     cuda = cupy().cuda
     try:
-        if cuda.runtime.getDevice() == stack.device:
-            return launch(stack, features)
-        with cuda.Device(stack.device):
+        with as_current(stack.device):
             return launch(stack, features)
     except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError):
         row = 4 * (sum(stack.widths[1:]) + max(stack.widths[1:]))
-        with cuda.Device(stack.device), within_memory("a stack of dense layers", shape[0], row):
+        with as_current(stack.device), within_memory("a stack of dense layers", shape[0], row):
             raise
 
 

@@ -23,7 +23,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.cuda.activation import RELU
 from sparsenn.backends.cuda.availability import ANY_GPU
-from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import launch, part
@@ -155,7 +155,7 @@ class ChunkChain:
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
         """Queue a run on the current stream; see `SparseChain.run`. One that counts is queued launch by launch."""
         rows = features.shape[0]
-        with cupy().cuda.Device(self._device):
+        with as_current(self._device):
             if counting:
                 return RowsLeft(self.run_counted(features, multiplicity)[0])
             stream = self._turns.take()
@@ -200,7 +200,7 @@ class ChunkChain:
         """Return what the last run counted, layer by layer; waits for it."""
         assert self._counted is not None, "the last run did not count"
         rows, counters = self._counted
-        with cupy().cuda.Device(self._device):
+        with as_current(self._device):
             self._turns.take()
             return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
 
@@ -256,7 +256,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
         A layer takes more than 32 GiB in chunks.
     """
     layers = stack.layers
-    with cupy().cuda.Device(stack.device), within_memory(named(layers), problem.rows, _tiled_bytes(layers)):
+    with as_current(stack.device), within_memory(named(layers), problem.rows, _tiled_bytes(layers)):
         chain = ChunkChain(stack.device, layers, problem.rows)
         chain.capture()
         return chain
@@ -271,7 +271,7 @@ def launch_chunks(step: StepInput) -> StepOutput:
     cp, stack = cupy(), step.stack
     layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
     rows = step.features.shape[0]
-    with cp.cuda.Device(stack.device), within_memory(named(layers), rows, _tiled_bytes(layers)):
+    with as_current(stack.device), within_memory(named(layers), rows, _tiled_bytes(layers)):
         chain = ChunkChain(stack.device, layers, rows)
         outputs, alive = chain.run_counted(step.features, step.multiplicity)
         living = cp.flatnonzero(alive).astype(np.int64)

@@ -25,7 +25,7 @@ from sparsenn.backends.contract import (
     StepOutput,
 )
 from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH, compiled_activation
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.device import as_current, cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import part
 from sparsenn.backends.cuda.sparse.replay import Call, Parts, Turns, captured
@@ -121,7 +121,7 @@ class HalfChain(ABC):
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
         """Queue a run on the current stream; see `SparseChain.run`. One that counts is queued launch by launch."""
-        with cupy().cuda.Device(self._device):
+        with as_current(self._device):
             features = self.readable(features)
             if counting:
                 return RowsLeft(self.run_counted(features, multiplicity)[0])
@@ -223,7 +223,7 @@ def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparsePr
         The device's memory does not suffice for so many rows.
     """
     layers = stack.layers
-    with cupy().cuda.Device(stack.device), within_memory(named(layers), problem.rows, _row_bytes(layers, number_bytes)):
+    with as_current(stack.device), within_memory(named(layers), problem.rows, _row_bytes(layers, number_bytes)):
         chain = made(stack.device, layers, problem.rows)
         chain.capture()
         return chain
@@ -234,7 +234,7 @@ def _launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
     cp, stack = cupy(), step.stack
     layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
     rows = step.features.shape[0]
-    with cp.cuda.Device(stack.device), within_memory(named(layers), rows, _row_bytes(layers, number_bytes)):
+    with as_current(stack.device), within_memory(named(layers), rows, _row_bytes(layers, number_bytes)):
         chain = made(stack.device, layers, rows)
         dense = cp.ascontiguousarray(as_dense(step.features), dtype=np.float32)
         outputs, alive = chain.run_counted(dense, step.multiplicity)

@@ -28,7 +28,7 @@ from sparsenn.backends.contract import (
     StepOutput,
 )
 from sparsenn.backends.cuda.availability import ANY_GPU
-from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.incoming import UncheckedCSR
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.loader import program
@@ -325,7 +325,7 @@ class ResidentChain:
         """Queue a run on the current stream; see `SparseChain.run`. It counts whether it is asked to or not."""
         rows = features.shape[0]
         assert rows <= self.capacity, f"{rows:,} rows are more than the {self.capacity:,} that this was made for"
-        with cupy().cuda.Device(self._device):
+        with as_current(self._device):
             stream = self._turns.take()
             stands_for = None if multiplicity is None else cupy().asarray(multiplicity, np.int32)
             faults = features.found if isinstance(features, UncheckedCSR) else None
@@ -347,7 +347,7 @@ class ResidentChain:
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
-        with cupy().cuda.Device(self._device):
+        with as_current(self._device):
             self._turns.take()
             left, counters = self._counts.get(), self._counters.get().tolist()
         distinct = {cut.last - 1: int(found[1]) for cut, found in zip(self._cuts, left, strict=True) if cut.distinct}
@@ -371,7 +371,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
 def _prepared(stack: Stack, first: int, last: int, problem: SparseProblem) -> ResidentChain:
     layers = stack.layers[first:last]
     widest = max(layer.outputs for layer in layers)
-    with cupy().cuda.Device(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):
+    with as_current(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):
         packed = kept(stack, ("packed", first, last), lambda: pack_network(layers))
         return ResidentChain(stack.device, packed, problem)
 
@@ -383,7 +383,7 @@ def launch_resident(step: StepInput) -> StepOutput:
     form = "dense" if not isinstance(given, CSR) else "iso" if given.iso or not given.nnz else "csr"
     droppable_from = max(0, step.droppable_from - step.first)
     problem = SparseProblem(given.shape[0], form, droppable_from, step.deduplicate)
-    with cp.cuda.Device(stack.device):
+    with as_current(stack.device):
         chain = _prepared(stack, step.first, step.last, problem)
         left = chain.run(given, True, step.multiplicity)
         places, owner = np.unique(cp.asnumpy(left.owner), return_inverse=True)
