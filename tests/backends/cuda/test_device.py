@@ -68,6 +68,29 @@ def test_a_gpu_is_asked_once(asked):
     assert numbers == [3]
 
 
+def test_a_device_is_entered_and_left_unless_it_is_the_current_one(monkeypatch):
+    current, entered = [3], []
+
+    class Entered:
+        def __init__(self, number):
+            self.number = number
+
+        def __enter__(self):
+            entered.append(self.number)
+            self.before, current[0] = current[0], self.number
+
+        def __exit__(self, *error):
+            current[0] = self.before
+
+    cuda = SimpleNamespace(runtime=SimpleNamespace(getDevice=lambda: current[0]), Device=Entered)
+    monkeypatch.setattr(device, "cupy", lambda: SimpleNamespace(cuda=cuda))
+    with device.as_current(3):
+        assert (current, entered) == ([3], [])
+        with device.as_current(1), device.as_current(1):
+            assert (current, entered) == ([1], [1])
+        assert current == [3]
+
+
 def test_warnings_of_cupy_about_itself_are_dropped(tmp_path, monkeypatch):
     (tmp_path / "cupy.py").write_text(
         "import warnings\nwarnings.warn('two CuPy packages are installed')\nhere = True\n"
