@@ -236,6 +236,7 @@ def convert_scipy(matrix: Any, conversion: str, copy: bool = False) -> Any:
 
     Parameters
     ----------
+    matrix : one of CuPy's is copied to the host first.
     conversion : name of that method.
     copy : whether the result must not share memory with the matrix.
 
@@ -244,6 +245,8 @@ def convert_scipy(matrix: Any, conversion: str, copy: bool = False) -> Any:
     MatrixError
         As `sound_scipy` does; or it is of a type that cannot be converted.
     """
+    if hasattr(getattr(matrix, "data", None), "__cuda_array_interface__") and hasattr(matrix, "get"):
+        matrix = matrix.get()
     sound = sound_scipy(matrix, conversion)
     try:
         if hasattr(sound, "prune") and len(sound.indices) + len(sound.data) > 2 * int(sound.indptr[-1]):

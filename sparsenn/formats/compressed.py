@@ -281,7 +281,7 @@ class Compressed(Rebuilt):
         Parameters
         ----------
         matrix : scipy.sparse matrix or array
-            Any format.
+            Any format. CuPy's are copied to the host.
         dtype : type, default float32
             Float32 or float64, to which values are converted.
 

@@ -99,7 +99,7 @@ class SparseLinear(Rebuilt, FullyConnected):
         Parameters
         ----------
         weights : scipy.sparse matrix or array, shape (inputs, outputs)
-            Any format; duplicates are summed.
+            Any format; duplicates are summed. CuPy's are copied to the host.
         bias : float or array_like of shape (outputs,), optional
             As of the class.
         activation : Activation, optional

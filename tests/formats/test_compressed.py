@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -513,6 +514,20 @@ def test_matrices_of_other_libraries_are_converted_by_these(kind: Any) -> None:
         )
 
     assert np.array_equal(kind.from_scipy(Foreign()).to_scipy().toarray(), np.eye(4))
+
+
+@pytest.mark.parametrize("kind", [CSR, CSC, COO])
+def test_matrices_on_a_gpu_are_copied_to_the_host(kind: Any) -> None:
+    class OnGpu:
+        """What CuPy's matrices offer, over arrays that tell where on a GPU they are."""
+
+        format, shape, data = "csr", (4, 4), SimpleNamespace(__cuda_array_interface__={})
+        tocsr = tocsc = tocoo = None
+
+        def get(self) -> Any:
+            return sp.eye_array(4, format="csr")
+
+    assert np.array_equal(kind.from_scipy(OnGpu()).to_scipy().toarray(), np.eye(4))
 
 
 @BOTH

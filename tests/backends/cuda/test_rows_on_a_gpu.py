@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparsenn import Linear, Network, ReLU, Session
+from sparsenn import Linear, Network, ReLU, Session, SparseLinear
 from sparsenn.backends.contract import SparseRows
 from sparsenn.backends.cuda import images, incoming
 from sparsenn.backends.cuda.transfer import PIECE_BYTES, SMALL_BYTES, Transfer
@@ -127,6 +127,14 @@ def test_sparse_matrices_of_cupy_are_taken(form, rng):
     rows = incoming.device_rows(in_form(form, sp.csr_array(dense)), 0)
     found, expected = on_the_host(incoming.check_rows(rows)), from_dense(dense)
     for left, right in zip(parts(found), parts(expected), strict=True):
+        assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "dia"])
+def test_weights_may_be_matrices_of_cupy(form, rng):
+    host = sp.csr_array((rng.random((20, 30)) < 0.3) * rng.normal(size=(20, 30)).astype(np.float32))
+    found, expected = SparseLinear.from_scipy(in_form(form, host)), SparseLinear.from_scipy(host)
+    for left, right in zip(parts(found.weights), parts(expected.weights), strict=True):
         assert np.array_equal(left, right)
 
 
