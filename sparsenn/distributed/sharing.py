@@ -1,14 +1,20 @@
-"""Work shared by threads: items handed out as threads become free, and what becomes of them, in one place."""
+"""Work shared by threads: items handed out as threads become free, and what becomes of them, in one place.
+
+What the main thread uses here are queues that are written in C, and plain flags. Python's `Queue`, `Semaphore` and
+`Event` are written in Python: a signal whose handler raises an exception in them can leave their lock taken for ever,
+and `Thread.join` and `Thread.is_alive`, so interrupted, may take a thread that runs for one that has ended.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, wait
-from contextlib import contextmanager, suppress
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from queue import Empty, Queue, SimpleQueue
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from sparsenn.interrupts import held_signals, outlast
@@ -22,6 +28,9 @@ SWITCH_SECONDS = 1e-4
 """After which a thread that runs Python code gives way to others, while one reads ahead. A reader needs the interpreter
 for moments only, but many times an item: after Python's own 5 ms each, it would wait longer than it reads."""
 
+LOOK_SECONDS = 1e-3
+"""After which it is looked again whether threads have ended."""
+
 _switch_seconds: list[float] = []
 """What was found by those that read ahead, to be put back; one each."""
 
@@ -34,15 +43,15 @@ class Stopping:
     """Whether work is to be left undone, because other work has failed or whoever waits for it was interrupted."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._asked = False
 
     def ask(self) -> None:
         """Have all work end where it looks next."""
-        self._asked.set()
+        self._asked = True
 
     def look(self, first: int = 0, last: int = 0, layers: int = 0) -> None:
         """End the work of this thread if that is asked for; what a report of rows is told makes no difference."""
-        if self._asked.is_set():
+        if self._asked:
             raise _StoppedError
 
 
@@ -58,13 +67,28 @@ class _Ended:
     error: BaseException | None = None
 
 
+def _room_for(count: int) -> SimpleQueue[None]:
+    """Return a queue that so many can be taken from before one has to be put back."""
+    room: SimpleQueue[None] = SimpleQueue()
+    for _ in range(count):
+        room.put(None)
+    return room
+
+
+def _wait_until(over: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    while not over():
+        time.sleep(LOOK_SECONDS)
+
+
 class _Shared(Generic[Item, Value]):
     """Items that threads take one by one, and what they make of them."""
 
     def __init__(self, items: Iterable[Item], most: int) -> None:
         self.stopping = Stopping()
         self.done: SimpleQueue[tuple[Item, Value] | _Ended] = SimpleQueue()
-        self.room = threading.Semaphore(most)
+        self.room = _room_for(most)
+        self.over: list[bool] = []  # one for each thread that does nothing more
         self._items, self._turns = iter(items), threading.Lock()
 
     def work(self, make: Callable[[Item, Stopping], Value]) -> None:
@@ -77,17 +101,18 @@ class _Shared(Generic[Item, Value]):
             pass
         except BaseException as failure:
             error = failure
+        self.over.append(True)
         self.done.put(_Ended(error))
 
     def _do_next(self, make: Callable[[Item, Stopping], Value]) -> bool:
         """Do an item; returns whether there was one."""
-        self.room.acquire()
+        self.room.get()
         self.stopping.look()
         with self._turns:
             try:
                 item = next(self._items)
             except StopIteration:
-                self.room.release()
+                self.room.put(None)
                 return False
         self.stopping.look()
         self.done.put((item, make(item, self.stopping)))
@@ -118,23 +143,25 @@ def shared(
         What a worker, or the iteration over the items, raised first.
     """
     state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
-    begun: list[Future[None]] = []
+    begun = 0
 
     def end() -> None:
         state.stopping.ask()
-        state.room.release(len(begun) + 1)
-        wait(begun)
+        for _ in range(begun):
+            state.room.put(None)
+        _wait_until(lambda: len(state.over) == begun)
 
     try:
         with held_signals():
             for thread, make in zip(threads, workers, strict=True):
-                begun.append(thread.submit(state.work, make))
-        left = len(begun)
+                thread.submit(state.work, make)
+                begun += 1
+        left = begun
         while left:
             found = state.done.get()
             if not isinstance(found, _Ended):
                 yield found
-                state.room.release()
+                state.room.put(None)
             elif found.error is not None:
                 raise found.error
             else:
@@ -149,39 +176,42 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
 
     What the iteration over the items raises is raised where the next one is asked for.
     """
-    waiting: Queue[tuple[Item] | _Ended] = Queue(most)
-    stopping = Stopping()
+    waiting: SimpleQueue[tuple[Item] | _Ended] = SimpleQueue()
+    room, stopping = _room_for(most), Stopping()
+    begun, over = list[bool](), list[bool]()
 
     def take() -> None:
         error: BaseException | None = None
         try:
             for item in items:
-                waiting.put((item,))
+                room.get()
                 stopping.look()
+                waiting.put((item,))
         except _StoppedError:
             pass
         except BaseException as failure:
             error = failure
+        over.append(True)
         waiting.put(_Ended(error))
 
     def given() -> Iterator[Item]:
         while not isinstance(found := waiting.get(), _Ended):
+            room.put(None)
             yield found[0]
         waiting.put(found)  # for whoever asks again
         if found.error is not None:
             raise found.error
 
-    thread = threading.Thread(target=take, name="sparsenn reads")
-
     def end() -> None:
         stopping.ask()
-        while thread.is_alive():
-            with suppress(Empty):
-                waiting.get(timeout=0.05)
+        room.put(None)
+        _wait_until(lambda: over or not begun)
 
+    thread = threading.Thread(target=take, name="sparsenn reads")
     try:
         with held_signals():
             thread.start()
+            begun.append(True)
         with _quick_switches():
             yield given()
     finally:
