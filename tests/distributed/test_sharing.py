@@ -67,6 +67,16 @@ def share_out() -> None:
     assert found == {item: 2 * item for item in range(6)}
 
 
+@pytest.fixture
+def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put back how often threads give way, which what is interrupted may not come to."""
+    monkeypatch.setattr(sharing, "_switch_seconds", [])
+    usual = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("switches")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of weak references' callbacks
 @pytest.mark.parametrize("work", [read_ahead, share_out])
 def test_it_ends_wherever_it_is_interrupted(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
