@@ -4,6 +4,10 @@ Compiled code is kept on disk (`sparsenn.storage.compiled` says where) and relea
 only *contract* is taken: a multiply and an add may become one fused multiply-add, which rounds once instead of twice.
 Nothing is reordered and NaN keeps its meaning.
 
+Compiled functions return numbers only, and write arrays that they are given: for an array that is returned numba calls
+a function of Python's, where the handler of a signal may raise, and overlooks it. The caller is then given a tuple with
+a null pointer in it.
+
 Numba's own threads, which only `threaded` functions use, neither survive a fork nor, with every library that it may
 take them from, calls from two threads at a time: either ends the process. So one call waits for another, and children
 that were forked after such a call compute in their one thread.

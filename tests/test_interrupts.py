@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -153,3 +155,40 @@ def test_work_that_is_outlasted() -> None:
     outlast(lambda: done.append(9))
     with pytest.raises(ZeroDivisionError):
         outlast(lambda: 1 // 0)  # type: ignore[func-returns-value]
+
+
+IN_COMPILED_CODE = """
+import signal, time
+import numpy as np
+from numba.core import serialize
+from sparsenn.formats.equality import equal_rows
+
+
+class Stop(BaseException):
+    pass
+
+
+def stop(number, frame):
+    raise Stop
+
+
+rows = np.arange(1 << 18, dtype=np.float32)[:, None]
+equal_rows(rows)
+signal.signal(signal.SIGALRM, stop)
+stopped = 0
+for trial in range(1, 41):
+    serialize._unpickled_memo.clear()  # as it is when a function is called for the first time
+    try:
+        signal.setitimer(signal.ITIMER_REAL, trial / 2000)
+        representatives, group = equal_rows(rows)
+        time.sleep(60)
+    except Stop:
+        stopped += 1
+print(stopped)
+"""
+
+
+def test_a_signal_in_compiled_code_is_raised_where_it_returns() -> None:
+    """Numba loses exceptions that are raised while it makes arrays to return, and returns null pointers."""
+    done = subprocess.run([sys.executable, "-c", IN_COMPILED_CODE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "40"), done.stderr

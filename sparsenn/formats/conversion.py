@@ -38,28 +38,26 @@ _SORTED_ENTRIES = 1 << 18
 Target = TypeVar("Target", bound=Compressed)
 
 
-@compiled
 def histogram(keys: Array, groups: int) -> Array:
     """Count how often each group occurs among `keys`; returns (groups,) int64."""
     counts = np.zeros(groups, np.int64)
-    for key in keys:
-        counts[key] += 1
+    _count(keys, counts)
     return counts
 
 
 @compiled
+def _count(keys: Array, counts: Array) -> None:
+    for key in keys:
+        counts[key] += 1
+
+
 def scan(counts: Array) -> Array:
     """Exclusive prefix sum: returns (groups + 1,) int64 offsets that start with 0 and end with the total."""
-    offsets = np.empty(counts.size + 1, np.int64)
-    total = np.int64(0)
-    for group in range(counts.size):
-        offsets[group] = total
-        total += counts[group]
-    offsets[counts.size] = total
+    offsets = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
     return offsets
 
 
-@compiled
 def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple[Array, Array]:
     """Move each (payload, value) into the range of its key, in the order of arrival.
 
@@ -67,19 +65,21 @@ def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple
     values : (nnz,), or (1,) when one value serves all entries: it then stays one value.
     offsets : (groups + 1,) int64, from `scan`.
     """
-    cursor = offsets[:-1].copy()
-    binned = np.empty_like(payload)
-    moved = np.empty_like(values)
+    binned, moved = np.empty_like(payload), values.copy() if values.size == 1 else np.empty_like(values)
+    _bin(keys, payload, values, offsets[:-1].copy(), binned, moved)
+    return binned, moved
+
+
+@compiled
+def _bin(keys: Array, payload: Array, values: Array, cursor: Array, binned: Array, moved: Array) -> None:
+    """Move entries to where the cursor of their group stands, and that by one; a single value stays."""
     iso = values.size == 1
-    if iso:
-        moved[0] = values[0]
     for entry in range(keys.size):
         slot = cursor[keys[entry]]
         cursor[keys[entry]] = slot + 1
         binned[slot] = payload[entry]
         if not iso:
             moved[slot] = values[entry]
-    return binned, moved
 
 
 @compiled

@@ -76,21 +76,34 @@ def _same(words: Array, offsets: Array, left: int, right: int) -> bool:
     return True
 
 
-@compiled
 def _group_equal(hashes: Array, words: Array, offsets: Array, more: Array, more_offsets: Array) -> tuple[Array, Array]:
     """Group spans that are equal in `words` and in `more`, found by hash, then compared whole.
 
     hashes : (groups,) uint64. words, more : uint32 or uint16, `more` may be empty; offsets : (groups + 1,) int64.
     Returns (representatives, group): the first span of each group, increasing, and every span's group; int64.
     """
+    representatives, group = np.empty((2, hashes.size), np.int64)
+    found = _find_equal(hashes, words, offsets, more, more_offsets, representatives, group)
+    return representatives[:found].copy(), group
+
+
+@compiled
+def _find_equal(
+    hashes: Array,
+    words: Array,
+    offsets: Array,
+    more: Array,
+    more_offsets: Array,
+    representatives: Array,
+    group: Array,
+) -> int:
+    """Write what `_group_equal` returns; returns how many groups there are."""
     total = hashes.size
     size = 16
     while size < 2 * total:
         size *= 2
     mask = np.uint64(size - 1)
     table = np.full(size, -1, np.int64)
-    representatives = np.empty(total, np.int64)
-    group = np.empty(total, np.int64)
     found = 0
     for row in range(total):
         slot = hashes[row] & mask
@@ -109,7 +122,7 @@ def _group_equal(hashes: Array, words: Array, offsets: Array, more: Array, more_
                 group[row] = known
                 break
             slot = (slot + np.uint64(1)) & mask
-    return representatives[:found].copy(), group
+    return found
 
 
 def _words(values: Array) -> Array:

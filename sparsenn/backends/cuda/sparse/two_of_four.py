@@ -84,8 +84,9 @@ def order_inputs(weights: CSC) -> Array:
     row = np.full(inputs, -1, np.int64)
     row[by_degree] = np.arange(by_degree.size)
     _set_bits(weights.indptr.astype(np.int64), row[weights.indices], bits)
-    members = _grouped(bits, max(16, GREEDY_WORK // (3 * max(1, groups) * bits.shape[1])))
-    cost = _mend(bits, members, SWAP_WORK)
+    members, cost = np.empty((groups, FOUR), np.int64), np.empty(groups, np.int64)
+    _group(bits, max(16, GREEDY_WORK // (3 * max(1, groups) * bits.shape[1])), members)
+    _mend(bits, members, SWAP_WORK, cost)
     members = members[np.argsort(-cost, kind="stable")]  # what is left over is in few units
     room = groups * FOUR - used.size
     filled = np.full(groups * FOUR, -1, np.int64)
@@ -129,14 +130,13 @@ def _ones(word: Any) -> Any:
 
 
 @compiled
-def _grouped(bits: Array, candidates: int) -> Array:
-    """Return groups of four rows of bits, (groups, 4): each begins with the first row left and takes those that fit.
+def _group(bits: Array, candidates: int, members: Array) -> None:
+    """Group rows of bits by four, `members` (groups, 4): each begins with the first row left and takes those that fit.
 
     Of rows by chance it takes the one that adds the fewest places where three have a bit, and among those the one that
     adds the fewest where two have.
     """
     rows, words = bits.shape
-    members = np.empty((rows // 4, 4), np.int64)
     left = np.arange(rows)
     taken = np.zeros(rows, np.bool_)
     first, count, chance = 0, rows, np.uint64(88172645463325252)
@@ -183,7 +183,6 @@ def _grouped(bits: Array, candidates: int) -> Array:
                 three[word] |= two[word] & bits[best, word]
                 two[word] |= one[word] & bits[best, word]
                 one[word] |= bits[best, word]
-    return members
 
 
 @compiled
@@ -197,15 +196,14 @@ def _conflicts(bits: Array, a: int, b: int, c: int, d: int) -> Any:
 
 
 @compiled
-def _mend(bits: Array, members: Array, work: int) -> Array:
+def _mend(bits: Array, members: Array, work: int, cost: Array) -> None:
     """Swap members of groups with conflicts with others, by chance, unless that adds to the sum of conflicts.
 
     Where groups have more than `HOPELESS` on average, it would not help.
 
-    Returns (groups,) int64: the conflicts of each.
+    cost : (groups,) int64, takes the conflicts that each is left with.
     """
     groups, words = members.shape[0], bits.shape[1]
-    cost = np.empty(groups, np.int64)
     for group in range(groups):
         four = members[group]
         cost[group] = _conflicts(bits, four[0], four[1], four[2], four[3])
@@ -233,7 +231,6 @@ def _mend(bits: Array, members: Array, work: int) -> Array:
                     left += added
                 else:
                     mine[i], yours[j] = yours[j], mine[i]
-    return cost
 
 
 # ---- Packing ----------------------------------------------------------------------------------------------------
