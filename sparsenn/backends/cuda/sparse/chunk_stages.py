@@ -19,16 +19,11 @@ from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS, MOST_STA
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.stages import tiles_of_wave
 from sparsenn.backends.cuda.sparse.tiling import Tiling, estimated_clocks, tilings
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
-
-WAVE_BYTES = 24 << 20
-"""Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
-
-LEAST_WAVE = 2
-"""Tiles of a wave: blocks that have nothing left to do in one tile's layer go on with the other's."""
 
 THREADS, TURNING_BLOCKS = 256, 8
 """Of a block that moves rows; and such blocks of a multiprocessor, each with 16 KiB of shared memory."""
@@ -157,14 +152,12 @@ class ChunkStages:
 
     def _record(self, number: int, capacity: int) -> Any:
         stage = self._stages[number]
-        line = stage.block.line
         record = np.zeros(1, _BUFFERS)
         record["even"], record["odd"] = (tiles.data.ptr for tiles in self._tiles)
         record["nonzeros"], record["done"] = self._nonzeros[number].data.ptr, self._done[number].data.ptr
-        record["tile_bytes"], record["capacity"] = line * stage.width, capacity
+        record["tile_bytes"], record["capacity"] = stage.block.line * stage.width, capacity
         groups = max(weights.tiling.groups for weights in stage.weights)
-        blocks = self._machine.multiprocessors * stage.block.blocks
-        record["wave"] = max(LEAST_WAVE, -(-2 * blocks // groups), WAVE_BYTES // (2 * line * stage.width))
+        record["wave"] = tiles_of_wave(self._machine, stage.block, groups, stage.width)
         record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
         return record
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import TypeVar
 
 from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS, BlockShape
 from sparsenn.backends.cuda.sparse.stages import (
@@ -17,6 +18,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     fits_in_shared,
     runs_at_once,
     stage_lengths,
+    tiles_of_wave,
 )
 from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
 from sparsenn.backends.cuda.sparse.tiling import chained_layers, estimated_clocks, shared_tilings, tilings
@@ -24,6 +26,8 @@ from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
 __all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds"]
+
+Part = TypeVar("Part")
 
 RUN_SECONDS, HALF_RUN_SECONDS, QUEUE_SECONDS = 26e-6, 46e-6, 28e-6
 """A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; the same in halves, where
@@ -82,16 +86,16 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
     rows : of a run.
     """
 
-    chained = len(layers) > 1
-
-    def seconds(layer: SparseLinear) -> float:
+    def seconds(part: tuple[SparseLinear, bool]) -> float:
+        layer, chained = part
         teams = _teams(layer)
         (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams], chained=[chained])
         clocks = estimated_clocks(tiling, rows, *_size(layer), machine, teams, chained)
         return LAUNCH_SECONDS + clocks / machine.clock
 
     turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
-    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(layers, seconds))
+    chain = list(zip(layers, chained_layers(len(layers), halves=False), strict=True))
+    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(chain, seconds))
 
 
 def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4) -> float:
@@ -102,18 +106,17 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
     rows : of a run.
     row_bytes : of a number of the rows, and of one of the outputs.
     """
-    *inner, last = layers
 
-    def seconds(layer: SparseLinear, chained: bool) -> float:
+    def seconds(part: tuple[SparseLinear, bool]) -> float:
+        layer, chained = part
         (tiling,) = shared_tilings(rows, [_size(layer)], machine, halves=True, chained=[chained])
         clocks = estimated_clocks(tiling, rows, *_size(layer), machine, chained=chained)
         return LAUNCH_SECONDS + clocks / machine.clock
 
     moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
     turned = 3 * TURN_LAUNCH_SECONDS + rows * moved / machine.copy_bandwidth
-    *chained, whole = chained_layers(len(layers), halves=True)
-    computed = _over_all(inner, partial(seconds, chained=any(chained))) + seconds(last, whole)
-    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + computed)
+    chain = list(zip(layers, chained_layers(len(layers), halves=True), strict=True))
+    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(chain, seconds))
 
 
 def resident_seconds(
@@ -184,19 +187,36 @@ def _stage(
         for layer, own in zip(layers, teams, strict=True)
     ]
     blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
-    taken = min(blocks, key=lambda block: sum(_tiled_clocks(block, rows, *shape) for shape in shapes))
-    clocks = sum(_tiled_clocks(taken, math.ceil(count), *shape) for count, shape in zip(counts, shapes, strict=True))
+    taken = min(blocks, key=lambda block: sum(_tiled(block, rows, *shape)[1] for shape in shapes))
+    found = [_tiled(taken, math.ceil(count), *shape) for count, shape in zip(counts, shapes, strict=True)]
+    width = max(max(layer.inputs, layer.outputs) for layer in layers)
+    wave = tiles_of_wave(machine, taken, max(groups for groups, _ in found), width)
+    clocks = sum(
+        clocks * _waiting(machine, taken, math.ceil(count / taken.rows), groups, wave)
+        for count, (groups, clocks) in zip(counts, found, strict=True)
+    )
     return total + COUNTED_SHARE * clocks / machine.clock
 
 
 @lru_cache(maxsize=1 << 14)
-def _tiled_clocks(
+def _tiled(
     block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
-) -> float:
-    """Estimate the clocks of a layer in tiles whose outputs are counted, computed by blocks of a shape."""
+) -> tuple[int, float]:
+    """Return the groups of a layer in tiles whose outputs are counted, and the clocks in blocks of a shape."""
     given = rows, inputs, outputs, edges, machine
     found = (tiling for tiling in tilings(*given, tile_rows=block.rows, teams=teams) if tiling.block == block)
-    return min(estimated_clocks(tiling, *given, teams) for tiling in found)
+    return min(((tiling.groups, estimated_clocks(tiling, *given, teams)) for tiling in found), key=lambda way: way[1])
+
+
+def _waiting(machine: Machine, block: BlockShape, tiles: int, groups: int, wave: int) -> float:
+    """Return how much longer a layer takes where few of a wave's tiles leave multiprocessors idle.
+
+    The next layer waits for this one, and the next wave for both.
+    """
+    blocks = machine.multiprocessors * block.blocks
+    whole, rest = divmod(tiles, wave)
+    rounds = [whole * max(1.0, wave * groups / blocks), max(1.0, rest * groups / blocks) if rest else 0.0]
+    return max(1.0, sum(rounds) / max(1, -(-tiles * groups // blocks)))
 
 
 def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:
@@ -240,7 +260,7 @@ def _teams(layer: SparseLinear) -> TeamsSize | None:
     return teams.size if teams else None
 
 
-def _over_all(layers: Sequence[SparseLinear], seconds: Callable[[SparseLinear], float]) -> float:
+def _over_all(layers: Sequence[Part], seconds: Callable[[Part], float]) -> float:
     step = max(1, len(layers) // SAMPLED_LAYERS)
     sample = layers[::step]
     return sum(map(seconds, sample)) * len(layers) / max(1, len(sample))

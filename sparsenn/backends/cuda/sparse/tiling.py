@@ -197,8 +197,8 @@ def estimated_clocks(
 ) -> float:
     """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands.
 
-    Multiprocessors wait for the one that has most to do, unless rows go through the layer in parts: if it has work for
-    that, and is `chained`, one of several.
+    Multiprocessors wait for the one that has most to do, unless rows go through the layer in parts and another follows:
+    if it has work for that, and is `chained`.
     """
     block, groups = tiling.block, tiling.groups
     if block.teams:
@@ -291,12 +291,12 @@ def tiling_for(
 
 
 def chained_layers(count: int, halves: bool) -> list[bool]:
-    """Return, for each of so many layers of a chain, whether rows go through it in parts if it has work for that.
+    """Return, for each of so many layers of a chain, whether the next one's parts fill what it leaves idle.
 
-    One layer alone does not; nor does the last one where rows are halves, which is launched for all of them.
+    Nothing does so behind the last one that rows go through in parts. Where rows are halves, that is the one before the
+    last, which is launched for all rows.
     """
-    inner = count - halves
-    return [inner > 1] * inner + [False] * halves
+    return [number < count - halves - 1 for number in range(count)]
 
 
 def shared_tilings(

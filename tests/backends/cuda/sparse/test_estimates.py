@@ -109,6 +109,17 @@ def test_estimates_know_that_rows_die_and_become_equal(problem, known):
     assert chunks_seconds(H200, stack, 60_000) > 3 * taken
 
 
+def test_multiprocessors_wait_for_a_narrow_layer_among_wide_ones():
+    """An H200 took 0.692 ms; no row was left for the last layer."""
+    stack = [
+        Shape(64, 3000, 95_867),
+        Shape(3000, 128, 192_150),
+        Shape(128, 2048, 131_610),
+        Shape(2048, 3000, 3_070_821),
+    ]
+    assert resident_seconds(H200, stack, 4000, [1.0, 1.0, 1.0, 0.0]) == pytest.approx(0.692e-3, rel=0.1)
+
+
 def test_inputs_of_one_value_are_counted():
     stack = [Shape(65536, 4096, 2 * 65536), Shape(4096, 4096, 2 * 4096)]
     assert resident_seconds(H200, stack, 60_000, None, "iso") < 0.5 * resident_seconds(H200, stack, 60_000)

@@ -8,6 +8,7 @@ from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, room
 from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.cuda.sparse.tiling import (
     WHOLE_ROUNDS,
+    chained_layers,
     estimated_clocks,
     in_parts,
     shared_tilings,
@@ -79,15 +80,15 @@ def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_sh
     chosen = shared_tilings(rows, found_shapes, H200)
     assert len({tiling.block.rows for tiling in chosen}) == 1
 
-    chained = len(found_shapes) > 1
+    chain = list(zip(found_shapes, chained_layers(len(found_shapes), halves=False), strict=True))
 
     def clocks(tilings_of_all):
-        shapes = ((n, max(1, m), edges) for n, m, edges in found_shapes)
+        shapes = ((n, max(1, m), edges, chained) for (n, m, edges), chained in chain)
         pairs = zip(tilings_of_all, shapes, strict=True)
-        return sum(estimated_clocks(tiling, rows, *shape, H200, None, chained) for tiling, shape in pairs)
+        return sum(estimated_clocks(tiling, rows, *size, H200, None, chained) for tiling, (*size, chained) in pairs)
 
     for tile_rows in (32, 64, 128, 256):
-        others = [tiling_for(rows, *shape, H200, tile_rows, chained=chained) for shape in found_shapes]
+        others = [tiling_for(rows, *shape, H200, tile_rows, chained=chained) for shape, chained in chain]
         assert clocks(chosen) <= clocks(others)
     if len(found_shapes) == 1:
         assert clocks(chosen) == clocks([tiling_for(rows, *found_shapes[0], H200)])
@@ -96,13 +97,13 @@ def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_sh
 @pytest.mark.parametrize(
     ("halves", "chained", "others"),
     [
-        (False, [True, True], [[False, False]]),
+        (False, [True, False], [[False, False], [True, True]]),
         (True, [False, False], [[True, True]]),
-        (True, [True, True, False], [[True, True, True], [False, False, False]]),
+        (True, [True, False, False], [[True, True, True], [False, False, False]]),
     ],
     ids=str,
 )
-def test_tilings_are_for_the_parts_that_there_are(halves, chained, others):
+def test_tilings_are_for_what_fills_the_last_round_of_a_layer(halves, chained, others):
     rows, shape = (20_000, (1024, 1024, 104_858)) if halves else (4000, (4096, 4096, 300_000))
     shapes = [shape] * len(chained)
     found = shared_tilings(rows, shapes, H200, halves=halves)
