@@ -82,7 +82,7 @@ def _group_equal(hashes: Array, words: Array, offsets: Array, more: Array, more_
     hashes : (groups,) uint64. words, more : uint32 or uint16, `more` may be empty; offsets : (groups + 1,) int64.
     Returns (representatives, group): the first span of each group, increasing, and every span's group; int64.
     """
-    representatives, group = np.empty((2, hashes.size), np.int64)
+    representatives, group = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
     found = _find_equal(hashes, words, offsets, more, more_offsets, representatives, group)
     return representatives[:found].copy(), group
 
