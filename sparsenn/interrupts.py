@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 __all__ = ["held_signals", "outlast"]
 
@@ -20,21 +21,41 @@ def held_signals() -> Iterator[Callable[[], bool]]:
     as ever. Only the main thread handles signals, so in another one nothing is held back.
     """
     came: list[tuple[int, FrameType | None]] = []
+    over: list[bool] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if over:  # an exception may leave this in the handler's place
+            handlers[number](number, frame)
+        else:
+            came.append((number, frame))
+
     handlers = {
         int(number): action for number in signal.valid_signals() if callable(action := signal.getsignal(number))
     }
     try:
         for number in handlers:
-            signal.signal(number, lambda number, frame: came.append((number, frame)))
+            signal.signal(number, hold)
         yield lambda: bool(came)
     finally:
-        for number, action in handlers.items():
-            signal.signal(number, action)
-        for number, frame in came:
+        try:
+            over.append(True)
+            for number, action in handlers.items():
+                signal.signal(number, action)
+        finally:
+            _handle(came, handlers)
+
+
+def _handle(came: list[tuple[int, FrameType | None]], handlers: dict[int, Any]) -> None:
+    """Call the handlers of all signals that came, in their order, even where some raise; the last to do so counts."""
+    if came:
+        (number, frame), *later = came
+        try:
             handlers[number](number, frame)
+        finally:
+            _handle(later, handlers)
 
 
 def outlast(work: Callable[[], None]) -> None:

@@ -4,9 +4,9 @@ Compiled code is kept on disk (`sparsenn.storage.compiled` says where) and relea
 only *contract* is taken: a multiply and an add may become one fused multiply-add, which rounds once instead of twice.
 Nothing is reordered and NaN keeps its meaning.
 
-Compiled functions return numbers only, and write arrays that they are given: for an array that is returned numba calls
-a function of Python's, where the handler of a signal may raise, and overlooks it. The caller is then given a tuple with
-a null pointer in it.
+Compiled functions return numbers, and write arrays that they are given: for an array that is returned numba calls a
+function of Python's, where the handler of a signal may raise, and in tuples numba overlooks that. The caller is then
+given a null pointer. Signals wait while a function is compiled or loaded, for the same reason.
 
 Numba's own threads, which only `threaded` functions use, neither survive a fork nor, with every library that it may
 take them from, calls from two threads at a time: either ends the process. So one call waits for another, and children
@@ -34,6 +34,7 @@ if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get(
 import numba
 from numba.core import event
 
+from sparsenn.interrupts import held_signals
 from sparsenn.spans import span
 from sparsenn.storage.compiled import LOADING, compiled_cache, is_kept
 
@@ -149,9 +150,28 @@ class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
             self._state = self.seconds(), None
 
 
+class _Undisturbed(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Holds signals back while numba compiles: LLVM calls Python code, and goes on where that raises an exception."""
+
+    def __init__(self) -> None:
+        self._open: list[AbstractContextManager[object]] = []
+
+    def on_start(self, event: event.Event) -> None:
+        """Begin with a function."""
+        held = held_signals()
+        held.__enter__()
+        self._open.append(held)
+
+    def on_end(self, event: event.Event) -> None:
+        """End with a function; raise what came meanwhile."""
+        if self._open:
+            self._open.pop().__exit__(None, None, None)
+
+
 _compiling = _Spending("compile", "compile")
 _loading = _Spending("load", "prepare", within=_compiling)
 event.register("numba:compile", _compiling)
+event.register("numba:compile", _Undisturbed())  # the last, as others that end behind it would not where it raises
 event.register(LOADING, _loading)
 
 

@@ -1,4 +1,4 @@
-"""Signals that come where an exception would do harm: while threads start or end, or compiled code is loaded."""
+"""Signals that come where an exception would do harm: while threads start or end, or code is compiled or loaded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +193,93 @@ def test_a_signal_in_compiled_code_is_raised_where_it_returns() -> None:
     """Numba loses exceptions that are raised while it makes arrays to return, and returns null pointers."""
     done = subprocess.run([sys.executable, "-c", IN_COMPILED_CODE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "40"), done.stderr
+
+
+def test_all_that_was_held_back_is_handled() -> None:
+    """Also where the handler of the first raises."""
+    calls: list[int] = []
+
+    def refuse(number: int, frame: Any) -> None:
+        calls.append(number)
+        raise TimeoutError
+
+    def send(numbers: list[signal.Signals]) -> None:
+        with held_signals():
+            for number in numbers:
+                os.kill(os.getpid(), number)
+            assert not calls
+
+    numbers = [signal.SIGUSR1, signal.SIGUSR2]
+    before = [signal.signal(number, refuse) for number in numbers]
+    try:
+        with pytest.raises(TimeoutError):
+            send(numbers)
+        assert calls == numbers
+        assert [signal.getsignal(number) for number in numbers] == [refuse] * 2
+    finally:
+        for number, action in zip(numbers, before, strict=True):
+            signal.signal(number, action)
+
+
+COMPILING = """
+import importlib.util, signal, sys, time
+from pathlib import Path
+import numpy as np
+
+SOURCE = '''
+from sparsenn.jit import compiled
+
+@compiled
+def count(numbers, counts):
+    found = 0
+    for place in range(numbers.size):
+        if numbers[place] > {}:
+            found += 1
+        counts[place] = found
+    return found
+'''
+
+
+def fresh(number):
+    path = Path(f"module{number}.py")
+    path.write_text(SOURCE.format(number))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.count
+
+
+def stop(number, frame):
+    fired.append(number)
+    raise TimeoutError
+
+
+numbers, counts, fired = np.arange(100), np.zeros(100, np.int64), []
+fresh(0)(numbers, counts)
+start = time.perf_counter()
+fresh(1)(numbers, counts)
+usual = time.perf_counter() - start
+signal.signal(signal.SIGALRM, stop)
+lost = raised = 0
+for number in range(2, 32):
+    function = fresh(number)
+    fired.clear()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, usual * (number - 1) / 31)
+        function(numbers, counts)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        lost += len(fired)
+    except TimeoutError:
+        raised += 1
+    assert function(numbers, counts) == 99 - number
+print(lost, raised > 5)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_signal_while_a_function_is_compiled(tmp_path: Path) -> None:
+    """LLVM calls Python code, and goes on where that raises: what is raised was lost, or ended the process."""
+    environment = {**os.environ, "SPARSENN_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", COMPILING]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0 True"), done.stderr

@@ -157,11 +157,12 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
 
         LLVM calls Python code meanwhile, and goes on with nothing where that is interrupted: the process would crash.
         """
-        try:
-            with held_signals(), event.trigger_event(LOADING, data={"dispatcher": self}):
-                return super().load_overload(signature, context)
-        except Exception:  # what numba fails to build from what it once wrote can be anything
-            return None
+        with held_signals():
+            try:
+                with event.trigger_event(LOADING, data={"dispatcher": self}):
+                    return super().load_overload(signature, context)
+            except Exception:  # what numba fails to build from what it once wrote can be anything
+                return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled, or say why not."""

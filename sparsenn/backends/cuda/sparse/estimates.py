@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     tiles_of_wave,
 )
 from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
-from sparsenn.backends.cuda.sparse.tiling import chained_layers, estimated_clocks, shared_tilings, tilings
+from sparsenn.backends.cuda.sparse.tiling import Tiling, chained_layers, estimated_clocks, shared_tilings, tilings
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
@@ -94,8 +94,8 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
         return LAUNCH_SECONDS + clocks / machine.clock
 
     turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
-    chain = list(zip(layers, chained_layers(len(layers), halves=False), strict=True))
-    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(chain, seconds))
+    *chain, last = zip(layers, chained_layers(len(layers), halves=False), strict=True)
+    return RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(chain, seconds) + seconds(last))
 
 
 def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4) -> float:
@@ -115,8 +115,8 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
 
     moved = (2 * row_bytes + 2) * layers[0].inputs + 2 * row_bytes * layers[-1].outputs  # rows are read twice
     turned = 3 * TURN_LAUNCH_SECONDS + rows * moved / machine.copy_bandwidth
-    chain = list(zip(layers, chained_layers(len(layers), halves=True), strict=True))
-    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(chain, seconds))
+    *chain, last = zip(layers, chained_layers(len(layers), halves=True), strict=True)
+    return HALF_RUN_SECONDS + max(QUEUE_SECONDS, turned + _over_all(chain, seconds) + seconds(last))
 
 
 def resident_seconds(
@@ -187,13 +187,14 @@ def _stage(
         for layer, own in zip(layers, teams, strict=True)
     ]
     blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
-    taken = min(blocks, key=lambda block: sum(_tiled(block, rows, *shape)[1] for shape in shapes))
-    found = [_tiled(taken, math.ceil(count), *shape) for count, shape in zip(counts, shapes, strict=True)]
+    ways = [[_tiled(block, rows, *shape) for shape in shapes] for block in blocks]
+    found = [tiling for tiling, _ in min(ways, key=lambda way: sum(clocks for _, clocks in way))]
+    count, block = math.ceil(counts[0]), found[0].block  # rows leave at the stage's end
     width = max(max(layer.inputs, layer.outputs) for layer in layers)
-    wave = tiles_of_wave(machine, taken, max(groups for groups, _ in found), width)
+    wave = tiles_of_wave(machine, block, max(tiling.groups for tiling in found), width)
     clocks = sum(
-        clocks * _waiting(machine, taken, math.ceil(count / taken.rows), groups, wave)
-        for count, (groups, clocks) in zip(counts, found, strict=True)
+        _rounds_of_waves(machine, tiling, count, wave) * estimated_clocks(tiling, count, *shape)
+        for tiling, shape in zip(found, shapes, strict=True)
     )
     return total + COUNTED_SHARE * clocks / machine.clock
 
@@ -201,22 +202,24 @@ def _stage(
 @lru_cache(maxsize=1 << 14)
 def _tiled(
     block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
-) -> tuple[int, float]:
-    """Return the groups of a layer in tiles whose outputs are counted, and the clocks in blocks of a shape."""
+) -> tuple[Tiling, float]:
+    """Return how a layer whose outputs are counted is cut for blocks of a shape, and the clocks that it takes."""
     given = rows, inputs, outputs, edges, machine
     found = (tiling for tiling in tilings(*given, tile_rows=block.rows, teams=teams) if tiling.block == block)
-    return min(((tiling.groups, estimated_clocks(tiling, *given, teams)) for tiling in found), key=lambda way: way[1])
+    return min(((tiling, estimated_clocks(tiling, *given, teams)) for tiling in found), key=lambda way: way[1])
 
 
-def _waiting(machine: Machine, block: BlockShape, tiles: int, groups: int, wave: int) -> float:
-    """Return how much longer a layer takes where few of a wave's tiles leave multiprocessors idle.
+def _rounds_of_waves(machine: Machine, tiling: Tiling, rows: int, wave: int) -> float:
+    """Return the rounds in which blocks take a layer's work wave by wave, in parts of those without waves; at least 1.
 
-    The next layer waits for this one, and the next wave for both.
+    The tiles of a wave may have too few groups for all multiprocessors. These wait: the next layer needs this one.
     """
-    blocks = machine.multiprocessors * block.blocks
+    blocks = machine.multiprocessors * tiling.block.blocks
+    tiles = -(-rows // tiling.block.rows)
     whole, rest = divmod(tiles, wave)
-    rounds = [whole * max(1.0, wave * groups / blocks), max(1.0, rest * groups / blocks) if rest else 0.0]
-    return max(1.0, sum(rounds) / max(1, -(-tiles * groups // blocks)))
+    rounds = whole * max(1.0, wave * tiling.groups / blocks)
+    rounds += max(1.0, rest * tiling.groups / blocks) if rest else 0.0
+    return max(1.0, rounds / max(1, -(-tiles * tiling.groups // blocks)))
 
 
 def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:
@@ -252,7 +255,7 @@ def _turned_seconds(machine: Machine, rows: float, width: float) -> float:
 
 
 def _size(layer: SparseLinear) -> tuple[int, int, int]:
-    return layer.inputs, layer.outputs, layer.edges
+    return layer.inputs, max(1, layer.outputs), layer.edges
 
 
 def _teams(layer: SparseLinear) -> TeamsSize | None:
@@ -260,7 +263,7 @@ def _teams(layer: SparseLinear) -> TeamsSize | None:
     return teams.size if teams else None
 
 
-def _over_all(layers: Sequence[Part], seconds: Callable[[Part], float]) -> float:
-    step = max(1, len(layers) // SAMPLED_LAYERS)
-    sample = layers[::step]
-    return sum(map(seconds, sample)) * len(layers) / max(1, len(sample))
+def _over_all(parts: Sequence[Part], seconds: Callable[[Part], float]) -> float:
+    step = max(1, len(parts) // SAMPLED_LAYERS)
+    sample = parts[::step]
+    return sum(map(seconds, sample)) * len(parts) / max(1, len(sample))

@@ -293,8 +293,8 @@ def tiling_for(
 def chained_layers(count: int, halves: bool) -> list[bool]:
     """Return, for each of so many layers of a chain, whether the next one's parts fill what it leaves idle.
 
-    Nothing does so behind the last one that rows go through in parts. Where rows are halves, that is the one before the
-    last, which is launched for all rows.
+    Nothing does so behind the last one that rows go through in parts. Where rows are halves, the very last is launched
+    for all rows, so that this is the one before it.
     """
     return [number < count - halves - 1 for number in range(count)]
 
