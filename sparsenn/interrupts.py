@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,12 +23,13 @@ def held_signals() -> Iterator[Callable[[], bool]]:
     """
     came: list[tuple[int, FrameType | None]] = []
     over: list[bool] = []
+    process = os.getpid()
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 
     def hold(number: int, frame: FrameType | None) -> None:
-        if over:  # an exception may leave this in the handler's place
+        if over or os.getpid() != process:  # what was forked meanwhile holds nothing back
             handlers[number](number, frame)
         else:
             came.append((number, frame))
@@ -40,22 +42,29 @@ def held_signals() -> Iterator[Callable[[], bool]]:
             signal.signal(number, hold)
         yield lambda: bool(came)
     finally:
-        try:
-            over.append(True)
-            for number, action in handlers.items():
-                signal.signal(number, action)
-        finally:
-            _handle(came, handlers)
+        _release(came, handlers, over)
 
 
-def _handle(came: list[tuple[int, FrameType | None]], handlers: dict[int, Any]) -> None:
-    """Call the handlers of all signals that came, in their order, even where some raise; the last to do so counts."""
-    if came:
-        (number, frame), *later = came
+def _release(came: list[tuple[int, FrameType | None]], handlers: dict[int, Any], over: list[bool]) -> None:
+    """Put all handlers back, and call those of all signals that came, in their order; raise what the last raises."""
+    last: BaseException | None = None
+    left = list(handlers.items())
+    while left or came:
         try:
-            handlers[number](number, frame)
+            over.append(True)  # from here on signals are handled as they come
+            while left:
+                signal.signal(*left[-1])
+                left.pop()
+            while came:
+                number, frame = came.pop(0)
+                handlers[number](number, frame)
+        except BaseException as raised:
+            last = raised
+    if last is not None:
+        try:
+            raise last
         finally:
-            _handle(later, handlers)
+            del last
 
 
 def outlast(work: Callable[[], None]) -> None:

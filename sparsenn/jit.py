@@ -6,7 +6,8 @@ Nothing is reordered and NaN keeps its meaning.
 
 Compiled functions return numbers, and write arrays that they are given: for an array that is returned numba calls a
 function of Python's, where the handler of a signal may raise, and in tuples numba overlooks that. The caller is then
-given a null pointer. Signals wait while a function is compiled or loaded, for the same reason.
+given a null pointer. LLVM calls Python code, too, and goes on where that raises: signals wait while a function is
+compiled, loaded or kept.
 
 Numba's own threads, which only `threaded` functions use, neither survive a fork nor, with every library that it may
 take them from, calls from two threads at a time: either ends the process. So one call waits for another, and children
@@ -105,8 +106,20 @@ def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
         nogil=True, error_model="numpy", fastmath={"contract"}, boundscheck=False, **options
     )(function)
     decorated._cache = compiled_cache(function)  # type: ignore[attr-defined]
+    decorated.compile = _undisturbed(decorated.compile)  # type: ignore[attr-defined]
     _functions.append(decorated)
     return decorated
+
+
+def _undisturbed(compiling: Callable[..., Any]) -> Callable[..., Any]:
+    """Have signals wait while numba compiles a function, loads or keeps it."""
+
+    @wraps(compiling)
+    def run(*arguments: Any, **named: Any) -> Any:
+        with held_signals():
+            return compiling(*arguments, **named)
+
+    return run
 
 
 class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
@@ -150,28 +163,9 @@ class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
             self._state = self.seconds(), None
 
 
-class _Undisturbed(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Holds signals back while numba compiles: LLVM calls Python code, and goes on where that raises an exception."""
-
-    def __init__(self) -> None:
-        self._open: list[AbstractContextManager[object]] = []
-
-    def on_start(self, event: event.Event) -> None:
-        """Begin with a function."""
-        held = held_signals()
-        held.__enter__()
-        self._open.append(held)
-
-    def on_end(self, event: event.Event) -> None:
-        """End with a function; raise what came meanwhile."""
-        if self._open:
-            self._open.pop().__exit__(None, None, None)
-
-
 _compiling = _Spending("compile", "compile")
 _loading = _Spending("load", "prepare", within=_compiling)
 event.register("numba:compile", _compiling)
-event.register("numba:compile", _Undisturbed())  # the last, as others that end behind it would not where it raises
 event.register(LOADING, _loading)
 
 

@@ -5,11 +5,13 @@ All threads of a process share them. A forked child has none of its parent's thr
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from sparsenn.interrupts import held_signals
@@ -41,23 +43,59 @@ def _enlist() -> None:
     _here.worker = True
 
 
+class _Team:
+    """Threads that do what they are given, as they become free.
+
+    Tasks go through a queue that is written in C: what hands one over can be interrupted without harm.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        names = [f"sparsenn_{number}" for number in range(count)]
+        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for name in names]
+        try:
+            with held_signals():  # a thread that is interrupted while it starts would wait for ever
+                for thread in self._threads:
+                    thread.start()
+        except BaseException:
+            self.dismiss()
+            raise
+
+    def _serve(self) -> None:
+        _here.worker = True
+        while task := self.tasks.get():
+            task()
+            del task  # and all that it holds, before waiting for the next
+
+    def dismiss(self) -> None:
+        """Have all threads end once they have done what they were given."""
+        for _ in self._threads:
+            self.tasks.put(None)
+
+    def join(self) -> None:
+        """Wait until they have ended."""
+        for thread in self._threads:
+            thread.join()
+
+
 @cache
-def _pool() -> ThreadPoolExecutor:
-    threads = thread_count()
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="sparsenn", initializer=_enlist)
-    together = threading.Barrier(threads)
-    try:
-        with held_signals():  # a thread that is interrupted while it starts would wait for ever
-            list(pool.map(lambda _: together.wait(), range(threads)))
-    except BaseException:
-        together.abort()
-        raise
-    return pool
+def _team() -> _Team:
+    return _Team(thread_count())
+
+
+@atexit.register
+def _end() -> None:
+    """End the threads before the interpreter ends under them."""
+    if _team.cache_info().currsize:
+        team = _team()
+        _team.cache_clear()
+        team.dismiss()
+        team.join()
 
 
 def _forget() -> None:
     """Let go of the parent's threads, in a child where they are not; whoever forked computes here."""
-    _pool.cache_clear()
+    _team.cache_clear()
     _here.worker = False
 
 
@@ -82,38 +120,53 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
         for number in left:
             found[number] = function(work[number])
 
-    shared = [take]  # emptied at the end: threads that wake too late must not keep alive what was worked on
+    count = min(thread_count(), len(work)) - 1
+    shared = [take] * count  # one for each helper: who finds none is too late
+    done: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def help_out() -> None:
         try:
-            for run in tuple(shared):
-                run()
-        except BaseException:
+            run = shared.pop()
+        except IndexError:
+            return
+        error: BaseException | None = None
+        try:
+            run()
+        except BaseException as raised:
+            error = raised
             list(left)  # nobody needs to begin what is left
-            raise
+        del run  # what was worked on must not be kept alive
+        done.put(error)
 
-    helpers = [_pool().submit(help_out) for _ in range(min(thread_count(), len(work)) - 1)]
-    _here.worker = True
     try:
+        for _ in range(count):
+            _team().tasks.put(help_out)
+        _here.worker = True
         take()
     except BaseException as error:
         list(left)
         if isinstance(error, Exception):
-            _ended(helpers)
+            _outcomes(shared, done, count)
+        shared.clear()
         raise
     finally:
         _here.worker = False
-        shared.clear()
-    for helper in _ended(helpers):
-        helper.result()
+    failure = next(filter(None, _outcomes(shared, done, count)), None)
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
     return found
 
 
-def _ended(helpers: Sequence[Future[None]]) -> list[Future[None]]:
-    """Wait for those that have begun; return them."""
-    begun = [helper for helper in helpers if not helper.cancel()]
-    wait(begun)
-    return begun
+def _outcomes(shared: list[Any], done: SimpleQueue[BaseException | None], count: int) -> list[BaseException | None]:
+    """Let none of so many helpers begin any more, wait for those that have, and return what they raised."""
+    with suppress(IndexError):
+        while True:
+            shared.pop()
+            count -= 1
+    return [done.get() for _ in range(count)]
 
 
 def apart(function: Callable[[], Value]) -> Value:
@@ -121,8 +174,27 @@ def apart(function: Callable[[], Value]) -> Value:
 
     For libraries that listen to signals themselves where they are called in the main thread, and lose some.
     """
-    main = threading.current_thread() is threading.main_thread()
-    return _pool().submit(function).result() if main else function()
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    found: list[Value] = []
+    done: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            found.append(function())
+        except BaseException as raised:
+            error = raised
+        done.put(error)
+
+    _team().tasks.put(run)
+    failure = done.get()
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
+    return found[0]
 
 
 def chunks(total: int, size: int) -> list[tuple[int, int]]:

@@ -18,8 +18,8 @@ from numba.core.caching import FunctionCache
 
 from sparsenn.distributed.sharing import Stopping, ahead, shared
 from sparsenn.interrupts import held_signals, outlast
-from sparsenn.storage.compiled import compiled_cache
-from sparsenn.workers import _pool, map_threads
+from sparsenn.jit import compiled
+from sparsenn.workers import _team, map_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are no such signals")
 
@@ -108,12 +108,12 @@ def test_an_end_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_that_start(interrupted_starts: None) -> None:
-    _pool.cache_clear()
+    _team.cache_clear()
     try:
         with no_thread_is_left("sparsenn_"), pytest.raises(Stop):
             map_threads(abs, range(4))
     finally:
-        _pool.cache_clear()
+        _team.cache_clear()
 
 
 def test_what_is_held_back_comes_when_the_block_ends() -> None:
@@ -129,17 +129,25 @@ def test_what_is_held_back_comes_when_the_block_ends() -> None:
     assert done == [True]
 
 
-def test_compiled_code_that_is_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["load_overload", "save_overload"])
+def test_compiled_code_that_is_loaded_or_kept(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
 
-    def load(*_: object) -> None:
+    def interrupted(*_: object) -> None:
         interrupt()
-        done.append("loaded")
+        done.append(step)
 
-    monkeypatch.setattr(FunctionCache, "load_overload", load)
+    @compiled
+    def double(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)
+    monkeypatch.setattr(FunctionCache, step, interrupted)
     with pytest.raises(Stop):
-        compiled_cache(interrupt).load_overload(None, None)
-    assert done == ["loaded"]
+        double(3)
+    assert done == [step]
+    monkeypatch.undo()
+    assert double(3) == 6
 
 
 def test_work_that_is_outlasted() -> None:
@@ -182,7 +190,8 @@ for trial in range(1, 41):
     try:
         signal.setitimer(signal.ITIMER_REAL, trial / 2000)
         representatives, group = equal_rows(rows)
-        time.sleep(60)
+        while True:
+            time.sleep(0.01)
     except Stop:
         stopped += 1
 print(stopped)

@@ -27,8 +27,6 @@ from numba.core.caching import (
 )
 from numba.misc.appdirs import AppDirs
 
-from sparsenn.interrupts import held_signals
-
 __all__ = ["LOADING", "compiled_cache", "compiled_folders", "is_kept"]
 
 LOADING = "sparsenn:load"
@@ -153,16 +151,12 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
         return bool(self._cache_file._load_index())
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """Return what was compiled for a signature, or None.
-
-        LLVM calls Python code meanwhile, and goes on with nothing where that is interrupted: the process would crash.
-        """
-        with held_signals():
-            try:
-                with event.trigger_event(LOADING, data={"dispatcher": self}):
-                    return super().load_overload(signature, context)
-            except Exception:  # what numba fails to build from what it once wrote can be anything
-                return None
+        """Return what was compiled for a signature, or None."""
+        try:
+            with event.trigger_event(LOADING, data={"dispatcher": self}):
+                return super().load_overload(signature, context)
+        except Exception:  # what numba fails to build from what it once wrote can be anything
+            return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled, or say why not."""

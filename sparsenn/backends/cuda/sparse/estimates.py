@@ -214,12 +214,11 @@ def _rounds_of_waves(machine: Machine, tiling: Tiling, rows: int, wave: int) -> 
 
     The tiles of a wave may have too few groups for all multiprocessors. These wait: the next layer needs this one.
     """
-    blocks = machine.multiprocessors * tiling.block.blocks
     tiles = -(-rows // tiling.block.rows)
     whole, rest = divmod(tiles, wave)
-    rounds = whole * max(1.0, wave * tiling.groups / blocks)
-    rounds += max(1.0, rest * tiling.groups / blocks) if rest else 0.0
-    return max(1.0, rounds / max(1, -(-tiles * tiling.groups // blocks)))
+    rounds = whole * max(1.0, wave * tiling.groups / machine.multiprocessors)
+    rounds += max(1.0, rest * tiling.groups / machine.multiprocessors) if rest else 0.0
+    return max(1.0, rounds / max(1, -(-tiles * tiling.groups // machine.multiprocessors)))
 
 
 def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:
