@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sparsenn import workers
 from sparsenn.distributed import sharing
 
 LONGEST = 20.0
@@ -67,6 +68,10 @@ def share_out() -> None:
     assert found == {item: 2 * item for item in range(6)}
 
 
+def spread_over_workers() -> None:
+    assert workers.map_threads(lambda item: 2 * item, range(6)) == [2 * item for item in range(6)]
+
+
 @pytest.fixture
 def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put back how often threads give way, which what is interrupted may not come to."""
@@ -78,8 +83,9 @@ def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("switches")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of weak references' callbacks
-@pytest.mark.parametrize("work", [read_ahead, share_out])
+@pytest.mark.parametrize("work", [read_ahead, share_out, spread_over_workers])
 def test_it_ends_wherever_it_is_interrupted(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    spread_over_workers()  # which starts threads that stay
     threads, ended = threading.active_count(), []
 
     def run(tracer: Tracer) -> None:
@@ -95,7 +101,8 @@ def test_it_ends_wherever_it_is_interrupted(work: Callable[[], None], monkeypatc
 
     for place in range(PLACES):
         tracer = Tracer(place)
-        monkeypatch.setattr(sharing, "held_signals", tracer.holding)
+        for module in (sharing, workers):
+            monkeypatch.setattr(module, "held_signals", tracer.holding)
         thread = threading.Thread(target=run, args=(tracer,), daemon=True)
         thread.start()
         thread.join(LONGEST)
