@@ -39,10 +39,6 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def _enlist() -> None:
-    _here.worker = True
-
-
 class _Team:
     """Threads that do what they are given, as they become free.
 
