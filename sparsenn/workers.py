@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from sparsenn.interrupts import held_signals
 
-__all__ = ["apart", "chunks", "map_threads", "thread_count"]
+__all__ = ["apart", "begin", "chunks", "map_threads", "thread_count"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -165,13 +165,10 @@ def _outcomes(shared: list[Any], done: SimpleQueue[BaseException | None], count:
     return [done.get() for _ in range(count)]
 
 
-def apart(function: Callable[[], Value]) -> Value:
-    """Return what `function` returns, called outside the main thread.
-
-    For libraries that listen to signals themselves where they are called in the main thread, and lose some.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return function()
+def begin(function: Callable[[], Value]) -> Callable[[], Value]:
+    """Have one of the workers call `function`; returns what waits until it has, and returns what it returned."""
+    if _here.worker:
+        return function
     found: list[Value] = []
     done: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -183,14 +180,26 @@ def apart(function: Callable[[], Value]) -> Value:
             error = raised
         done.put(error)
 
+    def result() -> Value:
+        failure = done.get()
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure
+        return found[0]
+
     _team().tasks.put(run)
-    failure = done.get()
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            del failure
-    return found[0]
+    return result
+
+
+def apart(function: Callable[[], Value]) -> Value:
+    """Return what `function` returns, called outside the main thread.
+
+    For libraries that listen to signals themselves where they are called in the main thread, and lose some.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    return begin(function)() if main else function()
 
 
 def chunks(total: int, size: int) -> list[tuple[int, int]]:

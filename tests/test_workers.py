@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 
-from sparsenn.workers import apart, chunks, map_threads, thread_count
+from sparsenn.workers import apart, begin, chunks, map_threads, thread_count
 
 
 def test_results_keep_their_order():
@@ -82,6 +82,15 @@ def test_what_is_to_run_apart_does_so_from_any_thread():
     assert threading.main_thread() not in apart(both)
     with pytest.raises(ZeroDivisionError):
         apart(lambda: 1 // 0)
+
+
+def test_what_is_begun_is_done_meanwhile():
+    waiting = [begin(lambda item=item: item) for item in range(5)]
+    assert [wait() for wait in waiting] == list(range(5))
+    with pytest.raises(ZeroDivisionError):
+        begin(lambda: 1 // 0)()
+    inner = map_threads(lambda item: begin(lambda: 3 * item)(), range(4 * thread_count()))  # workers wait for none
+    assert inner == [3 * item for item in range(4 * thread_count())]
 
 
 def test_threads_are_at_most_the_cores_of_this_process():

@@ -85,6 +85,7 @@ def verbs(scratch: Path, address: str) -> dict[str, Verb]:
         "generate": Verb("generate", "{work}/made.h5", *new, over=True),
         "generate-folder": Verb("generate", "{work}/made", *new, "--no-truth", folder="made"),
         "convert": Verb("convert", problem, "{work}/copy.h5", over=True),
+        "convert-official": Verb("convert", str(scratch / "official"), "{work}/copy.h5", over=True),
         "convert-folder": Verb("convert", problem, "{work}/copy", folder="copy"),
         "convert-archive": Verb("convert", problem, "{work}/copy", "--archive", folder="copy"),
         "convert-into": Verb("convert", problem, "{work}", "--archive"),
@@ -249,6 +250,7 @@ def make(scratch: Path, published: bool) -> None:
     rng = np.random.default_rng(0)
     np.savetxt(scratch / "data.csv", rng.standard_normal((400, 9)), "%.6f", delimiter=",")
     write_dataset(generate(1024, 12, inputs="digits", images=2000), scratch / "problem.h5")
+    write_official(generate(1024, 12, inputs="digits", images=200), scratch / "official")
     if published:
         write_official(generate(1024, 120, inputs="digits", images=60), scratch / "dnn", archive=True, compress=True)
         (scratch / "mnist").symlink_to("dnn")

@@ -14,9 +14,9 @@ import io
 import os
 import tarfile
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self, cast
 
@@ -42,7 +42,7 @@ from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.storage import adding_to, open_to_write, replacing
-from sparsenn.workers import thread_count
+from sparsenn.workers import begin, thread_count
 
 __all__ = ["read_official", "write_official"]
 
@@ -138,14 +138,13 @@ def _read_weights(layout: Layout, layers: int | None, progress: Progress) -> lis
 def _parsed(texts: Iterable[tuple[int, str, bytes]], layout: Layout) -> dict[int, CSC]:
     """Parse layers on all threads while the next ones are being read."""
     layers: dict[int, CSC] = {}
-    waiting: deque[tuple[int, Future[CSC]]] = deque()
-    with ThreadPoolExecutor(thread_count(), thread_name_prefix="sparsenn-read") as pool:
-        for number, name, text in texts:
-            waiting.append((number, pool.submit(parse_layer, text, name, layout.shape)))
-            while len(waiting) > 2 * thread_count():
-                done, future = waiting.popleft()
-                layers[done] = future.result()
-        layers.update((done, future.result()) for done, future in waiting)
+    waiting: deque[tuple[int, Callable[[], CSC]]] = deque()
+    for number, name, text in texts:
+        waiting.append((number, begin(partial(parse_layer, text, name, layout.shape))))
+        while len(waiting) > 2 * thread_count():
+            done, layer = waiting.popleft()
+            layers[done] = layer()
+    layers.update((done, layer()) for done, layer in waiting)
     return layers
 
 
