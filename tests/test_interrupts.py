@@ -19,7 +19,7 @@ from numba.core.caching import FunctionCache
 from sparsenn.distributed.sharing import Stopping, ahead, shared
 from sparsenn.interrupts import held_signals, outlast
 from sparsenn.jit import compiled
-from sparsenn.workers import _team, map_threads
+from sparsenn.workers import _end, map_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are no such signals")
 
@@ -108,12 +108,9 @@ def test_an_end_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_that_start(interrupted_starts: None) -> None:
-    _team.cache_clear()
-    try:
-        with no_thread_is_left("sparsenn_"), pytest.raises(Stop):
-            map_threads(abs, range(4))
-    finally:
-        _team.cache_clear()
+    _end()  # of those that other work has started
+    with no_thread_is_left("sparsenn_"), pytest.raises(Stop):
+        map_threads(abs, range(4))
 
 
 def test_what_is_held_back_comes_when_the_block_ends() -> None:
