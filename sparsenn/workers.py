@@ -125,14 +125,11 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
             run = shared.pop()
         except IndexError:
             return
-        error: BaseException | None = None
-        try:
-            run()
-        except BaseException as raised:
-            error = raised
-            list(left)  # nobody needs to begin what is left
+        failure = _failure(run)
         del run  # what was worked on must not be kept alive
-        done.put(error)
+        if failure is not None:
+            list(left)  # nobody needs to begin what is left
+        done.put(failure)
 
     try:
         for _ in range(count):
@@ -147,13 +144,26 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
         raise
     finally:
         _here.worker = False
-    failure = next(filter(None, _outcomes(shared, done, count)), None)
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            del failure
+    _raise(next(filter(None, _outcomes(shared, done, count)), None))
     return found
+
+
+def _failure(work: Callable[[], object]) -> BaseException | None:
+    """Return what a call raises."""
+    try:
+        work()
+    except BaseException as failure:
+        return failure
+    return None
+
+
+def _raise(failure: BaseException | None) -> None:
+    """Raise it, if there is any, and refer to it no longer: that would keep alive all that its traceback refers to."""
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure
 
 
 def _outcomes(shared: list[Any], done: SimpleQueue[BaseException | None], count: int) -> list[BaseException | None]:
@@ -172,24 +182,11 @@ def begin(function: Callable[[], Value]) -> Callable[[], Value]:
     found: list[Value] = []
     done: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            found.append(function())
-        except BaseException as raised:
-            error = raised
-        done.put(error)
-
     def result() -> Value:
-        failure = done.get()
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure
+        _raise(done.get())
         return found[0]
 
-    _team().tasks.put(run)
+    _team().tasks.put(lambda: done.put(_failure(lambda: found.append(function()))))
     return result
 
 

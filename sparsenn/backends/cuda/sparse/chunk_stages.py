@@ -7,7 +7,7 @@ between stages, so that rows can be dropped and grouped there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.stages import tiles_of_wave
-from sparsenn.backends.cuda.sparse.tiling import Tiling, estimated_clocks, tilings
+from sparsenn.backends.cuda.sparse.tiling import stage_tilings
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
@@ -82,18 +82,13 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
 
 def _lay_out(layers: Sequence[DeviceLayer], rows: int, machine: Machine) -> StageTiles:
     """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
-    block, groups, chunk = min(
-        (
-            _shape_for(layers, rows, block, machine)
-            for block in COUNTING_BLOCKS
-            if not block.teams or all(layer.teams for layer in layers)
-        ),
-        key=lambda found: found[0],
-    )[1:]
+    sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+    chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
+    block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
     while True:  # records that turn out too long are cut shorter, and then those of all layers
         weights = [
-            chunk_weights(layer.weights, layer.bias, Tiling(block, count, chunk), machine, layer.teams)
-            for layer, count in zip(layers, groups, strict=True)
+            chunk_weights(layer.weights, layer.bias, replace(tiling, chunk=chunk), machine, layer.teams)
+            for layer, tiling in zip(layers, chosen, strict=True)
         ]
         shortest = min(found.tiling.chunk for found in weights)
         if shortest == chunk:
@@ -103,24 +98,6 @@ def _lay_out(layers: Sequence[DeviceLayer], rows: int, machine: Machine) -> Stag
     stages = min(MOST_STAGES, room(machine, block) // stage_bytes)
     width = max(max(layer.inputs, layer.outputs) for layer in layers)
     return StageTiles(block, chunk, stages, stage_bytes, tuple(weights), width)
-
-
-def _shape_for(
-    layers: Sequence[DeviceLayer], rows: int, block: BlockShape, machine: Machine
-) -> tuple[float, BlockShape, list[int], int]:
-    """Return the estimated clocks of all layers in blocks of a shape, the shape, their groups, and the chunk."""
-    clocks, groups, chunk = 0.0, [], 1 << 30
-    for layer in layers:
-        size = (rows, layer.inputs, max(1, layer.outputs), layer.weights.nnz, machine)
-        teams = layer.team_size
-        found = min(
-            (tiling for tiling in tilings(*size, tile_rows=block.rows, teams=teams) if tiling.block == block),
-            key=lambda tiling: estimated_clocks(tiling, *size, teams),
-        )
-        clocks += estimated_clocks(found, *size, teams)
-        groups.append(found.groups)
-        chunk = min(chunk, found.chunk)
-    return clocks, block, groups, chunk
 
 
 class ChunkStages:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TypeVar
 
-from sparsenn.backends.cuda.sparse.chunk_blocks import COUNTING_BLOCKS, BlockShape
 from sparsenn.backends.cuda.sparse.stages import (
     CLUSTER,
     COUNTED_WIDTH,
@@ -21,7 +19,13 @@ from sparsenn.backends.cuda.sparse.stages import (
     tiles_of_wave,
 )
 from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
-from sparsenn.backends.cuda.sparse.tiling import Tiling, chained_layers, estimated_clocks, shared_tilings, tilings
+from sparsenn.backends.cuda.sparse.tiling import (
+    Tiling,
+    chained_layers,
+    estimated_clocks,
+    shared_tilings,
+    stage_tilings,
+)
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear
 
@@ -181,32 +185,16 @@ def _stage(
             for layer, count in zip(layers, counts, strict=True)
         )
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
-    teams = [_teams(layer) for layer in layers]
-    shapes = [
-        (layer.inputs, max(1, layer.outputs), layer.edges, machine, own if all(teams) else None)
-        for layer, own in zip(layers, teams, strict=True)
-    ]
-    blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
-    ways = [[_tiled(block, rows, *shape) for shape in shapes] for block in blocks]
-    found = [tiling for tiling, _ in min(ways, key=lambda way: sum(clocks for _, clocks in way))]
+    sizes, teams = [_size(layer) for layer in layers], [_teams(layer) for layer in layers]
+    found = stage_tilings(rows, sizes, machine, teams)
     count, block = math.ceil(counts[0]), found[0].block  # rows leave at the stage's end
     width = max(max(layer.inputs, layer.outputs) for layer in layers)
     wave = tiles_of_wave(machine, block, max(tiling.groups for tiling in found), width)
     clocks = sum(
-        _rounds_of_waves(machine, tiling, count, wave) * estimated_clocks(tiling, count, *shape)
-        for tiling, shape in zip(found, shapes, strict=True)
+        _rounds_of_waves(machine, tiling, count, wave) * estimated_clocks(tiling, count, *size, machine, own)
+        for tiling, size, own in zip(found, sizes, teams, strict=True)
     )
     return total + COUNTED_SHARE * clocks / machine.clock
-
-
-@lru_cache(maxsize=1 << 14)
-def _tiled(
-    block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
-) -> tuple[Tiling, float]:
-    """Return how a layer whose outputs are counted is cut for blocks of a shape, and the clocks that it takes."""
-    given = rows, inputs, outputs, edges, machine
-    found = (tiling for tiling in tilings(*given, tile_rows=block.rows, teams=teams) if tiling.block == block)
-    return min(((tiling, estimated_clocks(tiling, *given, teams)) for tiling in found), key=lambda way: way[1])
 
 
 def _rounds_of_waves(machine: Machine, tiling: Tiling, rows: int, wave: int) -> float:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from sparsenn.backends.cuda.sparse.chunk_blocks import (
     BLOCKS,
+    COUNTING_BLOCKS,
     HALF_BLOCKS,
     TILE_ROWS,
     BlockShape,
@@ -27,6 +28,7 @@ __all__ = [
     "estimated_clocks",
     "in_parts",
     "shared_tilings",
+    "stage_tilings",
     "tiling_for",
     "tilings",
 ]
@@ -342,3 +344,29 @@ def _timed_tiling(
     """Return the best tiling for tiles of so many rows, and its estimated clocks."""
     tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams, halves, chained)
     return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams, chained)
+
+
+def stage_tilings(
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[TeamsSize | None]
+) -> tuple[Tiling, ...]:
+    """Choose the tilings of layers that are one launch and whose outputs are counted: all are for blocks of one shape.
+
+    Parameters
+    ----------
+    shapes, teams : as for `shared_tilings`.
+    """
+    blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
+    given = list(zip(shapes, teams, strict=True))
+    ways = [[_counted_tiling(block, rows, *shape, machine, own) for shape, own in given] for block in blocks]
+    best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
+    return tuple(tiling for tiling, _ in best)
+
+
+@lru_cache(maxsize=1 << 14)
+def _counted_tiling(
+    block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
+) -> tuple[Tiling, float]:
+    """Return how a layer is cut for blocks of a shape, and the clocks that it takes."""
+    size = rows, inputs, max(1, outputs), edges, machine
+    found = (tiling for tiling in tilings(*size, tile_rows=block.rows, teams=teams) if tiling.block == block)
+    return min(((tiling, estimated_clocks(tiling, *size, teams)) for tiling in found), key=lambda way: way[1])
