@@ -18,7 +18,7 @@ from training_problems import problem
 
 from sparsenn import CSR, Network, Session, backends, infer
 from sparsenn.backends import Kernel, run_images
-from sparsenn.backends.cuda.sparse import chunk_stages, resident, tiling
+from sparsenn.backends.cuda.sparse import resident, tiling
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, HALF_BLOCKS, TILE_ROWS, BlockShape
 from sparsenn.backends.cuda.sparse.teams import teams_of
 from sparsenn.errors import UsageError
@@ -125,7 +125,7 @@ def test_teams(kernel: str, block: BlockShape, rng: np.random.Generator, monkeyp
     monkeypatch.setattr(tiling, "BLOCKS", (block,))
     monkeypatch.setattr(tiling, "TILE_ROWS", (block.rows,))
     monkeypatch.setattr(tiling, "_timed_tiling", tiling._timed_tiling.__wrapped__)
-    monkeypatch.setattr(chunk_stages, "COUNTING_BLOCKS", (block,))
+    monkeypatch.setattr(tiling, "COUNTING_BLOCKS", (block,))
     monkeypatch.setattr(resident, "TILED_WIDTH", 48)
     monkeypatch.setattr(resident, "few_rows", lambda machine: 100)
     layers = []
