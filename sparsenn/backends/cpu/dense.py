@@ -38,9 +38,6 @@ DEPTH = 1024
 BLOCK_BYTES = 2 << 20
 """Room for a block of rows after a layer."""
 
-WORTH_A_THREAD = 2_000_000
-"""Multiply-adds that are worth another thread: what waking one costs, some tens of microseconds, is small beside."""
-
 INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)
 """Columns of `Packed.layers`."""
 
@@ -232,7 +229,7 @@ def launch(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     packed, rows = made.packed, features.shape[0]
     given = np.ascontiguousarray(features, np.float32).reshape(-1)
     outputs = np.empty((rows, made.layers[-1].outputs), np.float32)
-    threads = min(thread_count(), max(1, rows * made.edges // WORTH_A_THREAD))
+    threads = _threads_for(rows, made.edges, thread_count())
     if threads > parts_of(rows, 2 * TALL):
         _run_shared(made, given, rows, outputs.reshape(-1))
         return outputs
@@ -260,7 +257,7 @@ def _run_shared(made: DenseStack, given: Array, rows: int, outputs: Array) -> No
     source, apart = given, made.layers[0].inputs
     for number, layer in enumerate(made.layers):
         panels = int(packed.layers[number, PANELS])
-        parts = min(thread_count(), max(1, rows * layer.edges // WORTH_A_THREAD))
+        parts = _threads_for(rows, layer.edges, thread_count())
 
         def run(some: tuple[int, int], number: int = number, source: Array = source, apart: int = apart,
                 sums: Array = sums, across: int = panels * TILE) -> None:  # fmt: skip
@@ -282,9 +279,15 @@ def _dense_examples() -> None:
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
+LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 7e-5, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
 """Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
 in any case; and of a thread for an output's bias and activation; as measured on AMD EPYC (Zen 5)."""
+
+
+def _threads_for(rows: int, edges: int, most: int) -> int:
+    """Return how many threads to share multiply-adds of rows among: each has as much to do as calling them takes."""
+    alone = edges * max(rows * MULTIPLY_ADD, WEIGHT)
+    return max(1, min(most, int(alone / THREADS)))
 
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
@@ -297,7 +300,7 @@ def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     rows : how many.
     """
     edges = sum(layer.edges for layer in layers)
-    threads = max(1, min(machine.multiprocessors, rows * edges // WORTH_A_THREAD))
+    threads = _threads_for(rows, edges, machine.multiprocessors)
     total = LAUNCH + (THREADS if threads > 1 else 0.0)
     for layer in layers:
         places = parts_of(layer.outputs, TILE) * TILE

@@ -37,7 +37,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     plain = launch(stack, rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "BLOCK_BYTES", 4 * stack.widest * block)
-        patch.setattr(dense, "WORTH_A_THREAD", 1)
+        patch.setattr(dense, "THREADS", 1e-9)
         patch.setattr(dense, "thread_count", lambda: threads)
         found = launch(stack, rows)
     assert (found.dtype, found.shape) == (np.float32, (rows.shape[0], layers[-1].outputs))
@@ -46,6 +46,24 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     for layer in layers:
         size = size * np.abs(layer.weights).sum(axis=0).max(initial=1.0) + 1
     assert np.abs(found - expected).max(initial=0.0) <= 1e-5 * size * max(1.0, np.abs(rows).max(initial=0.0))
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "shared"),
+    [(512, 1, False), (256, 64, False), (1024, 4, False), (1024, 8, False), (512, 64, True), (2048, 1, True)],
+)
+def test_threads_are_called_where_each_has_more_to_do_than_calling_takes(width, rows, shared, rng, monkeypatch):
+    given = []
+
+    def alone(function, items):
+        given.append(len(items))
+        return list(map(function, items))
+
+    monkeypatch.setattr(dense, "map_threads", alone)
+    monkeypatch.setattr(dense, "thread_count", lambda: 2)
+    layers = [Linear(rng.random((width, width), np.float32), None, ReLU()) for _ in range(2)]
+    launch(layers, rng.random((rows, width), np.float32))
+    assert (max(given) > 1) == shared
 
 
 @pytest.mark.parametrize("rows", [1, 2, TALL - 1, TALL, TALL + 1, 2 * TALL + 3])
