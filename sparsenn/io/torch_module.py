@@ -67,7 +67,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
         (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
     ]
     with torch.no_grad(), _evaluated(module):
-        unknown = next((name for name, _, reader in parts if reader is None), None)
+        unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
         if unknown is None:
             _apply_masks(module)
             for name, part, reader in parts:
@@ -75,7 +75,8 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
                 with named(name):
                     signal = reader(signal, part)
         elif example is None:
-            raise InputError(f"{unknown}: has a forward of its own: {_HINT}")
+            name, part = unknown
+            raise InputError(f"{name}: {_why_unread(part)}: {_HINT}")
         else:
             from sparsenn.io.torch_graph import exported
 
@@ -139,9 +140,17 @@ Reader = Callable[[Signal, Any], Signal]
 
 
 def _reader(module: Any) -> Reader | None:
-    """Return what a module makes of a signal; None for modules with a forward of their own."""
-    kind = _kind(module)
-    return _READERS.get(kind.__name__) if _is_of_torch(kind) and not _has_own_hooks(module) else None
+    """Return what a module makes of a signal; None for modules that are not known, or have a forward of their own."""
+    return None if _is_own(module) else _READERS.get(_kind(module).__name__)
+
+
+def _is_own(module: Any) -> bool:
+    """Whether a module computes something else than PyTorch's class of its name."""
+    return not _is_of_torch(_kind(module)) or _has_own_hooks(module)
+
+
+def _why_unread(module: Any) -> str:
+    return "has a forward of its own" if _is_own(module) else "is none of the modules known here"
 
 
 def _convolution(signal: Signal, part: Any) -> Signal:

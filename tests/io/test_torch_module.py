@@ -303,7 +303,11 @@ EXAMPLE = torch.zeros(4, 3)
 PICTURE = torch.zeros(4, 2, 7, 7)
 
 REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
-    "unknown": (lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()), None, r"1 \(GELU\): has a forward of its own"),
+    "unknown": (
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
+        None,
+        r"1 \(GELU\): is none of the modules known here",
+    ),
     "unknown exported": (
         lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
         EXAMPLE,
