@@ -279,15 +279,17 @@ def _dense_examples() -> None:
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 7e-5, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
+LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
 """Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
 in any case; and of a thread for an output's bias and activation; as measured on AMD EPYC (Zen 5)."""
 
+WORTH_A_THREAD = 7e-5
+"""Seconds of multiply-adds that are worth another thread: waking one takes about as long."""
+
 
 def _threads_for(rows: int, edges: int, most: int) -> int:
-    """Return how many threads to share multiply-adds of rows among: each has as much to do as calling them takes."""
-    alone = edges * max(rows * MULTIPLY_ADD, WEIGHT)
-    return max(1, min(most, int(alone / THREADS)))
+    """Return how many threads to share multiply-adds of rows among."""
+    return max(1, min(most, int(edges * max(rows * MULTIPLY_ADD, WEIGHT) / WORTH_A_THREAD)))
 
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:

@@ -37,7 +37,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     plain = launch(stack, rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "BLOCK_BYTES", 4 * stack.widest * block)
-        patch.setattr(dense, "THREADS", 1e-9)
+        patch.setattr(dense, "WORTH_A_THREAD", 1e-9)
         patch.setattr(dense, "thread_count", lambda: threads)
         found = launch(stack, rows)
     assert (found.dtype, found.shape) == (np.float32, (rows.shape[0], layers[-1].outputs))
