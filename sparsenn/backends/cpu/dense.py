@@ -283,13 +283,13 @@ LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 3e-10 /
 """Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
 in any case; and of a thread for an output's bias and activation; as measured on AMD EPYC (Zen 5)."""
 
-WORTH_A_THREAD = 7e-5
-"""Seconds of multiply-adds that are worth another thread: waking one takes about as long."""
+LEAST_SHARE = 7e-5
+"""Seconds of multiply-adds for each of several threads, at least: waking one takes about as long."""
 
 
 def _threads_for(rows: int, edges: int, most: int) -> int:
     """Return how many threads to share multiply-adds of rows among."""
-    return max(1, min(most, int(edges * max(rows * MULTIPLY_ADD, WEIGHT) / WORTH_A_THREAD)))
+    return max(1, min(most, int(edges * max(rows * MULTIPLY_ADD, WEIGHT) / LEAST_SHARE)))
 
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:

@@ -37,7 +37,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     plain = launch(stack, rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "BLOCK_BYTES", 4 * stack.widest * block)
-        patch.setattr(dense, "WORTH_A_THREAD", 1e-9)
+        patch.setattr(dense, "LEAST_SHARE", 1e-9)
         patch.setattr(dense, "thread_count", lambda: threads)
         found = launch(stack, rows)
     assert (found.dtype, found.shape) == (np.float32, (rows.shape[0], layers[-1].outputs))
@@ -52,7 +52,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     ("width", "rows", "shared"),
     [(512, 1, False), (256, 64, False), (1024, 4, False), (1024, 8, False), (512, 64, True), (2048, 1, True)],
 )
-def test_threads_are_called_where_each_has_more_to_do_than_calling_takes(width, rows, shared, rng, monkeypatch):
+def test_threads_share_what_takes_each_longer_than_waking_it(width, rows, shared, rng, monkeypatch):
     given = []
 
     def alone(function, items):
