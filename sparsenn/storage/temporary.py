@@ -73,7 +73,8 @@ def temporary_folder(folder: Path) -> Iterator[tuple[Path, int]]:
         while lock < 0:
             path = _new_path(folder)
             path.mkdir()
-            lock = _locked(os.open(path, os.O_RDONLY), path)
+            with suppress(FileNotFoundError):  # another process took it for stale before it was opened
+                lock = _locked(os.open(path, os.O_RDONLY), path)
         yield path, _made_private(path)
     finally:
         if path != folder:

@@ -492,6 +492,24 @@ def test_what_a_dead_process_left_goes_and_what_a_live_one_fills_stays(tmp_path:
     assert names(tmp_path) == [".other.part", "new"]
 
 
+def test_a_folder_that_another_process_takes_for_stale_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    taken = list[str]()
+    opened = os.open
+
+    def take(path: Any, *options: Any) -> int:
+        if not taken and str(path).endswith(".part"):
+            taken.append(path)
+            Path(path).rmdir()
+        return opened(path, *options)
+
+    monkeypatch.setattr(os, "open", take)
+    with adding_to(tmp_path / "x") as staging:
+        (staging / "a").write_text("a")
+    assert taken
+    assert names(tmp_path) == ["x"]
+    assert names(tmp_path / "x") == ["a"]
+
+
 def test_what_is_noted_as_moved_is_only_removed_where_it_is_that(tmp_path: Path) -> None:
     """A note may be forged or old: it is about files in its own folder, and about no others of these names."""
     folder = tmp_path / "folder"
