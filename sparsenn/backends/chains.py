@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from sparsenn.formats import CSR, Array
 
@@ -22,9 +22,8 @@ Features: TypeAlias = CSR | Array
 """Rows of features: CSR, or a dense row-major matrix of shape (rows, width)."""
 
 
-@dataclass(frozen=True)
-class LayerCounts:
-    """What a kernel counted in one layer.
+class LayerCounts(NamedTuple):
+    """What a kernel counted in one layer; a run makes one for each layer, and tuples take the least time.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ bit one goes on. Looking for them costs time, so it is done ever less often, the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -194,7 +194,7 @@ class Stepwise:
         counts = list(output.counts)
         if looks and self._problem.deduplicate and not self._kernel.groups_rows:
             self._deduplicate(rows)
-            counts[-1] = replace(counts[-1], distinct=rows.count)
+            counts[-1] = counts[-1]._replace(distinct=rows.count)
         self._counts += tuple(counts)
 
     def _deduplicate(self, rows: _Rows) -> None:

@@ -69,11 +69,7 @@ class Part:
 def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
     """Return the result of a run, of one part or more, in the order of their rows."""
     network = plan.network
-    tally = None if any(part.tally is None for part in parts) else Tally.of(network)
-    if tally is not None:
-        for part in parts:
-            assert part.tally is not None
-            tally.join(part.tally)
+    tallies = [part.tally for part in parts if part.tally is not None]
     return Result(
         plan=plan,
         inputs=sum(part.rows for part in parts),
@@ -81,7 +77,7 @@ def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
         layers=len(network),
         edges=network.multiply_adds,
         categories=_concatenated([part.categories for part in parts]),
-        statistics=tally.statistics(network) if tally is not None else (),
+        statistics=Tally.summed(network, tallies).statistics(network) if len(tallies) == len(parts) else (),
         seconds=seconds,
         batches=tuple(batch for part in parts for batch in part.batches),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
@@ -131,8 +127,7 @@ class Passage:
         """
         network = self._problem.network
         plan = self._shelf.plan_of(given)
-        tally = Tally.of(network) if counted else None
-        batches, categories = list[BatchOutput](), list[Array]()
+        batches, categories, tallies = list[BatchOutput](), list[Array](), list[Tally]()
         attempts = Attempts(last, size, self._shelf.make_room, first)
         going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
         for start, stop in attempts:
@@ -140,13 +135,14 @@ class Passage:
             going.report = partial(report, start, stop)
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
                 batch, living = self._batch(given, start, stop, attempts.size, going)
-                if tally is not None and going.tally is not None:
-                    tally.join(going.tally)
+                if going.tally is not None:
+                    tallies.append(going.tally)
                 categories.append(start + living if start else living)
                 batches.append(batch)
                 attempts.done()
         self._refuse_infinite(given, going.check)
         used = plan if self.used is None else self.used
+        tally = Tally.summed(network, tallies) if counted else None
         return Part(used, last - first, _concatenated(categories), tuple(batches), tally, attempts.notes())
 
     # ---- Outputs alone -------------------------------------------------------------------------------------------

@@ -275,7 +275,7 @@ class _SparseStep:
         if self._in_order and left.owner is not None:
             left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
         dropped = left.owner is not None and self._drops
-        return replace(rows, features=left.features, owner=_joined(rows.owner, left.owner), dropped=dropped)
+        return RowsLeft(left.features, _joined(rows.owner, left.owner), rows.kept, dropped)
 
 
 class _DenseStep:
@@ -302,7 +302,7 @@ class _DenseStep:
             edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
             copies = self._plan.merged.copies[step.last - 1]
             _count(self._plan.backend, going, step, edges, RowsLeft(outputs, rows.owner), start, copies)
-        return replace(rows, features=outputs, dropped=False)
+        return RowsLeft(outputs, rows.owner, rows.kept)
 
     def _watched(self, values: Array, watch: RangeWatch) -> Array:
         """Run the layers, and check that numbers stay within half precision."""
@@ -344,7 +344,7 @@ class _ImageStep:
             count = int(outputs.shape[0])
             edges = [network[number].multiply_adds((count, *network.shapes[number])) for number in step.layers]
             _count(backend, going, step, edges, RowsLeft(outputs, rows.owner), start)
-        return replace(rows, features=outputs, dropped=False)
+        return RowsLeft(outputs, rows.owner, rows.kept)
 
 
 class _StackStep:

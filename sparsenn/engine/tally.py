@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sparsenn.backends import LayerCounts
 from sparsenn.engine.result import LayerStatistics
 from sparsenn.network import Network
 
 __all__ = ["Tally"]
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass
@@ -26,7 +29,7 @@ class _Layer:
     estimate: float | None = 0.0
 
 
-def _sum_known(one: float | None, other: float | None) -> float | None:
+def _sum_known(one: Number | None, other: Number | None) -> Number | None:
     """Add two numbers; what is not known stays so."""
     return None if one is None or other is None else one + other
 
@@ -42,6 +45,16 @@ class Tally:
         """Begin to count."""
         return cls([_Layer() for _ in network])
 
+    @classmethod
+    def summed(cls, network: Network, tallies: Sequence[Tally]) -> Tally:
+        """Return what tallies of a network have together; one alone is returned as it is."""
+        if len(tallies) == 1:
+            return tallies[0]
+        whole = cls.of(network)
+        for tally in tallies:
+            whole.join(tally)
+        return whole
+
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
         """Add what one step counted.
 
@@ -55,8 +68,8 @@ class Tally:
         for layer, found, taken in zip(self.layers[first : first + len(counts)], counts, seconds, strict=True):
             layer.kernel = layer.kernel or found.kernel
             layer.rows += found.rows
-            layer.active_inputs = _whole(_sum_known(layer.active_inputs, found.active_inputs))
-            layer.nonzeros = _whole(_sum_known(layer.nonzeros, found.nonzeros))
+            layer.active_inputs = _sum_known(layer.active_inputs, found.active_inputs)
+            layer.nonzeros = _sum_known(layer.nonzeros, found.nonzeros)
             layer.performed_edges += found.performed_edges
             if found.distinct is not None:
                 layer.distinct = (layer.distinct or 0) + found.distinct
@@ -95,10 +108,6 @@ class Tally:
             )
             for number, (outputs, layer) in enumerate(zip(network.sizes[1:], self.layers, strict=True), start=1)
         )
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)
 
 
 def _density(layer: _Layer, outputs: int) -> float | None:

@@ -159,11 +159,12 @@ class CUDABackend:
         if before != self.index:
             cuda.runtime.setDevice(self.index)
         stream = cuda.get_current_stream()
-        if self._stream is not None and self._stream_key != stream_key(stream):
+        key = stream_key(stream)
+        if self._stream is not None and self._stream_key != key:
             if not self._captured or stream.is_capturing():
                 stream.wait_event(self._ended)
             self._on_streams = True
-        self._stream, self._stream_key, self._device_before = stream, stream_key(stream), before
+        self._stream, self._stream_key, self._device_before = stream, key, before
         self._in_turn = True
 
     def end_turn(self) -> None:
@@ -273,7 +274,8 @@ class CUDABackend:
     def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look at owners, and rows, on the device, and copy what is found to pinned memory."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
-        with self._keeping(inputs, size * width + 4):
+        row_bytes = size * width + 4
+        with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
             left = rows_module.on_device(left)
             features = left.features if left.owner is not None else _own(left.features, inputs, own)
             active = None if left.dropped else arriving(rows_module.active_rows(left, inputs))
@@ -286,16 +288,11 @@ class CUDABackend:
                 return living, RowsLeft(features)
             owner, those_with_rows = owned
             with_rows, used = those_with_rows()
-            with self._keeping(inputs, size * width + 4):
+            with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
                 kept = RowsLeft(_own(features, used, own), owner)
             return with_rows if living is None else living, kept
 
         return taken
-
-    @contextmanager
-    def _keeping(self, inputs: int, row_bytes: int) -> Iterator[None]:
-        with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
-            yield
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""

@@ -29,7 +29,6 @@ __all__ = [
     "fetch_rows",
     "is_ready",
     "matrix",
-    "to_csr",
     "to_cupy_csr",
 ]
 
@@ -215,10 +214,10 @@ def matrix(rows: Any, keep_half: bool) -> Array:
 # ---- Dense rows that leave as sparse ones -----------------------------------------------------------------------
 
 
-def to_csr(rows: Any) -> CSR:
-    """Return the non-zeros of a matrix on the device as CSR there, as `sparsenn.formats.from_dense` does on the host.
+def to_cupy_csr(rows: Any) -> Any:
+    """Return the non-zeros of a matrix on the device as a `cupyx.scipy.sparse.csr_matrix`.
 
-    How many there are is waited for; values that are all the same are stored once.
+    How many there are is waited for.
 
     Parameters
     ----------
@@ -226,22 +225,11 @@ def to_csr(rows: Any) -> CSR:
     """
     cp = cupy()
     owners, columns = cp.nonzero(rows)
-    values = rows[owners, columns].astype(np.float32)
-    bits = values.view(np.uint32)
-    if values.size > 1 and bool((bits == bits[0]).all()):
-        values = values[:1].copy()
-    count, width = rows.shape
-    starts = cp.arange(count + 1)
+    values = rows[owners, columns].astype(np.float32, copy=False)
+    starts = cp.arange(rows.shape[0] + 1)
     offsets = cp.searchsorted(owners, starts) if owners.size else cp.zeros_like(starts)
-    return CSR((count, width), offsets, columns.astype(index_dtype(width)), values)
-
-
-def to_cupy_csr(rows: Any) -> Any:
-    """Return the non-zeros of a matrix on the device as a `cupyx.scipy.sparse.csr_matrix`; as `to_csr` else."""
-    found = to_csr(rows)
-    values = cupy().repeat(found.values, found.nnz) if found.iso else found.values
-    parts = values, found.indices.astype(np.int32), found.indptr.astype(np.int32)
-    return import_module(_SPARSE).csr_matrix(parts, shape=found.shape)
+    parts = values, columns.astype(np.int32), offsets.astype(np.int32)
+    return import_module(_SPARSE).csr_matrix(parts, shape=rows.shape)
 
 
 # ---- Sparse rows, checked ---------------------------------------------------------------------------------------
@@ -278,11 +266,10 @@ class QueuedCheck:
     """
 
     def __init__(self, given: SparseRows, source: SparseRows | None = None) -> None:
-        cp = cupy()
+        cp, (count, width) = cupy(), given.shape
+        narrow = index_dtype(width)  # refuses widths beyond int32
         _check_shapes(given)
-        count, width = given.shape
         indptr, indices = _as_integers(given.indptr, _OFFSET_TYPES), _as_integers(given.indices, tuple(_KERNEL_TYPES))
-        narrow = index_dtype(width)
         self._given, self._source = given, source
         self._values = _contiguous(given.values, _FLOAT32)
         self._offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
@@ -361,8 +348,7 @@ def fetch_rows(rows: SparseRows) -> SparseRows:
 
 def _check_shapes(rows: SparseRows) -> None:
     """Refuse arrays that do not fit together; nothing is looked at."""
-    count, width = rows.shape
-    index_dtype(width)  # refuses widths beyond int32
+    count = rows.shape[0]
     for name, array in (("indptr", rows.indptr), ("indices", rows.indices)):
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise MatrixError(f"{name} must be a vector of integers, not {array.dtype} with shape {array.shape}")

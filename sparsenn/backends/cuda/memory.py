@@ -54,9 +54,7 @@ def arriving(array: Any) -> Callable[[], Array]:
     stream, copied = cuda.get_current_stream(), cuda.Event(disable_timing=True)
     pinned = cuda.alloc_pinned_memory(array.nbytes)
     target: Array = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
-    cuda.runtime.memcpyAsync(
-        target.ctypes.data, array.data.ptr, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr
-    )
+    cuda.runtime.memcpyAsync(pinned.ptr, array.data.ptr, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr)
     copied.record(stream)
 
     def arrived() -> Array:
