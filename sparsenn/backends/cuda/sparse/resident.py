@@ -301,7 +301,8 @@ class ResidentChain:
         length = max(cut.widths) + 1
         threads, cluster = (256, CLUSTER) if length > WIDE else (128, 1)
         kernel = _ROWS.kernel("few_rows", THREADS=threads, CLUSTER=cluster)
-        blocks = cluster * max(1, min(self.capacity, self._few))
+        at_once = self._few if cluster == 1 else self._multiprocessors // cluster  # rows; further ones take turns
+        blocks = cluster * max(1, min(self.capacity, at_once))
         kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=8 * length)
 
     def _enqueue_tiles(
@@ -349,7 +350,9 @@ class ResidentChain:
         """Return what the last run counted, layer by layer; waits for it."""
         with as_current(self._device):
             self._turns.take()
-            left, counters = self._counts.get(), self._counters.get().tolist()
+            tallies = self._tallies.get()
+        counters = tallies[: self._counters.size].reshape(self._counters.shape).tolist()
+        left = tallies[self._counters.size :].view(np.int32).reshape(self._counts.shape)
         distinct = {cut.last - 1: int(found[1]) for cut, found in zip(self._cuts, left, strict=True) if cut.distinct}
         return tuple(
             LayerCounts("resident", rows, active, nonzeros, edges, distinct.get(layer))
