@@ -69,6 +69,9 @@ _OFFSET_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
 _FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
 _SPARSE = "cupyx.scipy.sparse"
 
+MOST_ENTRIES = int(np.iinfo(np.int32).max)
+"""Of a sparse matrix of CuPy's, whose offsets are int32."""
+
 
 # ---- Rows of other libraries ------------------------------------------------------------------------------------
 
@@ -222,9 +225,19 @@ def to_cupy_csr(rows: Any) -> Any:
     Parameters
     ----------
     rows : (rows, columns), a CuPy array; its values become float32.
+
+    Raises
+    ------
+    MatrixError
+        There are more than such a matrix can have.
     """
     cp = cupy()
     owners, columns = cp.nonzero(rows)
+    if owners.size > MOST_ENTRIES:
+        raise MatrixError(
+            f"the outputs have {owners.size:,} non-zeros; CuPy's sparse matrices have up to {MOST_ENTRIES:,}: "
+            'ask for form="dense"'
+        )
     values = rows[owners, columns].astype(np.float32, copy=False)
     starts = cp.arange(rows.shape[0] + 1)
     offsets = cp.searchsorted(owners, starts) if owners.size else cp.zeros_like(starts)

@@ -14,6 +14,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     WIDE,
     few_rows,
     fits_in_shared,
+    rows_at_once,
     runs_at_once,
     stage_lengths,
     tiles_of_wave,
@@ -212,7 +213,7 @@ def _rounds_of_waves(machine: Machine, tiling: Tiling, rows: int, wave: int) -> 
 def _few_rows(machine: Machine, layers: Sequence[SparseLinear], counts: Sequence[float]) -> float:
     """Estimate a stage whose rows have a block or a cluster of blocks each."""
     wide = max(max(layer.inputs, layer.outputs) for layer in layers) >= WIDE
-    at_once = max(1, machine.multiprocessors // CLUSTER if wide else few_rows(machine))
+    at_once = max(1, rows_at_once(machine, CLUSTER if wide else 1))
     alone = CLUSTER_SECONDS if wide else BLOCK_SECONDS
     total = 2 * LAUNCH_SECONDS + ROW_STAGE_SECONDS * math.ceil(counts[0] / at_once)
     for layer, count in zip(layers, counts, strict=True):

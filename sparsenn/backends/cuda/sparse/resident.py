@@ -52,6 +52,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     WIDE,
     few_rows,
     fits_in_shared,
+    rows_at_once,
     runs_at_once,
     stage_lengths,
 )
@@ -301,8 +302,7 @@ class ResidentChain:
         length = max(cut.widths) + 1
         threads, cluster = (256, CLUSTER) if length > WIDE else (128, 1)
         kernel = _ROWS.kernel("few_rows", THREADS=threads, CLUSTER=cluster)
-        at_once = self._few if cluster == 1 else self._multiprocessors // cluster  # rows; further ones take turns
-        blocks = cluster * max(1, min(self.capacity, at_once))
+        blocks = cluster * max(1, min(self.capacity, rows_at_once(current_machine(), cluster)))
         kernel((blocks,), (threads,), (*common, few, np.int32(length)), shared_mem=8 * length)
 
     def _enqueue_tiles(

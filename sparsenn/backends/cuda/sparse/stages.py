@@ -16,6 +16,7 @@ __all__ = [
     "WIDE",
     "few_rows",
     "fits_in_shared",
+    "rows_at_once",
     "runs_at_once",
     "stage_lengths",
     "tiles_of_wave",
@@ -70,9 +71,17 @@ def few_rows(machine: Machine) -> int:
     return FEW_ROWS * machine.multiprocessors
 
 
+def rows_at_once(machine: Machine, cluster: int) -> int:
+    """Return how many rows are computed at a time that have so many blocks each; others take turns.
+
+    A block of a cluster has a multiprocessor to itself: its threads take nearly all registers.
+    """
+    return few_rows(machine) if cluster == 1 else machine.multiprocessors // cluster
+
+
 def runs_at_once(machine: Machine, rows: int) -> bool:
     """Return whether each row can have a cluster of blocks at the same time."""
-    return rows <= machine.multiprocessors // CLUSTER
+    return rows <= rows_at_once(machine, CLUSTER)
 
 
 def stage_lengths(layers: int) -> list[int]:
