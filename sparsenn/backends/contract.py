@@ -275,8 +275,8 @@ class Backend(Protocol):
         """
         ...
 
-    def as_csr(self, matrix: Array) -> CSR:
-        """Return a matrix on the device as CSR there."""
+    def as_csr(self, matrix: Array) -> Any:
+        """Return a matrix on the device as a sparse one there: CSR on the host, CuPy's `csr_matrix` on a GPU."""
         ...
 
     def take_rows(self, features: Features, rows: Array) -> Features:

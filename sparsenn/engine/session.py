@@ -200,7 +200,8 @@ class Session(OneOfSeveral):
             range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
             there, of which an activation may make finite ones again.
         UsageError
-            They are on a GPU that the network is not on; the form does not exist; or the session is closed.
+            They are on a GPU that the network is not on; the form does not exist; outputs in the form `csr` have more
+            non-zeros than CuPy's matrices can have; or the session is closed.
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """

@@ -228,13 +228,13 @@ def to_cupy_csr(rows: Any) -> Any:
 
     Raises
     ------
-    MatrixError
+    UsageError
         There are more than such a matrix can have.
     """
     cp = cupy()
     owners, columns = cp.nonzero(rows)
     if owners.size > MOST_ENTRIES:
-        raise MatrixError(
+        raise UsageError(
             f"the outputs have {owners.size:,} non-zeros; CuPy's sparse matrices have up to {MOST_ENTRIES:,}: "
             'ask for form="dense"'
         )

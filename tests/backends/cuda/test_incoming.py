@@ -423,5 +423,5 @@ def test_dense_rows_become_the_csr_that_they_become_on_the_host(matrix):
 
 def test_more_entries_than_cupys_matrices_can_have_are_refused(monkeypatch):
     monkeypatch.setattr(incoming, "MOST_ENTRIES", 8)
-    with pytest.raises(MatrixError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
+    with pytest.raises(UsageError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
         incoming.to_cupy_csr(np.ones((3, 3), np.float32))

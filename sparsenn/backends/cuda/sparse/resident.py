@@ -162,6 +162,11 @@ def _reads(widths: tuple[int, ...], form: str, room: int) -> _Reads:
     return _Reads.COUNTS if counts else _Reads.BITS
 
 
+def _apart(tallies: Any, layers: int) -> tuple[Any, Any]:
+    """Return a chain's counters, (layers, 4) uint64, and of each cut, (cuts, 2) int32, rows left and distinct ones."""
+    return tallies[: 4 * layers].reshape(layers, 4), tallies[4 * layers :].view(np.int32).reshape(-1, 2)
+
+
 class ResidentChain:
     """All stages, captured as one CUDA graph that is launched again and again; a `SparseChain`.
 
@@ -218,8 +223,7 @@ class ResidentChain:
         self._links = cp.empty((count, 4, rows), np.int32)  # next, kept, index, list
         self._tables = cp.empty((sum(cut.distinct for cut in self._cuts), places), np.int32)
         self._tallies = cp.zeros(4 * layers + count, np.uint64)
-        self._counters = self._tallies[: 4 * layers].reshape(layers, 4)
-        self._counts = self._tallies[4 * layers :].view(np.int32).reshape(count, 2)  # rows left, and distinct ones
+        self._counters, self._counts = _apart(self._tallies, layers)
         self._owner = cp.full(rows, -1, np.int32)
         last = self._buffers[(count - 1) % 2]
         self._left = last[: rows * self.network.widths[-1]].reshape(rows, self.network.widths[-1])
@@ -350,13 +354,11 @@ class ResidentChain:
         """Return what the last run counted, layer by layer; waits for it."""
         with as_current(self._device):
             self._turns.take()
-            tallies = self._tallies.get()
-        counters = tallies[: self._counters.size].reshape(self._counters.shape).tolist()
-        left = tallies[self._counters.size :].view(np.int32).reshape(self._counts.shape)
+            counters, left = _apart(self._tallies.get(), len(self._counters))
         distinct = {cut.last - 1: int(found[1]) for cut, found in zip(self._cuts, left, strict=True) if cut.distinct}
         return tuple(
             LayerCounts("resident", rows, active, nonzeros, edges, distinct.get(layer))
-            for layer, (rows, active, nonzeros, edges) in enumerate(counters)
+            for layer, (rows, active, nonzeros, edges) in enumerate(counters.tolist())
         )
 
 
