@@ -133,7 +133,8 @@ inline unsigned read_early(const unsigned* from) {
 inline void bring_to_l2(const void* place) { emulated::readable(place, 1); }
 inline void add_to_global(unsigned long long* number, unsigned long long value) { *number += value; }
 inline void add_to_global(int* number, int value) { *number += value; }
-inline void raise_in_global(int* number, int value) {
+inline void raise_in_global(int* number, int value, bool wanted = true) {
+    if (!wanted) return;
     emulated::readable(number, sizeof(int));
     *number = std::max(*number, value);
 }

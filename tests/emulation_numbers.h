@@ -9,6 +9,11 @@ inline unsigned to_halves(float left, float right) {
     return to_half(left) | static_cast<unsigned>(to_half(right)) << 16;
 }
 
+// NaN stays NaN.
+inline unsigned to_positive_halves(float left, float right) {
+    return to_halves(left < 0.0f ? 0.0f : left, right < 0.0f ? 0.0f : right);
+}
+
 inline unsigned lower_halves(unsigned left, unsigned right) { return (left & 0xffffu) | right << 16; }
 inline unsigned upper_halves(unsigned left, unsigned right) { return left >> 16 | (right & 0xffff0000u); }
 

@@ -103,7 +103,7 @@ class Ready:
     def launch(self) -> Callable[[Array], Array] | None:
         """What takes dense rows through all layers by one launch; None where there is more to do, or nothing ready."""
         only = self._steps.get(0) if len(self.plan.steps) == 1 else None
-        return only.launch if isinstance(only, _DenseStep) else None
+        return only.launch if isinstance(only, _DenseStep | _SparseStep) else None
 
     def run(self, features: Features, going: Pass) -> RowsLeft:
         """Take rows through all layers: Y' = act(Y·W + b), step by step.
@@ -244,8 +244,11 @@ class _SparseStep:
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain: SparseChain
+        self.launch: Callable[[Array], Array] | None = None
         if kernel.prepare is not None:
             self._chain = kernel.prepare(stack, problem)
+            if not kernel.drops_rows:
+                self.launch = partial(_outputs_of, self._chain)
         else:
             self._chain = Stepwise(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
 
@@ -276,6 +279,13 @@ class _SparseStep:
             left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
         dropped = left.owner is not None and self._drops
         return RowsLeft(left.features, _joined(rows.owner, left.owner), rows.kept, dropped)
+
+
+def _outputs_of(chain: SparseChain, rows: Array) -> Array:
+    """Take rows through a chain that drops none, uncounted; return its outputs."""
+    features: Any = chain.run(rows, False, None).features
+    outputs: Array = features
+    return outputs
 
 
 class _DenseStep:

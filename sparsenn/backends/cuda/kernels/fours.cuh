@@ -2,8 +2,12 @@
 #pragma once
 #include "ptx/numbers.cuh"
 
-__device__ __forceinline__ float number_at(const float* place) { return __ldg(place); }
-__device__ __forceinline__ float number_at(const half_bits* place) { return to_float(__ldg(place)); }
+__device__ __forceinline__ float as_number(float number) { return number; }
+__device__ __forceinline__ float as_number(half_bits number) { return to_float(number); }
+template <class T>
+__device__ __forceinline__ float number_at(const T* place) {
+    return as_number(__ldg(place));
+}
 
 __device__ __forceinline__ float4 four_at(const float* place) { return __ldg(reinterpret_cast<const float4*>(place)); }
 __device__ __forceinline__ float4 four_at(const half_bits* place) {

@@ -129,7 +129,6 @@ class HalfChain(ABC):
             self._counted = None
             self._enter(features)
             if self._graph is not None:
-                self._call.begin(features.shape[0], None)
                 self._graph.launch(stream)
             return RowsLeft(self._leave(features.shape[0], features.dtype))
 
@@ -145,7 +144,6 @@ class HalfChain(ABC):
         self._turns.take()
         with part("total"):
             self._enter(features)
-            self._call.begin(rows, None)
             self._enqueue()
             outputs = self._leave(rows, features.dtype)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
@@ -171,7 +169,7 @@ class HalfChain(ABC):
 
     @abstractmethod
     def _enter(self, features: Array) -> None:
-        """Queue what lays a run's rows out in the first buffer, and tells how they are scaled."""
+        """Queue what lays a run's rows out in the first buffer, and tells how many they are and how they are scaled."""
 
     @abstractmethod
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:

@@ -76,6 +76,7 @@ class HalfChunkChain(HalfChain):
 
     def _enter(self, features: Array) -> None:
         rows = features.shape[0]
+        self._call.begin(rows, None)
         if not rows:
             return
         tiles = self._in_tiles(0, 0, rows)

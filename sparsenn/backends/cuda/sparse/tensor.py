@@ -13,7 +13,7 @@ output of a row with an infinity or NaN may be NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ LAYING_THREADS, LAID_BYTES = 512, 72 << 10
 """Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
 such blocks; a single row may take more."""
 
-BANKS, FOUR = 32, 4
+BANKS, BANK_BYTES, FOUR = 32, 4, 4
 """Of shared memory; and numbers that are moved at once."""
 
 
@@ -139,6 +139,9 @@ def _placed(cp: Any, layer: DeviceLayer, packed: Packed, outputs: Array) -> tupl
 
 # ---- A chain ----------------------------------------------------------------------------------------------------
 
+_Launch = tuple[Callable[[tuple[Any, ...]], None], tuple[Any, ...]]
+"""A launch that takes arguments, and the last of these: it is made once for runs that are alike in all else."""
+
 
 class TensorChain(HalfChain):
     """Consecutive layers by `two_of_four`.
@@ -156,20 +159,31 @@ class TensorChain(HalfChain):
         tiles = parts_of(rows, shape.rows) * max(layer.lists for layer in self._ready.layers)
         parts = PARTS if tiles > current_machine().multiprocessors else 1
         super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1, parts)
+        self._entering: tuple[Any, _Launch] | None = None
+        self._launched: tuple[Any, _Launch] | None = None
 
     def _enter(self, features: Array) -> None:
-        shape, (rows, inputs) = self._shape, features.shape
-        if not rows:
+        if not features.shape[0]:
+            self._call.begin(0, None)
             return
-        taken, stride = _rows_taken(inputs)
-        kind = "half_bits" if features.dtype == np.float16 else "float"
-        kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, INPUT=kind)
-        blocks = parts_of(rows, shape.rows) * shape.rows // taken
-        room = np.int64(self._largest.shape[1])
-        arrays = features, self._buffers[0], self._ready.order, self._exponents, self._largest
+        given = features.shape, features.dtype
+        if self._entering is None or self._entering[0] != given:
+            self._entering = given, self._entrance(*given)
+        launch, arguments = self._entering[1]
+        launch((features, *arguments))
+
+    def _entrance(self, size: tuple[int, ...], kind: np.dtype[Any]) -> _Launch:
+        """Return the launch that lays rows of a type out; its first argument is where they are."""
+        shape, (rows, inputs) = self._shape, size
+        taken, stride = _rows_taken(inputs, kind.itemsize)
+        name = "half_bits" if kind == np.float16 else "float"
+        kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, INPUT=name)
+        blocks, shared_bytes = parts_of(rows, shape.rows) * shape.rows // taken, kind.itemsize * taken * stride
+        arrays = self._buffers[0], self._ready.order, self._exponents, self._largest, self._call.record
         sizes = (inputs, stride, self._ready.order.size // UNIT, self._ready.layers[0].row_units, len(self._layers))
-        arguments = (*arrays, np.int64(rows), room, *map(np.int32, sizes))
-        kernel((blocks,), (LAYING_THREADS,), arguments, shared_mem=4 * taken * stride)
+        room = np.int64(self._largest.shape[1])
+        launch = partial(kernel, (blocks,), (LAYING_THREADS,), shared_mem=shared_bytes)
+        return launch, (*arrays, np.int64(rows), room, *map(np.int32, sizes))
 
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         outputs = cupy().empty((rows, self._layers[-1].outputs), kind)
@@ -177,23 +191,33 @@ class TensorChain(HalfChain):
         return outputs
 
     def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
-        shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
-        if not ready.lists or last <= first:
+        if not self._ready.layers[number].lists or last <= first:
             return
+        given = number, target.dtype, first, last
+        if self._launched is None or self._launched[0] != given:
+            self._launched = given, self._layer_launch(number, target, first, last, count)
+        launch, arguments = self._launched[1]
+        launch((self._buffers[number % 2], target, *arguments))
+
+    def _layer_launch(self, number: int, target: Any, first: int, last: int, count: Any) -> _Launch:
+        """Return the launch of a layer, as `_launch` takes it; its first arguments are its inputs and outputs."""
+        shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
         kernel = PROGRAMS[shape][0].kernel("two_of_four", **self._defines(number, target))
+        blocks = min(current_machine().multiprocessors, ready.lists * parts_of(last - first, shape.rows))
+        launch = partial(kernel, (blocks,), (shape.threads,), shared_mem=shape.shared_bytes)
         arguments = (
-            *(self._buffers[number % 2], target, *ready.arrays, *self._facts[number], count),
+            *(*ready.arrays, *self._facts[number], count),
             *map(np.int32, (first, last, ready.row_units, ready.width, ready.lists)),
             *(*ready.bound, layer.clip),
         )
-        blocks = min(current_machine().multiprocessors, ready.lists * parts_of(last - first, shape.rows))
-        kernel((blocks,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
+        return launch, arguments
 
 
-def _rows_taken(inputs: int) -> tuple[int, int]:
+def _rows_taken(inputs: int, number_bytes: int) -> tuple[int, int]:
     """Return how many rows a block lays out, and numbers from one to the next in shared memory: `FOUR` banks on."""
-    stride = inputs + 1 + (FOUR - inputs - 1) % BANKS
-    return next((taken for taken in (16, 8, 4, 2) if 4 * taken * stride <= LAID_BYTES), 1), stride
+    of_bank = BANK_BYTES // number_bytes
+    stride = inputs + 1 + (FOUR * of_bank - inputs - 1) % (BANKS * of_bank)
+    return next((taken for taken in (16, 8, 4, 2) if number_bytes * taken * stride <= LAID_BYTES), 1), stride
 
 
 def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:

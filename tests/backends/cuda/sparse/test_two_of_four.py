@@ -197,6 +197,17 @@ def test_estimates_cut_outputs_as_the_kernel_does():
     assert f"constexpr int LISTS_AT_ONCE = {LISTS_AT_ONCE};" in source_text("sparse/two_of_four.cu")
 
 
+@pytest.mark.parametrize("number_bytes", [2, 4])
+@pytest.mark.parametrize("inputs", [1, 33, 784, 1024, 4096, 16384])
+def test_rows_that_are_laid_out_together_lie_in_different_banks(inputs, number_bytes):
+    taken, stride = tensor._rows_taken(inputs, number_bytes)
+    assert stride > inputs
+    assert stride * number_bytes % 16 == 0
+    assert taken == 1 or taken * stride * number_bytes <= tensor.LAID_BYTES
+    banks = np.arange(min(taken, 8)) * stride * number_bytes // 4 % 32
+    assert np.unique(banks).size == banks.size
+
+
 def test_other_machines_and_precisions_are_refused():
     inputs = CSC((0, 64), np.zeros(65, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32))
     for kernel in tensor.KERNELS:

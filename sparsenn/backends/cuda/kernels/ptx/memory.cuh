@@ -122,9 +122,12 @@ __device__ __forceinline__ void add_to_global(int* number, int value) {
     asm volatile("red.global.add.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(number)), "r"(value) : "memory");
 }
 
-// red.global.max: raises a number in global memory to another and waits for nothing.
-__device__ __forceinline__ void raise_in_global(int* number, int value) {
-    asm volatile("red.global.max.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(number)), "r"(value) : "memory");
+// red.global.max, predicated: raises a number in global memory to another if `wanted`, with no branch, and waits for nothing.
+__device__ __forceinline__ void raise_in_global(int* number, int value, bool wanted = true) {
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %2, 0;\n@wanted red.global.max.s32 [%0], %1;\n}" ::"l"(
+                     __cvta_generic_to_global(number)),
+                 "r"(value), "r"(static_cast<int>(wanted))
+                 : "memory");
 }
 
 // ld.acquire.gpu: what the writer of that number wrote before it is seen after. Compute capability 7.0.

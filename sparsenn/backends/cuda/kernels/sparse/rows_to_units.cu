@@ -23,7 +23,7 @@ static_assert(TAKEN % WARPS == 0 || WARPS % TAKEN == 0, "warps share the rows ev
 
 // Brings a part of a row to shared memory, zeros where there is none; returns the bits of its largest number. A warp
 // calls it.
-__device__ __forceinline__ int bring(float* own, const INPUT* __restrict__ row, bool present, int inputs, int part,
+__device__ __forceinline__ int bring(INPUT* own, const INPUT* __restrict__ row, bool present, int inputs, int part,
                                      bool fours) {
     const int lane = part * WARP + threadIdx.x % WARP;
     int most = 0;
@@ -31,14 +31,14 @@ __device__ __forceinline__ int bring(float* own, const INPUT* __restrict__ row, 
 #pragma unroll 4
         for (int column = FOUR * lane; column < inputs; column += FOUR * PARTS * WARP) {
             const float4 found = present ? four_at(row + column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            *reinterpret_cast<float4*>(own + column) = found;
+            store_four(own + column, found);
             most = max(most, largest_bits(found));
         }
     } else {
 #pragma unroll 8
         for (int column = lane; column < inputs; column += PARTS * WARP) {
             const float found = present ? number_at(row + column) : 0.0f;
-            own[column] = found;
+            store_one(own + column, found);
             most = max(most, bits_of_size(found));
         }
     }
@@ -46,16 +46,18 @@ __device__ __forceinline__ int bring(float* own, const INPUT* __restrict__ row, 
 }
 
 // Shared memory has TAKEN times `stride` numbers, a multiple of four above `inputs`, with rows in different banks.
-// largest: for each of `layers`, of `room` rows: of the first the row's, of the others 0. exponents: of the first.
+// count: takes the number of rows. largest: for each of `layers`, of `room` rows: of the first the row's, of the others 0.
+// exponents: of the first.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rows_to_units(const INPUT* __restrict__ features, unsigned char* __restrict__ units, const int* __restrict__ order,
-                  int* __restrict__ exponents, int* __restrict__ largest, int64 rows, int64 room, int inputs, int stride,
-                  int all_units, int row_units, int layers) {
-    extern __shared__ __align__(16) float memory[];
+                  int* __restrict__ exponents, int* __restrict__ largest, int* __restrict__ count, int64 rows, int64 room,
+                  int inputs, int stride, int all_units, int row_units, int layers) {
+    extern __shared__ __align__(16) INPUT memory[];
     __shared__ int found[TAKEN * PARTS];
     __shared__ float scales[TAKEN];
     const int64 first = static_cast<int64>(blockIdx.x) * TAKEN;
     const bool fours = by_fours(features, inputs);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *count = static_cast<int>(rows);
     for (int share = threadIdx.x / WARP; share < TAKEN * PARTS; share += WARPS) {
         const int number = share / PARTS;
         const int64 row = first + number;
@@ -72,19 +74,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         scales[threadIdx.x] = scale_to(exponent);
         exponents[row] = exponent;
         for (int layer = 0; layer < layers; ++layer) largest[layer * room + row] = layer == 0 ? most : 0;
-        memory[threadIdx.x * stride + inputs] = 0.0f;
+        store_one(memory + threadIdx.x * stride + inputs, 0.0f);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < all_units * TAKEN; i += THREADS) {
         const int unit = i / TAKEN, number = i % TAKEN;
         const int64 row = first + number, tile = row / ROWS;
-        const float* own = memory + number * stride;
+        const INPUT* own = memory + number * stride;
         const int4* places = reinterpret_cast<const int4*>(order + unit * 8);
         const int4 left = __ldg(places), right = __ldg(places + 1);
         const int eight[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
         float numbers[8];
 #pragma unroll
-        for (int k = 0; k < 8; ++k) numbers[k] = own[eight[k]] * scales[number];
+        for (int k = 0; k < 8; ++k) numbers[k] = as_number(own[eight[k]]) * scales[number];
 #pragma unroll
         for (int plane = 0; plane < PLANES; ++plane) {
             unsigned pairs[4];

@@ -8,7 +8,8 @@
 //           wherever they are, so that inputs without weights are passed over. Numbers are halves. Those of a row are
 //           scaled by a power of two, so that none is beyond half precision, and those of an output's weights likewise;
 //           sums are scaled back. PLANES is 2 where each number is split into two halves, which keeps 22 bits: three
-//           products, the sums of a slab added up in float32, because instructions cut theirs off instead of rounding.
+//           products, the sums of a slab added up in float32, because instructions cut theirs off instead of rounding. Two
+//           are of the weights' high halves, which come to registers for that: shared memory is what all wait for.
 // Layout    Rows: for each ROWS of them, for each plane, for each unit of inputs, 16 bytes a row. `exponents` of a row says
 //           by what it was scaled, `largest` are the bits of its largest number: of these follows a bound of the outputs,
 //           and of that how they are scaled. They are written where the next layer finds them, or, if LAST, row by row: as
@@ -44,6 +45,8 @@ constexpr int TURNED_PLACES = 2;
 constexpr int LISTS_AT_ONCE = 16;  // tiles of outputs
 constexpr int ROWS_TOLD_BYTES = 8 * ROWS, OUTPUTS_TOLD_BYTES = 4 * 16 * TILES;  // exponents and largest numbers; scales or biases
 constexpr int TOLD_BYTES = ROWS_TOLD_BYTES + 2 * OUTPUTS_TOLD_BYTES;
+
+constexpr bool RELU_LATE = ACTIVATION == RELU && PLANES == 1 && LAST % AS_HALVES == 0;  // as numbers become halves
 
 static_assert(ROWS % TURNED_ROWS == 0 && STAGES >= 2 && (PLANES == 1 || PLANES == 2), "what is chosen from");
 
@@ -145,6 +148,7 @@ struct Worker {
     int group;                               // of the block's warpgroups
     Turn turn{0, 0};
     float sums[TILES][SUMS], parts[SUMS];  // parts: of one slab, where numbers are split
+    unsigned held[2][2][4];  // likewise, high weights of this tile and of the next
 
     __device__ __forceinline__ void release(int stage) const {
         barrier_arrive_if(memory.empty + 8 * stage, threadIdx.x % WARP == 0);
@@ -164,6 +168,13 @@ struct Worker {
         warpgroup_half_sparse<1>(sum, weights + 2 * GROUP, rows + 4 * ROWS, places, 1);
     }
 
+    // The same, += , of weights in registers.
+    __device__ __forceinline__ void multiply_held(float (&sum)[SUMS], const unsigned (&weights)[2][4], unsigned rows,
+                                                  unsigned places) const {
+        warpgroup_half_sparse<0>(sum, weights[0], rows, places, 1);
+        warpgroup_half_sparse<1>(sum, weights[1], rows + 4 * ROWS, places, 1);
+    }
+
     __device__ __forceinline__ void run(int first, int last) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
@@ -174,6 +185,11 @@ struct Worker {
             for (int i = 0; i < SUMS; ++i) parts[i] = 0.0f;
         unsigned even[TILES] = {}, odd[TILES] = {};
         if (first < last) ask(even, first);
+        if constexpr (PLANES == 2)
+            if (first < last) {
+                barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+                hold(held[0], turn.stage, 0);
+            }
 #pragma unroll 1
         for (int slab = first; slab < last; slab += 2) {
             add_slab(even, odd, slab > first, slab + 1, last);
@@ -189,13 +205,13 @@ struct Worker {
     // The products of a slab, whose `places` are there; those of the `next` one are asked for.
     __device__ __forceinline__ void add_slab(unsigned (&places)[TILES], unsigned (&others)[TILES], bool begun, int next,
                                              int last) {
-        barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+        if constexpr (PLANES == 1) barrier_wait(memory.full + 8 * turn.stage, turn.parity);
         const unsigned stage = memory.stages + turn.stage * STAGE_BYTES;
         const unsigned weights = matrix_at(stage + group * (TILES * GROUP_BYTES), UNIT * GROUP);
         const unsigned rows = matrix_at(stage + WEIGHT_BYTES, UNIT * ROWS);
         if constexpr (PLANES == 2) {
             if (next < last) ask(others, next);
-            add_split(weights, rows, places);
+            add_split(weights, rows, places, next < last);
         } else {
             add(weights, rows, places, others, begun);
             if (next < last) ask(others, next);
@@ -217,17 +233,41 @@ struct Worker {
         if (begun) release((turn.stage + STAGES - 1) % STAGES);
     }
 
-    // What is small first: low by high, high by low, high by high.
-    __device__ __forceinline__ void add_split(unsigned weights, unsigned rows, const unsigned (&places)[TILES]) {
+    // High weights of a tile of the stage, on their way to registers: they are multiplied twice, and read once.
+    __device__ __forceinline__ void hold(unsigned (&high)[2][4], int stage, int tile) const {
+        const int lane = threadIdx.x % WARP, line = threadIdx.x % WARPGROUP / WARP * 16 + lane % 16;
+        const unsigned from = memory.stages + stage * STAGE_BYTES + (group * TILES + tile) * GROUP_BYTES +
+                              (lane / 16 * GROUP + line) * UNIT;
+#pragma unroll
+        for (int step = 0; step < 2; ++step) read_tiles(high[step], from + step * (2 * GROUP * UNIT));
+    }
+    // Their registers are theirs until here: products read them while they are computed.
+    static __device__ __forceinline__ void keep(unsigned (&high)[2][4]) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) high[i / 4][i % 4] = computed_once(high[i / 4][i % 4]);
+    }
+
+    // What is small first: low by high, high by low, high by high. The next high weights are brought meanwhile; those of the
+    // next slab if there is one.
+    __device__ __forceinline__ void add_split(unsigned weights, unsigned rows, const unsigned (&places)[TILES], bool more) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
-            const unsigned high = weights + tile * (GROUP_BYTES / UNIT), low = high + PLANE_BYTES / UNIT;
+            const unsigned low = weights + (tile * GROUP_BYTES + PLANE_BYTES) / UNIT;
             begin_products();
             multiply(parts, low, rows, places[tile], 0);
-            multiply(parts, high, rows + ROW_BYTES / UNIT, places[tile], 1);
-            multiply(parts, high, rows, places[tile], 1);
+            multiply_held(parts, held[tile % 2], rows + ROW_BYTES / UNIT, places[tile]);
+            multiply_held(parts, held[tile % 2], rows, places[tile]);
             close_products();
+            if (tile + 1 < TILES) {
+                hold(held[(tile + 1) % 2], turn.stage, tile + 1);
+            } else if (more) {
+                Turn next = turn;
+                next.next(STAGES);
+                barrier_wait(memory.full + 8 * next.stage, next.parity);
+                hold(held[0], next.stage, 0);
+            }
             await_sums(parts);
+            keep(held[tile % 2]);
             if (tile + 1 == TILES) release(turn.stage);
 #pragma unroll
             for (int i = 0; i < SUMS; ++i) sums[tile][i] += parts[i];
@@ -283,8 +323,7 @@ struct Finisher {
     __device__ __forceinline__ void rows(const float (&sums)[TILES][SUMS], int64 first_row, Store store) const {
         const int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4, in_tile = PAIR * TURNED_ROWS + 2 * t;
         const int64 row = first_row + in_tile;
-        float in[2][2], out[2][2];
-        int largest[2][2];
+        float in[2][2], out[2][2], largest[2][2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int2 exponent = told.exponents(in_tile + 8 * half);
@@ -295,8 +334,9 @@ struct Finisher {
                 const int2 next = make_int2(bound.exponent(found.x), bound.exponent(found.y));
                 out[half][0] = scale_to(next.x);
                 out[half][1] = scale_to(next.y);
-                largest[half][0] = largest[half][1] = 0;
-                if (tells && g == 0) *reinterpret_cast<int2*>(facts.exponents_out + row + 8 * half) = next;
+                largest[half][0] = largest[half][1] = 0.0f;
+                const unsigned words[2] = {static_cast<unsigned>(next.x), static_cast<unsigned>(next.y)};
+                store_if(facts.exponents_out + row + 8 * half, words, tells && g == 0);
             }
         }
         float z[TILES][2][4];  // by half; of each output both rows
@@ -307,26 +347,32 @@ struct Finisher {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     const float sum = sums[tile][8 * PAIR + 4 * half + i] * in[half][i % 2];
-                    const float found = activated<ACTIVATION>(fmaf(sum, scales[tile][i / 2], biases[tile][i / 2]), clip);
+                    float found = fmaf(sum, scales[tile][i / 2], biases[tile][i / 2]);
+                    if constexpr (!RELU_LATE) found = activated<ACTIVATION>(found, clip);
                     z[tile][half][i] = found;
                     if constexpr (!LAST) {
-                        largest[half][i % 2] = max(largest[half][i % 2], __float_as_int(found) & 0x7fffffff);
+                        largest[half][i % 2] = fmaxf(largest[half][i % 2], RELU_LATE ? found : fabsf(found));  // not NaN
                         z[tile][half][i] = found * out[half][i % 2];
                     }
                 }
         store(PAIR, z);
-        if constexpr (!LAST) {
+        if constexpr (!LAST) raise_largest(largest, row);
+    }
+
+    // The largest numbers of four rows, 0, 1, 8 and 9 from `row` on: lanes that have the same rows halve among themselves those
+    // that each goes on with.
+    __device__ __forceinline__ void raise_largest(const float (&largest)[2][2], int64 row) const {
+        const int g = threadIdx.x % WARP / 4, half = g / 4, e = g / 2 % 2;
+        float two[2];
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    int found = largest[half][e];
-#pragma unroll
-                    for (int distance = 4; distance < WARP; distance *= 2)
-                        found = max(found, __shfl_xor_sync(ALL_LANES, found, distance));
-                    if (g == 0) raise_in_global(facts.largest_out + row + 8 * half + e, found);
-                }
-        }
+        for (int i = 0; i < 2; ++i)
+            two[i] = fmaxf(half ? largest[1][i] : largest[0][i], from_lane(half ? largest[0][i] : largest[1][i], 16));
+        float one = fmaxf(e ? two[1] : two[0], from_lane(e ? two[0] : two[1], 8));
+        one = fmaxf(one, from_lane(one, 4));
+        raise_in_global(facts.largest_out + row + 8 * half + e, __float_as_int(one), g % 2 == 0);
+    }
+    static __device__ __forceinline__ float from_lane(float number, int distance) {
+        return __shfl_xor_sync(ALL_LANES, number, distance);
     }
 
     template <int PAIR, class Store>
@@ -337,6 +383,10 @@ struct Finisher {
         }
     }
 };
+
+__device__ __forceinline__ unsigned rounded(float left, float right) {
+    return RELU_LATE ? to_positive_halves(left, right) : to_halves(left, right);
+}
 
 // As halves, to where the next layer finds them: two units of TURNED_ROWS rows at a time go through shared memory.
 struct NextRows {
@@ -357,7 +407,7 @@ struct NextRows {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float left = z[i / 2][i % 2 * 2], right = z[i / 2][i % 2 * 2 + 1];
-            tiles[0][i] = to_halves(left, right);
+            tiles[0][i] = rounded(left, right);
             if constexpr (PLANES == 2)
                 tiles[1][i] = to_halves(left - to_float(static_cast<half_bits>(tiles[0][i] & 0xffffu)),
                                         right - to_float(static_cast<half_bits>(tiles[0][i] >> 16)));
@@ -383,30 +433,47 @@ using Output = half_bits;
 using Output = float;
 #endif
 
-// Row by row. A thread's outputs of a row are neighbours: they are packed in that order.
+// Four outputs in the words that they are stored as.
+__device__ __forceinline__ void to_words(unsigned (&words)[4], float4 four) {
+    words[0] = __float_as_uint(four.x), words[1] = __float_as_uint(four.y);
+    words[2] = __float_as_uint(four.z), words[3] = __float_as_uint(four.w);
+}
+__device__ __forceinline__ void to_words(unsigned (&words)[2], float4 four) {
+    words[0] = rounded(four.x, four.y), words[1] = rounded(four.z, four.w);
+}
+
+// Row by row. A thread's outputs of a row are neighbours: they are packed in that order. FOURS: they are stored at once.
+template <bool FOURS>
 struct LastRows {
-    Output* __restrict__ outputs;
-    int64 first_row, rows;
-    int first_output, width;
+    Output* __restrict__ to;  // the thread's first output of its first row
+    int rows, outputs;        // from there on, those that are there, below one if none is
+    int width;
+
+    __device__ __forceinline__ LastRows(void* all, int64 first_row, int64 rows_there, int first_output, int width)
+        : outputs(width - first_output), width(width) {
+        const int line = threadIdx.x % 4 * 2;
+        to = static_cast<Output*>(all) + (first_row + line) * width + first_output;
+        rows = static_cast<int>(rows_there - first_row) - line;
+    }
 
     __device__ __forceinline__ void operator()(int pair, const float (&z)[TILES][2][4]) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-                const int64 row = first_row + pair * TURNED_ROWS + 8 * half + threadIdx.x % 4 * 2 + e;
-                if (row >= rows) continue;
-                Output* to = outputs + row * width + first_output;
-                if constexpr (TILES == 2) {
-                    if (width % 4 == 0) {
-                        if (first_output < width)
-                            store_four(to, make_float4(z[0][half][e], z[0][half][2 + e], z[1][half][e], z[1][half][2 + e]));
-                        continue;
-                    }
-                }
+                const int row = pair * TURNED_ROWS + 8 * half + e;
+                Output* own = to + static_cast<int64>(row) * width;
+                if constexpr (FOURS) {
+                    unsigned words[sizeof(Output)];
+                    const float(&left)[4] = z[0][half], (&right)[4] = z[TILES - 1][half];
+                    to_words(words, make_float4(left[e], left[2 + e], right[e], right[2 + e]));
+                    store_if(own, words, row < rows && outputs > 0);
+                } else {
 #pragma unroll
-                for (int i = 0; i < 2 * TILES; ++i)
-                    if (first_output + i < width) store_one(to + i, z[i / 2][half][i % 2 * 2 + e]);
+                    for (int i = 0; i < 2 * TILES; ++i)
+                        if (row < rows && i < outputs)
+                            store_one(own + i, activated<RELU_LATE ? RELU : IDENTITY>(z[i / 2][half][i % 2 * 2 + e], 0.0f));
+                }
             }
     }
 };
@@ -459,8 +526,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 }
             if constexpr (LAST) {
                 const int first_output = neuron - warp % 4 * 16 + (warp % 4 * 8 + line) * 2 * TILES;
-                finisher.all<0>(worker.sums, first_row,
-                                LastRows{static_cast<Output*>(outputs), first_row, there, first_output, width});
+                if (TILES == 2 && width % 4 == 0)
+                    finisher.all<0>(worker.sums, first_row, LastRows<true>(outputs, first_row, there, first_output, width));
+                else
+                    finisher.all<0>(worker.sums, first_row, LastRows<false>(outputs, first_row, there, first_output, width));
             } else {
                 const unsigned turned = places.turned + warp * (TURNED_PLACES * PLANES * TURNED_BYTES);
                 const int64 first_unit = row_tile * PLANES * width + neuron / 8;
