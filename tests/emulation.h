@@ -296,6 +296,9 @@ Number __ldcs(const Number* from) {
     return *from;
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline unsigned __vmaxu2(unsigned a, unsigned b) {
+    return std::max(a & 0xffffu, b & 0xffffu) | std::max(a >> 16, b >> 16) << 16;
+}
 inline int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 unsigned __ballot_sync(unsigned, bool);
 unsigned __match_any_sync(unsigned, int);

@@ -25,17 +25,12 @@ from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.device import cupy, current_machine
 from sparsenn.backends.cuda.kept import kept
 from sparsenn.backends.cuda.sparse.half_chains import Bound, HalfChain, bound_of, chain_kernel
+from sparsenn.backends.cuda.sparse.input_order import RUNS, UNIT, order_in_runs, order_inputs
 from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.tensor_blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.tensor_estimates import tensor_seconds
-from sparsenn.backends.cuda.sparse.two_of_four import (
-    GROUP,
-    UNIT,
-    Packed,
-    order_inputs,
-    pack,
-)
+from sparsenn.backends.cuda.sparse.two_of_four import GROUP, Packed, pack
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, CSR, Array
@@ -77,8 +72,15 @@ class _Layer:
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """Layers of a chain, and the first one's order of inputs: int32, the number of inputs where there is none."""
+    """Layers of a chain, and the first one's order of inputs, in runs of neighbours.
 
+    Parameters
+    ----------
+    run : neighbours.
+    order : int32, the first input of each run; where there is none, the first multiple of `run` not below all of them.
+    """
+
+    run: int
     order: Any
     layers: tuple[_Layer, ...]
 
@@ -96,7 +98,8 @@ def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
     """
     cp = cupy()
     weights = [_on_host(layer.weights) for layer in layers]
-    orders = [order_inputs(each) for each in weights]
+    run, first = order_in_runs(weights[0], shape.neurons)
+    orders = [first, *map(order_inputs, weights[1:])]
     outputs = [*orders[1:], _last_order(layers[-1].outputs, shape)]
     packed = [pack(*given, shape.neurons, shape.planes) for given in zip(weights, orders, outputs, strict=True)]
     units = [orders[0].size // UNIT, *(each.shape[1] // UNIT for each in packed[:-1])]
@@ -106,8 +109,9 @@ def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
         _Layer(_placed(cp, layer, found, order), found.starts.size - 1, room[number % 2], width, bound_of(layer))
         for number, (layer, found, order, width) in enumerate(zip(layers, packed, outputs, widths, strict=True))
     )
-    order = np.where(orders[0] < 0, layers[0].inputs, orders[0]).astype(np.int32)
-    return _Ready(cp.asarray(order), made)
+    none = parts_of(layers[0].inputs, run) * run
+    order = np.where(first < 0, none, first)[::run].astype(np.int32)
+    return _Ready(run, cp.asarray(order), made)
 
 
 def _last_order(outputs: int, shape: BlockShape) -> Array:
@@ -174,13 +178,14 @@ class TensorChain(HalfChain):
 
     def _entrance(self, size: tuple[int, ...], kind: np.dtype[Any]) -> _Launch:
         """Return the launch that lays rows of a type out; its first argument is where they are."""
-        shape, (rows, inputs) = self._shape, size
+        shape, ready, (rows, inputs) = self._shape, self._ready, size
         taken, stride = _rows_taken(inputs, kind.itemsize)
         name = "half_bits" if kind == np.float16 else "float"
-        kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, INPUT=name)
+        kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, RUN=ready.run, INPUT=name)
         blocks, shared_bytes = parts_of(rows, shape.rows) * shape.rows // taken, kind.itemsize * taken * stride
-        arrays = self._buffers[0], self._ready.order, self._exponents, self._largest, self._call.record
-        sizes = (inputs, stride, self._ready.order.size // UNIT, self._ready.layers[0].row_units, len(self._layers))
+        arrays = self._buffers[0], ready.order, self._exponents, self._largest, self._call.record
+        units = ready.order.size * ready.run // UNIT
+        sizes = (inputs, stride, units, ready.layers[0].row_units, len(self._layers))
         room = np.int64(self._largest.shape[1])
         launch = partial(kernel, (blocks,), (LAYING_THREADS,), shared_mem=shared_bytes)
         return launch, (*arrays, np.int64(rows), room, *map(np.int32, sizes))
@@ -215,8 +220,8 @@ class TensorChain(HalfChain):
 
 def _rows_taken(inputs: int, number_bytes: int) -> tuple[int, int]:
     """Return how many rows a block lays out, and numbers from one to the next in shared memory: `FOUR` banks on."""
-    of_bank = BANK_BYTES // number_bytes
-    stride = inputs + 1 + (FOUR * of_bank - inputs - 1) % (BANKS * of_bank)
+    of_bank, least = BANK_BYTES // number_bytes, inputs + 2 * max(RUNS)
+    stride = least + (FOUR * of_bank - least) % (BANKS * of_bank)
     return next((taken for taken in (16, 8, 4, 2) if number_bytes * taken * stride <= LAID_BYTES), 1), stride
 
 

@@ -8,7 +8,8 @@ from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.half_chains import LAST, LAST_AS_HALVES
-from sparsenn.backends.cuda.sparse.two_of_four import GROUP, UNITS, group_bytes
+from sparsenn.backends.cuda.sparse.input_order import RUNS, UNITS
+from sparsenn.backends.cuda.sparse.two_of_four import GROUP, group_bytes
 from sparsenn.backends.machine import WARP
 
 __all__ = ["PROGRAMS", "SINGLE", "SPLIT", "BlockShape"]
@@ -80,6 +81,7 @@ class BlockShape:
             PLANES=(self.planes,),
             ROWS=(self.rows,),
             TAKEN=(16, 8, 4, 2, 1),
+            RUN=RUNS,
             INPUT=("float",) if self.planes == 2 else ("float", "half_bits"),
         )
         return multiplying, laying_out

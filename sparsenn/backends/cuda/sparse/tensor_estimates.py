@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sparsenn.backends.cuda.sparse.two_of_four import SLAB
+from sparsenn.backends.cuda.sparse.input_order import SLAB
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import SparseLinear

@@ -1,43 +1,23 @@
 """Sparse weights in the form of which Hopper's tensor cores multiply only two of four neighbours; on the host.
 
-An output may have weights of two of four neighbouring inputs. Which inputs are neighbours is free: `order_inputs` looks
-for an order in which few outputs have three or four weights in one group of four. What is left over goes into slabs of
-its own, so that any weights can be packed. `sparse/two_of_four.cuh` says how the bytes lie.
+An output may have weights of two of four neighbouring inputs, in an order of the inputs in which few have more. What is
+left over goes into slabs of its own, so that any weights can be packed. `sparse/two_of_four.cu` says how the bytes lie.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.sparse.input_order import FOUR, SLAB, UNIT, UNITS, padded
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
-from sparsenn.jit import compiled, example
 
-__all__ = [
-    "FOUR",
-    "GROUP",
-    "LOWEST",
-    "SLAB",
-    "UNIT",
-    "UNITS",
-    "WEIGHT_EXPONENT",
-    "Packed",
-    "count_conflicts",
-    "group_bytes",
-    "order_inputs",
-    "pack",
-    "padded",
-    "plain_order",
-]
+__all__ = ["GROUP", "LOWEST", "WEIGHT_EXPONENT", "Packed", "count_conflicts", "group_bytes", "pack"]
 
-FOUR, UNIT, SLAB, GROUP = 4, 8, 64, 64
-"""Inputs of a group, of a unit of 16 bytes, and of a slab; outputs that one instruction multiplies."""
-
-UNITS = SLAB // UNIT
-"""Of a slab."""
+GROUP = 64
+"""Outputs that one instruction multiplies."""
 
 PLACES_BYTES = 4 * 128
 """Where the weights of a slab and 64 outputs belong: a word a thread of a warpgroup."""
@@ -47,193 +27,6 @@ WEIGHT_EXPONENT = 14
 
 LOWEST, HIGHEST = -100, 127
 """Exponents that weights are scaled by."""
-
-GREEDY_WORK, SWAP_WORK = 300_000_000, 200_000_000
-"""Words of bits that are looked at, at most, to find groups, and to mend them by swaps: tenths of a second each."""
-
-ATTEMPTS = 128
-"""Swaps that are tried for a group with conflicts before the next one has its turn."""
-
-HOPELESS = 4
-"""Conflicts of a group with which nearly all units have some for each tile of outputs, whatever is swapped."""
-
-
-# ---- The order of inputs ----------------------------------------------------------------------------------------
-
-
-def order_inputs(weights: CSC) -> Array:
-    """Return an order of a layer's inputs in which few outputs have more than two weights in a group of four.
-
-    It takes 0.1 seconds for 4096 x 4096, and 0.3 for 16384 x 16384, with a twentieth and a hundredth of all weights.
-
-    Parameters
-    ----------
-    weights : on the host; columns are outputs.
-
-    Returns
-    -------
-    (a multiple of `UNIT`,) int64: the input at each place, each once; -1 where there is none. Inputs that have a weight
-    come first.
-    """
-    inputs, outputs = weights.shape
-    degrees = np.bincount(weights.indices, minlength=inputs)
-    used, empty = np.flatnonzero(degrees), np.flatnonzero(degrees == 0)
-    groups = parts_of(used.size, FOUR)
-    by_degree = used[np.argsort(-degrees[used], kind="stable")]
-    bits = np.zeros((groups * FOUR, max(1, parts_of(outputs, 64))), np.uint64)
-    row = np.full(inputs, -1, np.int64)
-    row[by_degree] = np.arange(by_degree.size)
-    _set_bits(weights.indptr.astype(np.int64), row[weights.indices], bits)
-    members, cost = np.empty((groups, FOUR), np.int64), np.empty(groups, np.int64)
-    _group(bits, max(16, GREEDY_WORK // (3 * max(1, groups) * bits.shape[1])), members)
-    _mend(bits, members, SWAP_WORK, cost)
-    members = members[np.argsort(-cost, kind="stable")]  # what is left over is in few units
-    room = groups * FOUR - used.size
-    filled = np.full(groups * FOUR, -1, np.int64)
-    filled[: used.size] = by_degree
-    filled[used.size : used.size + empty[:room].size] = empty[:room]
-    return padded(np.concatenate([filled[members.ravel()], empty[room:]]), UNIT)
-
-
-def plain_order(width: int) -> Array:
-    """Return the order of numbers that stay where they are; as `order_inputs` returns one."""
-    return padded(np.arange(width), UNIT)
-
-
-def padded(order: Array, multiple: int) -> Array:
-    """Return an order with as many places, filled up with -1, as some multiple has."""
-    made = np.full(parts_of(order.size, multiple) * multiple, -1, np.int64)
-    made[: order.size] = order
-    return made
-
-
-def count_conflicts(weights: CSC, order: Array) -> int:
-    """Return how many weights are left over: those of an output in a group of four beyond its first two."""
-    _, _, slot = _slots_of(weights, order, np.arange(weights.shape[1]))
-    return int((slot >= 2).sum())
-
-
-@compiled
-def _set_bits(indptr: Array, rows: Array, bits: Array) -> None:
-    for output in range(indptr.size - 1):
-        for entry in range(indptr[output], indptr[output + 1]):
-            bits[rows[entry], output >> 6] |= np.uint64(1) << np.uint64(output & 63)
-
-
-@compiled
-def _ones(word: Any) -> Any:
-    """Return how many bits of a word are set."""
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
-
-
-@compiled
-def _group(bits: Array, candidates: int, members: Array) -> None:
-    """Group rows of bits by four, `members` (groups, 4): each begins with the first row left and takes those that fit.
-
-    Of rows by chance it takes the one that adds the fewest places where three have a bit, and among those the one that
-    adds the fewest where two have.
-    """
-    rows, words = bits.shape
-    left = np.arange(rows)
-    taken = np.zeros(rows, np.bool_)
-    first, count, chance = 0, rows, np.uint64(88172645463325252)
-    one, two, three = np.empty(words, np.uint64), np.empty(words, np.uint64), np.empty(words, np.uint64)
-    for group in range(rows // 4):
-        while taken[first]:
-            first += 1
-        at = 0
-        for place in range(count):  # rows left are compacted, the first of them in front
-            if not taken[left[place]]:
-                left[at] = left[place]
-                at += 1
-        count = at
-        members[group, 0] = left[0]
-        taken[left[0]] = True
-        for word in range(words):
-            one[word], two[word], three[word] = bits[left[0], word], np.uint64(0), np.uint64(0)
-        for member in range(1, 4):
-            best, best_cost = -1, np.int64(1) << 60
-            for number in range(min(candidates, count)):
-                if count <= candidates:
-                    row = left[number]
-                else:
-                    chance ^= chance << np.uint64(13)
-                    chance ^= chance >> np.uint64(7)
-                    chance ^= chance << np.uint64(17)
-                    row = left[np.int64(chance % np.uint64(count))]
-                if taken[row]:
-                    continue
-                conflicts, pairs = np.int64(0), np.int64(0)
-                for word in range(words):
-                    conflicts += _ones(two[word] & ~three[word] & bits[row, word])
-                    pairs += _ones(one[word] & bits[row, word])
-                cost = conflicts * (64 * words + 1) + pairs
-                if cost < best_cost:
-                    best, best_cost = row, cost
-            if best < 0:  # all that were drawn were taken
-                best = first
-                while taken[best]:
-                    best += 1
-            members[group, member] = best
-            taken[best] = True
-            for word in range(words):
-                three[word] |= two[word] & bits[best, word]
-                two[word] |= one[word] & bits[best, word]
-                one[word] |= bits[best, word]
-
-
-@compiled
-def _conflicts(bits: Array, a: int, b: int, c: int, d: int) -> Any:
-    """Return in how many places at least three of four rows have a bit."""
-    found = np.int64(0)
-    for word in range(bits.shape[1]):
-        x, y, z, u = bits[a, word], bits[b, word], bits[c, word], bits[d, word]
-        found += _ones((x & y & (z | u)) | (z & u & (x | y)))
-    return found
-
-
-@compiled
-def _mend(bits: Array, members: Array, work: int, cost: Array) -> None:
-    """Swap members of groups with conflicts with others, by chance, unless that adds to the sum of conflicts.
-
-    Where groups have more than `HOPELESS` on average, it would not help.
-
-    cost : (groups,) int64, takes the conflicts that each is left with.
-    """
-    groups, words = members.shape[0], bits.shape[1]
-    for group in range(groups):
-        four = members[group]
-        cost[group] = _conflicts(bits, four[0], four[1], four[2], four[3])
-    chance, spent, left = np.uint64(362436069362436069), np.int64(0), cost.sum()
-    while 0 < left <= HOPELESS * groups and spent < work and groups > 1:
-        for group in range(groups):
-            for _ in range(ATTEMPTS):
-                if cost[group] == 0 or spent >= work:
-                    break
-                chance ^= chance << np.uint64(13)
-                chance ^= chance >> np.uint64(7)
-                chance ^= chance << np.uint64(17)
-                other = np.int64((chance >> np.uint64(8)) % np.uint64(groups))
-                if other == group:
-                    continue
-                i, j = np.int64(chance & np.uint64(3)), np.int64((chance >> np.uint64(2)) & np.uint64(3))
-                mine, yours = members[group], members[other]
-                mine[i], yours[j] = yours[j], mine[i]
-                new_mine = _conflicts(bits, mine[0], mine[1], mine[2], mine[3])
-                new_yours = _conflicts(bits, yours[0], yours[1], yours[2], yours[3])
-                spent += 2 * words + 16
-                added = new_mine + new_yours - cost[group] - cost[other]
-                if added <= 0:
-                    cost[group], cost[other] = new_mine, new_yours
-                    left += added
-                else:
-                    mine[i], yours[j] = yours[j], mine[i]
-
-
-# ---- Packing ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +97,12 @@ def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) 
         np.ldexp(np.float32(1), exponents).astype(np.float32),
         listed.extra,
     )
+
+
+def count_conflicts(weights: CSC, order: Array) -> int:
+    """Return how many weights are left over: those of an output in a group of four beyond its first two."""
+    _, _, slot = _slots_of(weights, order, np.arange(weights.shape[1]))
+    return int((slot >= 2).sum())
 
 
 def _slots_of(weights: CSC, order: Array, outputs: Array) -> tuple[tuple[Array, Array], Array, Array]:
@@ -417,9 +216,3 @@ def _write(image: Array, places: Array, slab: Array, row: Array, depth: Array, n
         of_chosen = tuple(index[chosen] for index in where)
         kept = places[of_chosen] & (0xF0 if shift == 0 else 0x0F)
         places[of_chosen] = kept | (nibble[chosen] << shift).astype(np.uint8)
-
-
-@example
-def _example() -> None:
-    weights = CSC((8, 4), np.arange(0, 13, 3), np.tile(np.arange(3, dtype=np.uint16), 4), np.ones(12, np.float32))
-    order_inputs(weights)

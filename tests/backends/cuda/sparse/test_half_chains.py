@@ -14,8 +14,8 @@ from sparsenn.backends.contract import SparseKernel, SparseProblem
 from sparsenn.backends.cuda.sparse import half_chunks, replay, tensor, tiling
 from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.half_chains import HalfChain, bound_of, prepare_chain
+from sparsenn.backends.cuda.sparse.input_order import RUNS, UNIT, order_inputs, plain_order
 from sparsenn.backends.cuda.sparse.stack import upload
-from sparsenn.backends.cuda.sparse.two_of_four import UNIT, plain_order
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
@@ -137,7 +137,7 @@ def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, mo
     ids=["one missing", "half a slab", "out of order", "one"],
 )
 def test_units_that_are_not_neighbours_in_emulation(device, way, units, left_over, monkeypatch, rng):
-    monkeypatch.setattr(tensor, "order_inputs", lambda weights: plain_order(weights.shape[0]))
+    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (4, plain_order(weights.shape[0])))
     weights = np.zeros((16, UNIT, 9), np.float32)
     weights[units, ::2] = rng.normal(size=(len(units), 4, 9))
     weights[left_over] = rng.normal(size=(len(left_over), UNIT, 9))
@@ -152,6 +152,21 @@ def test_any_activation_in_emulation(device, way, activation, rng):
     layers = layers_of(rng, (20, 30, 9), 0.4, activation)
     given = rng.normal(size=(20, 20)).astype(np.float32)
     assert_near(run(ready(layers, way, 20), given), exact(layers, given), way.allowed * 2)
+
+
+@pytest.mark.parametrize("run_length", RUNS)
+@pytest.mark.parametrize("inputs", [100, 93, 3])
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [(SPLIT, np.float32), (SINGLE, np.float32), (SINGLE, np.float16)],
+    ids=["split", "single", "halves"],
+)
+def test_inputs_that_stay_together_in_emulation(device, way, kind, inputs, run_length, monkeypatch, rng):
+    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (run_length, order_inputs(weights, run_length)))
+    layers = layers_of(rng, (inputs, 70), 0.2)
+    given = rng.normal(size=(50, inputs)).astype(kind)
+    found = run(ready(layers, way, 50), given)
+    assert_near(found.astype(np.float32), exact(layers, given), way.allowed)
 
 
 @of_halves

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 from sparsenn import Session
 from sparsenn.backends.cuda.loader import source_text
 from sparsenn.backends.cuda.sparse import tensor
+from sparsenn.backends.cuda.sparse.input_order import RUNS, SLAB, SPARE, UNIT, order_in_runs, order_inputs, plain_order
 from sparsenn.backends.cuda.sparse.tensor_estimates import LISTS_AT_ONCE, extra_slabs, tensor_seconds
-from sparsenn.backends.cuda.sparse.two_of_four import (
-    GROUP,
-    SLAB,
-    UNIT,
-    count_conflicts,
-    group_bytes,
-    order_inputs,
-    pack,
-    plain_order,
-)
+from sparsenn.backends.cuda.sparse.two_of_four import GROUP, count_conflicts, group_bytes, pack
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, from_dense
@@ -102,6 +94,39 @@ def test_inputs_without_weights_come_last(rng):
     order = order_inputs(as_csc(matrix))
     used = np.isin(order, np.flatnonzero(matrix.any(axis=1)))
     assert np.flatnonzero(used).max() < 4 * -(-used.sum() // 4)
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("inputs", [2, 101, 128])
+def test_inputs_stay_together_in_an_order(inputs, run, rng):
+    matrix = random_weights(rng, inputs, 40, 0.1)
+    matrix[: inputs // 3] = 0
+    order = order_inputs(as_csc(matrix), run).reshape(-1, run)
+    assert np.array_equal(np.sort(order[order >= 0]), np.arange(inputs))
+    present = order[:, 0] >= 0
+    assert not (order[~present] >= 0).any()
+    expected = order[present][:, :1] // run * run + np.arange(run)
+    assert np.array_equal(order[present], np.where(expected < inputs, expected, -1))
+
+
+@pytest.mark.parametrize(
+    ("width", "share", "run"),
+    [(512, 0.005, 4), (1024, 0.05, 2), (1024, 0.1, 1), (256, 1.0, 4)],
+    ids=["next to nothing", "little", "more", "all"],
+)
+def test_as_many_inputs_stay_together_as_add_nothing(width, share, run, rng):
+    weights = as_csc(random_weights(rng, width, 1024, share))
+    found, order = order_in_runs(weights, 256)
+    assert found == run
+    assert np.array_equal(order, order_inputs(weights, run))
+    slabs = [pack(weights, each, plain_order(1024), 256, 1).starts[-1] for each in (order, order_inputs(weights))]
+    assert slabs[0] <= SPARE * slabs[1]
+
+
+def test_inputs_without_weights_do_not_come_along(rng):
+    matrix = random_weights(rng, 512, 256, 0.02)
+    matrix[1::2] = 0
+    assert order_in_runs(as_csc(matrix), 256)[0] == 1
 
 
 def test_an_order_is_the_same_every_time(rng):
@@ -201,7 +226,7 @@ def test_estimates_cut_outputs_as_the_kernel_does():
 @pytest.mark.parametrize("inputs", [1, 33, 784, 1024, 4096, 16384])
 def test_rows_that_are_laid_out_together_lie_in_different_banks(inputs, number_bytes):
     taken, stride = tensor._rows_taken(inputs, number_bytes)
-    assert stride > inputs
+    assert stride >= inputs + 2 * max(RUNS)
     assert stride * number_bytes % 16 == 0
     assert taken == 1 or taken * stride * number_bytes <= tensor.LAID_BYTES
     banks = np.arange(min(taken, 8)) * stride * number_bytes // 4 % 32

@@ -1,11 +1,11 @@
 // rows_to_units: rows as the first layer of `two_of_four` reads them, halves in units of eight inputs.
 //
-// Idea      A block has TAKEN rows. They come to shared memory as they are, four numbers a load where rows begin at a
-//           multiple of that, and their largest numbers are found: all warps share the rows, so that enough loads are
-//           under way. Then each thread takes eight inputs of a row, in the layer's order, scales them, and stores them
-//           as 16 bytes: TAKEN rows of a unit lie side by side.
-// Layout    `order` has the input of each place, `inputs` where there is none. Units and scales are as in
-//           sparse/two_of_four.cu; a row has room for `row_units`.
+// Idea      A block has TAKEN rows. They come to shared memory as they are, 16 bytes a load where rows begin at a multiple
+//           of that, and their largest numbers are found: all warps share the rows, so that enough loads are under way.
+//           Then each thread takes eight inputs of a row, in the layer's order, RUN neighbours a load, and stores them as
+//           16 bytes: TAKEN rows of a unit lie side by side. Numbers of float32 are scaled; halves stay as they are.
+// Layout    `order` has the first input of each RUN places, a multiple of RUN; where there is none, the first such multiple
+//           that is not below `inputs`. Units and scales are as in sparse/two_of_four.cu; a row has room for `row_units`.
 // Needs     shared memory for TAKEN whole rows, of the type INPUT.
 #include "common.cuh"
 #include "fours.cuh"
@@ -15,39 +15,92 @@
 #define INPUT float
 #endif
 
-constexpr int THREADS = 512, WARPS = THREADS / WARP;
+constexpr int THREADS = 512, WARPS = THREADS / WARP, UNIT = 8, UNIT_BYTES = 16;
+constexpr int RUNS = UNIT / RUN, RUNS_AT_ONCE = RUNS < 4 ? RUNS : 4;  // runs of a unit
 constexpr int PARTS = TAKEN < WARPS ? WARPS / TAKEN : 1;  // warps of a row
-constexpr int FOUR = 4;
+constexpr int PIECE = sizeof(uint4) / sizeof(INPUT);      // numbers that are loaded at once
 static_assert(ROWS % TAKEN == 0, "a block's rows are of one tile");
 static_assert(TAKEN % WARPS == 0 || WARPS % TAKEN == 0, "warps share the rows evenly");
+
+// So many bytes, to be moved at once.
+template <int BYTES> struct Bytes { using Type = uint4; };
+template <> struct Bytes<2> { using Type = half_bits; };
+template <> struct Bytes<4> { using Type = unsigned; };
+template <> struct Bytes<8> { using Type = uint2; };
+
+template <int BYTES, class T>
+__device__ __forceinline__ void move(T* to, const T* from) {
+    using Type = typename Bytes<BYTES>::Type;
+    *reinterpret_cast<Type*>(to) = *reinterpret_cast<const Type*>(from);
+}
+
+// The bits of the largest number of a piece.
+__device__ __forceinline__ int largest_bits(uint4 piece, float) {
+    const auto size = [](unsigned bits) { return static_cast<int>(bits & 0x7fffffffu); };
+    return max(max(size(piece.x), size(piece.y)), max(size(piece.z), size(piece.w)));
+}
+__device__ __forceinline__ int largest_bits(uint4 piece, half_bits) {
+    const auto sizes = [](unsigned bits) { return bits & 0x7fff7fffu; };
+    const unsigned pair = __vmaxu2(__vmaxu2(sizes(piece.x), sizes(piece.y)), __vmaxu2(sizes(piece.z), sizes(piece.w)));
+    return __float_as_int(to_float(static_cast<half_bits>(max(pair & 0xffffu, pair >> 16))));
+}
 
 // Brings a part of a row to shared memory, zeros where there is none; returns the bits of its largest number. A warp
 // calls it.
 __device__ __forceinline__ int bring(INPUT* own, const INPUT* __restrict__ row, bool present, int inputs, int part,
-                                     bool fours) {
+                                     bool by_pieces) {
     const int lane = part * WARP + threadIdx.x % WARP;
     int most = 0;
-    if (fours) {
+    if (by_pieces) {
 #pragma unroll 4
-        for (int column = FOUR * lane; column < inputs; column += FOUR * PARTS * WARP) {
-            const float4 found = present ? four_at(row + column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            store_four(own + column, found);
-            most = max(most, largest_bits(found));
+        for (int column = PIECE * lane; column < inputs; column += PIECE * PARTS * WARP) {
+            const uint4 found = present ? __ldg(reinterpret_cast<const uint4*>(row + column)) : make_uint4(0, 0, 0, 0);
+            *reinterpret_cast<uint4*>(own + column) = found;
+            most = max(most, largest_bits(found, INPUT()));
         }
     } else {
 #pragma unroll 8
         for (int column = lane; column < inputs; column += PARTS * WARP) {
-            const float found = present ? number_at(row + column) : 0.0f;
-            store_one(own + column, found);
-            most = max(most, bits_of_size(found));
+            const INPUT found = present ? __ldg(row + column) : INPUT();
+            own[column] = found;
+            most = max(most, bits_of_size(as_number(found)));
         }
     }
     return warp_max(most);
 }
 
-// Shared memory has TAKEN times `stride` numbers, a multiple of four above `inputs`, with rows in different banks.
-// count: takes the number of rows. largest: for each of `layers`, of `room` rows: of the first the row's, of the others 0.
-// exponents: of the first.
+// Eight numbers of float32 as halves: each, and, in the next plane, what that leaves of it.
+struct Halves {
+    float numbers[UNIT];
+
+    __device__ __forceinline__ Halves(const float (&given)[UNIT], float scale) {
+#pragma unroll
+        for (int k = 0; k < UNIT; ++k) numbers[k] = given[k] * scale;
+    }
+    __device__ __forceinline__ uint4 next() {
+        unsigned pairs[UNIT / 2];
+#pragma unroll
+        for (int k = 0; k < UNIT / 2; ++k) {
+            pairs[k] = to_halves(numbers[2 * k], numbers[2 * k + 1]);
+            numbers[2 * k] -= to_float(static_cast<half_bits>(pairs[k] & 0xffffu));
+            numbers[2 * k + 1] -= to_float(static_cast<half_bits>(pairs[k] >> 16));
+        }
+        return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+};
+struct Unchanged {
+    uint4 halves;
+
+    __device__ __forceinline__ Unchanged(const half_bits (&given)[UNIT], float)
+        : halves(*reinterpret_cast<const uint4*>(given)) {}
+    __device__ __forceinline__ uint4 next() const { return halves; }
+};
+__device__ Halves planes_of(float);
+__device__ Unchanged planes_of(half_bits);
+
+// Shared memory has TAKEN times `stride` numbers, a multiple of 16 bytes, at least 2 * RUN more than `inputs`, with rows
+// in different banks. count: takes the number of rows. largest: for each of `layers`, of `room` rows: of the first the
+// row's, of the others 0. exponents: of the first.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rows_to_units(const INPUT* __restrict__ features, unsigned char* __restrict__ units, const int* __restrict__ order,
                   int* __restrict__ exponents, int* __restrict__ largest, int* __restrict__ count, int64 rows, int64 room,
@@ -56,13 +109,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ int found[TAKEN * PARTS];
     __shared__ float scales[TAKEN];
     const int64 first = static_cast<int64>(blockIdx.x) * TAKEN;
-    const bool fours = by_fours(features, inputs);
+    const bool by_pieces = inputs % PIECE == 0 && reinterpret_cast<uint64>(features) % sizeof(uint4) == 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) *count = static_cast<int>(rows);
     for (int share = threadIdx.x / WARP; share < TAKEN * PARTS; share += WARPS) {
         const int number = share / PARTS;
         const int64 row = first + number;
         const int most =
-            bring(memory + number * stride, features + row * inputs, row < rows, inputs, share % PARTS, fours);
+            bring(memory + number * stride, features + row * inputs, row < rows, inputs, share % PARTS, by_pieces);
         if (threadIdx.x % WARP == 0) found[share] = most;
     }
     __syncthreads();
@@ -70,35 +123,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int64 row = first + threadIdx.x;
         int most = 0;
         for (int part = 0; part < PARTS; ++part) most = max(most, found[threadIdx.x * PARTS + part]);
-        const int exponent = exponent_above(__int_as_float(most));
+        const int exponent = sizeof(INPUT) == sizeof(half_bits) ? SCALED_EXPONENT : exponent_above(__int_as_float(most));
         scales[threadIdx.x] = scale_to(exponent);
         exponents[row] = exponent;
         for (int layer = 0; layer < layers; ++layer) largest[layer * room + row] = layer == 0 ? most : 0;
-        store_one(memory + threadIdx.x * stride + inputs, 0.0f);
+        for (int k = 0; k < 2 * RUN; ++k) memory[threadIdx.x * stride + inputs + k] = INPUT();
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < all_units * TAKEN; i += THREADS) {
-        const int unit = i / TAKEN, number = i % TAKEN;
-        const int64 row = first + number, tile = row / ROWS;
-        const INPUT* own = memory + number * stride;
-        const int4* places = reinterpret_cast<const int4*>(order + unit * 8);
-        const int4 left = __ldg(places), right = __ldg(places + 1);
-        const int eight[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
-        float numbers[8];
+    const int number = threadIdx.x % TAKEN;
+    const int64 row = first + number;
+    const INPUT* own = memory + number * stride;
+    unsigned char* to = units + (row / ROWS * PLANES * row_units * ROWS + row % ROWS) * UNIT_BYTES;
+    for (int unit = threadIdx.x / TAKEN; unit < all_units; unit += THREADS / TAKEN) {
+        int runs[RUNS];
 #pragma unroll
-        for (int k = 0; k < 8; ++k) numbers[k] = as_number(own[eight[k]]) * scales[number];
+        for (int k = 0; k < RUNS; k += RUNS_AT_ONCE) move<4 * RUNS_AT_ONCE>(runs + k, order + unit * RUNS + k);
+        __align__(16) INPUT numbers[UNIT];
+#pragma unroll
+        for (int k = 0; k < RUNS; ++k) move<RUN * sizeof(INPUT)>(numbers + k * RUN, own + runs[k]);
+        decltype(planes_of(INPUT())) planes(numbers, scales[number]);
 #pragma unroll
         for (int plane = 0; plane < PLANES; ++plane) {
-            unsigned pairs[4];
-#pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                pairs[k] = to_halves(numbers[2 * k], numbers[2 * k + 1]);
-                numbers[2 * k] -= to_float(static_cast<half_bits>(pairs[k] & 0xffffu));
-                numbers[2 * k + 1] -= to_float(static_cast<half_bits>(pairs[k] >> 16));
-            }
-            const int64 at = (tile * PLANES + plane) * row_units + unit;
-            *reinterpret_cast<uint4*>(units + (at * ROWS + row % ROWS) * 16) =
-                make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            const int64 at = static_cast<int64>(plane) * row_units + unit;
+            *reinterpret_cast<uint4*>(to + at * (ROWS * UNIT_BYTES)) = planes.next();
         }
     }
 }
