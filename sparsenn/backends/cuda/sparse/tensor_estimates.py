@@ -22,7 +22,7 @@ REACHED = 0.635
 """Of the most multiply-adds, what shared memory lets through: at full speed instructions would read 150 to 160 bytes of
 it a clock, and copies write 44 to 56; it has 128."""
 
-FINISHING_CLOCKS = {2: 6000, 1: 10_000}
+FINISHING_CLOCKS = {2: 4000, 1: 7000}
 """By planes: from a tile's last products until its outputs are stored, while nothing is multiplied."""
 
 LISTS_AT_ONCE = 16
