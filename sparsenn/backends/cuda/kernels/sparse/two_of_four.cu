@@ -268,7 +268,10 @@ struct Worker {
             }
             await_sums(parts);
             keep(held[tile % 2]);
-            if (tile + 1 == TILES) release(turn.stage);
+            if (tile + 1 == TILES) {
+                __syncwarp();  // all lanes have read high weights
+                release(turn.stage);
+            }
 #pragma unroll
             for (int i = 0; i < SUMS; ++i) sums[tile][i] += parts[i];
         }
