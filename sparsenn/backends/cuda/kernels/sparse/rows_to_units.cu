@@ -134,6 +134,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int64 row = first + number;
     const INPUT* own = memory + number * stride;
     unsigned char* to = units + (row / ROWS * PLANES * row_units * ROWS + row % ROWS) * UNIT_BYTES;
+#if TAKEN == 1  // all threads have the row: more at a time take more registers than there are
+#pragma unroll 2
+#endif
     for (int unit = threadIdx.x / TAKEN; unit < all_units; unit += THREADS / TAKEN) {
         int runs[RUNS];
 #pragma unroll
