@@ -28,8 +28,12 @@ __device__ __forceinline__ void store_four(T* place, const float (&four)[4]) {
     store_four(place, make_float4(four[0], four[1], four[2], four[3]));
 }
 
-// Whether rows of a matrix can be read and written by fours.
+// Whether rows of a matrix can be read and written by so many numbers at once; and by fours.
+template <int COUNT, class T>
+__device__ __forceinline__ bool reads_by(const T* matrix, int width) {
+    return width % COUNT == 0 && reinterpret_cast<uint64>(matrix) % (COUNT * sizeof(T)) == 0;
+}
 template <class T>
 __device__ __forceinline__ bool by_fours(const T* matrix, int width) {
-    return width % 4 == 0 && reinterpret_cast<uint64>(matrix) % (4 * sizeof(T)) == 0;
+    return reads_by<4>(matrix, width);
 }

@@ -177,7 +177,7 @@ def _group(bits: Array, run: int, candidates: int, members: Array) -> None:
                 row, next_row = run * other, run * other + run - 1  # runs of four are not chosen from
                 for word in range(words):
                     any_bit, both = bits[row, word] | bits[next_row, word], bits[row, word] & bits[next_row, word]
-                    if run == 1:
+                    if run == 1:  # there is no other one
                         both = np.uint64(0)
                     conflicts += _ones((two[word] & any_bit | one[word] & both) & ~three[word])
                     pairs += _ones(one[word] & any_bit)

@@ -1,4 +1,5 @@
 // How a row's numbers are scaled to be halves: a row of exponent e has numbers of at most 2^e, which become at most 2^15.
+// Rows that are given in halves stay as they are, which is exponent 15.
 #pragma once
 
 constexpr int LOWEST_EXPONENT = -96;  // rows of smaller numbers are scaled as if theirs were so large

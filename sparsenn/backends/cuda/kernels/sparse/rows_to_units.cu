@@ -36,8 +36,8 @@ __device__ __forceinline__ void move(T* to, const T* from) {
 
 // The bits of the largest number of a piece.
 __device__ __forceinline__ int largest_bits(uint4 piece, float) {
-    const auto size = [](unsigned bits) { return static_cast<int>(bits & 0x7fffffffu); };
-    return max(max(size(piece.x), size(piece.y)), max(size(piece.z), size(piece.w)));
+    return largest_bits(make_float4(__uint_as_float(piece.x), __uint_as_float(piece.y), __uint_as_float(piece.z),
+                                    __uint_as_float(piece.w)));
 }
 __device__ __forceinline__ int largest_bits(uint4 piece, half_bits) {
     const auto sizes = [](unsigned bits) { return bits & 0x7fff7fffu; };
@@ -69,11 +69,12 @@ __device__ __forceinline__ int bring(INPUT* own, const INPUT* __restrict__ row, 
     return warp_max(most);
 }
 
-// Eight numbers of float32 as halves: each, and, in the next plane, what that leaves of it.
-struct Halves {
+// Eight numbers as halves, plane by plane: those of float32 scaled, and, in the next plane, what that leaves of each.
+template <class T> struct Planes;
+template <> struct Planes<float> {
     float numbers[UNIT];
 
-    __device__ __forceinline__ Halves(const float (&given)[UNIT], float scale) {
+    __device__ __forceinline__ Planes(const float (&given)[UNIT], float scale) {
 #pragma unroll
         for (int k = 0; k < UNIT; ++k) numbers[k] = given[k] * scale;
     }
@@ -88,15 +89,13 @@ struct Halves {
         return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
     }
 };
-struct Unchanged {
+template <> struct Planes<half_bits> {
     uint4 halves;
 
-    __device__ __forceinline__ Unchanged(const half_bits (&given)[UNIT], float)
+    __device__ __forceinline__ Planes(const half_bits (&given)[UNIT], float)
         : halves(*reinterpret_cast<const uint4*>(given)) {}
     __device__ __forceinline__ uint4 next() const { return halves; }
 };
-__device__ Halves planes_of(float);
-__device__ Unchanged planes_of(half_bits);
 
 // Shared memory has TAKEN times `stride` numbers, a multiple of 16 bytes, at least 2 * RUN more than `inputs`, with rows
 // in different banks. count: takes the number of rows. largest: for each of `layers`, of `room` rows: of the first the
@@ -109,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ int found[TAKEN * PARTS];
     __shared__ float scales[TAKEN];
     const int64 first = static_cast<int64>(blockIdx.x) * TAKEN;
-    const bool by_pieces = inputs % PIECE == 0 && reinterpret_cast<uint64>(features) % sizeof(uint4) == 0;
+    const bool by_pieces = reads_by<PIECE>(features, inputs);
     if (blockIdx.x == 0 && threadIdx.x == 0) *count = static_cast<int>(rows);
     for (int share = threadIdx.x / WARP; share < TAKEN * PARTS; share += WARPS) {
         const int number = share / PARTS;
@@ -144,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         __align__(16) INPUT numbers[UNIT];
 #pragma unroll
         for (int k = 0; k < RUNS; ++k) move<RUN * sizeof(INPUT)>(numbers + k * RUN, own + runs[k]);
-        decltype(planes_of(INPUT())) planes(numbers, scales[number]);
+        Planes<INPUT> planes(numbers, scales[number]);
 #pragma unroll
         for (int plane = 0; plane < PLANES; ++plane) {
             const int64 at = static_cast<int64>(plane) * row_units + unit;
