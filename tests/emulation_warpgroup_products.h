@@ -123,22 +123,19 @@ inline float half_of(unsigned matrix, int row, int k) {
     return to_float(bits);
 }
 
-// The 16 numbers of each of a lane's two rows.
-struct Lines { float number[2][16]; };
-
 template <int SELECTOR, int SUMS>
-void multiply_sparse(float (&sums)[SUMS], const std::function<Lines()>& left, unsigned right, unsigned places, int keep) {
-    const int t = threadIdx.x % 4;
+void warpgroup_half_sparse(float (&sums)[SUMS], unsigned left, unsigned right, unsigned places, int keep) {
+    const int thread = threadIdx.x % 128, g = thread % 32 / 4, t = thread % 4;
     const Places found = places_of_rows<SELECTOR>(places);
     float* own = sums;
     groups_of_thread().back().push_back([=] {
-        const Lines lines = left();
         for (int lower = 0; lower < 2; ++lower) {
-            const float* numbers = lines.number[lower];
+            float numbers[16];
             int depth[16];
             for (int k = 0; k < 16; ++k) {
                 const unsigned four = found.word[k / 8] >> (16 * lower + k % 8 / 2 * 4) & 15;
                 if ((four & 3) >= four >> 2) emulated::fail("places of weights that do not rise");
+                numbers[k] = half_of(left, thread / 32 * 16 + g + 8 * lower, k);
                 depth[k] = k / 2 * 4 + (k % 2 ? four >> 2 : four & 3);
             }
             for (int i = 0; i < SUMS / 4; ++i)
@@ -151,35 +148,4 @@ void multiply_sparse(float (&sums)[SUMS], const std::function<Lines()>& left, un
                 }
         }
     });
-}
-
-template <int SELECTOR, int SUMS>
-void warpgroup_half_sparse(float (&sums)[SUMS], unsigned left, unsigned right, unsigned places, int keep) {
-    const int first = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    const auto lines = [=] {
-        Lines found;
-        for (int lower = 0; lower < 2; ++lower)
-            for (int k = 0; k < 16; ++k) found.number[lower][k] = half_of(left, first + 8 * lower, k);
-        return found;
-    };
-    multiply_sparse<SELECTOR>(sums, lines, right, places, keep);
-}
-
-// Registers may be written to as soon as a product is asked for: what they hold is taken at once.
-struct Held { unsigned words[4]; };
-
-template <int SELECTOR, int SUMS>
-void warpgroup_half_sparse(float (&sums)[SUMS], const unsigned (&left)[4], unsigned right, unsigned places, int keep) {
-    Held held;
-    std::memcpy(held.words, left, sizeof held.words);
-    Lines lines;
-    emulated::together<Held, Lines>(42, held, lines, [](const Held* const* all, Lines* const* results) {
-        for (int lane = 0; lane < 32; ++lane)
-            for (int lower = 0; lower < 2; ++lower)
-                for (int k = 0; k < 16; ++k) {
-                    const unsigned word = all[lane / 4 * 4 + k % 8 / 2]->words[k / 8 * 2 + lower];
-                    results[lane]->number[lower][k] = to_float(static_cast<half_bits>(word >> 16 * (k % 2) & 0xffffu));
-                }
-    });
-    multiply_sparse<SELECTOR>(sums, [lines] { return lines; }, right, places, keep);
 }

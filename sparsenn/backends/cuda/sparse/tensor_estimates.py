@@ -19,7 +19,7 @@ SPARSE_FACTOR = 2
 """Products that tensor cores pass over, and those they compute, in parts of what they compute of dense weights."""
 
 REACHED = 0.635
-"""Of the most multiply-adds, what shared memory lets through: at full speed instructions would read about 150 bytes of
+"""Of the most multiply-adds, what shared memory lets through: at full speed instructions would read 150 to 160 bytes of
 it a clock, and copies write 44 to 56; it has 128."""
 
 FINISHING_CLOCKS = {2: 4000, 1: 7000}

@@ -104,20 +104,6 @@ MULTIPLY(256, 128, "%128", "%129", "%130")
             : OPERANDS_##SUMS : "r"(left), "r"(right), "r"(keep), "r"(places), "n"(SELECTOR) : "memory"); \
     }
 
-// The same, where the left matrix is in registers: those of its 16 numbers of a row that are not zero. Of lane 4 g + t they
-// are numbers 2 t and 2 t + 1 of row g, of row g + 8, and of both rows the numbers eight behind these. L0 to L3 are operands.
-#define MULTIPLY_SPARSE_HELD(COLUMNS, SUMS, RIGHT, KEEP, PLACES, CHOSEN, L0, L1, L2, L3) \
-    template <int SELECTOR> \
-    __device__ __forceinline__ void warpgroup_half_sparse(float (&sums)[SUMS], const unsigned (&left)[4], unsigned right, \
-                                                          unsigned places, int keep) { \
-        asm volatile("{\n.reg .pred keep;\n.reg .b32 upper;\n.reg .b64 right;\nsetp.ne.b32 keep, " KEEP ", 0;\n" \
-            "mov.b32 upper, 8;\nmov.b64 right, {" RIGHT ", upper};\n" \
-            "wgmma.mma_async.sp.sync.aligned.m64n" #COLUMNS "k32.f32.f16.f16 {" NAMES_##SUMS "}, {" L0 ", " L1 ", " L2 \
-            ", " L3 "}, right, " PLACES ", " CHOSEN ", keep, 1, 1, 0;\n}" \
-            : OPERANDS_##SUMS : "r"(right), "r"(keep), "r"(places), "n"(SELECTOR), "r"(left[0]), "r"(left[1]), \
-              "r"(left[2]), "r"(left[3]) : "memory"); \
-    }
-
 MULTIPLY_SPARSE(16, 8, "%8", "%9", "%10", "%11", "%12")
 MULTIPLY_SPARSE(32, 16, "%16", "%17", "%18", "%19", "%20")
 MULTIPLY_SPARSE(64, 32, "%32", "%33", "%34", "%35", "%36")
@@ -127,10 +113,6 @@ MULTIPLY_SPARSE(160, 80, "%80", "%81", "%82", "%83", "%84")
 MULTIPLY_SPARSE(192, 96, "%96", "%97", "%98", "%99", "%100")
 MULTIPLY_SPARSE(256, 128, "%128", "%129", "%130", "%131", "%132")
 
-MULTIPLY_SPARSE_HELD(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70", "%71")
-MULTIPLY_SPARSE_HELD(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102", "%103")
-
-#undef MULTIPLY_SPARSE_HELD
 #undef MULTIPLY_SPARSE
 #undef MULTIPLY
 #undef MULTIPLY_AS

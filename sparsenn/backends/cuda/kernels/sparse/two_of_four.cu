@@ -8,8 +8,7 @@
 //           wherever they are, so that inputs without weights are passed over. Numbers are halves. Those of a row are
 //           scaled by a power of two, so that none is beyond half precision, and those of an output's weights likewise;
 //           sums are scaled back. PLANES is 2 where each number is split into two halves, which keeps 22 bits: three
-//           products, the sums of a slab added up in float32, because instructions cut theirs off instead of rounding. Two
-//           are of the weights' high halves, which come to registers for that: shared memory is what all wait for.
+//           products, the sums of a slab added up in float32, because instructions cut theirs off instead of rounding.
 // Layout    Rows: for each ROWS of them, for each plane, for each unit of inputs, 16 bytes a row. `exponents` of a row says
 //           by what it was scaled, `largest` are the bits of its largest number: of these follows a bound of the outputs,
 //           and of that how they are scaled. They are written where the next layer finds them, or, if LAST, row by row: as
@@ -148,7 +147,6 @@ struct Worker {
     int group;                               // of the block's warpgroups
     Turn turn{0, 0};
     float sums[TILES][SUMS], parts[SUMS];  // parts: of one slab, where numbers are split
-    unsigned held[2][2][4];  // likewise, high weights of this tile and of the next
 
     __device__ __forceinline__ void release(int stage) const {
         barrier_arrive_if(memory.empty + 8 * stage, threadIdx.x % WARP == 0);
@@ -168,13 +166,6 @@ struct Worker {
         warpgroup_half_sparse<1>(sum, weights + 2 * GROUP, rows + 4 * ROWS, places, 1);
     }
 
-    // The same, += , of weights in registers.
-    __device__ __forceinline__ void multiply_held(float (&sum)[SUMS], const unsigned (&weights)[2][4], unsigned rows,
-                                                  unsigned places) const {
-        warpgroup_half_sparse<0>(sum, weights[0], rows, places, 1);
-        warpgroup_half_sparse<1>(sum, weights[1], rows + 4 * ROWS, places, 1);
-    }
-
     __device__ __forceinline__ void run(int first, int last) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
@@ -185,11 +176,6 @@ struct Worker {
             for (int i = 0; i < SUMS; ++i) parts[i] = 0.0f;
         unsigned even[TILES] = {}, odd[TILES] = {};
         if (first < last) ask(even, first);
-        if constexpr (PLANES == 2)
-            if (first < last) {
-                barrier_wait(memory.full + 8 * turn.stage, turn.parity);
-                hold(held[0], turn.stage, 0);
-            }
 #pragma unroll 1
         for (int slab = first; slab < last; slab += 2) {
             add_slab(even, odd, slab > first, slab + 1, last);
@@ -205,13 +191,13 @@ struct Worker {
     // The products of a slab, whose `places` are there; those of the `next` one are asked for.
     __device__ __forceinline__ void add_slab(unsigned (&places)[TILES], unsigned (&others)[TILES], bool begun, int next,
                                              int last) {
-        if constexpr (PLANES == 1) barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+        barrier_wait(memory.full + 8 * turn.stage, turn.parity);
         const unsigned stage = memory.stages + turn.stage * STAGE_BYTES;
         const unsigned weights = matrix_at(stage + group * (TILES * GROUP_BYTES), UNIT * GROUP);
         const unsigned rows = matrix_at(stage + WEIGHT_BYTES, UNIT * ROWS);
         if constexpr (PLANES == 2) {
             if (next < last) ask(others, next);
-            add_split(weights, rows, places, next < last);
+            add_split(weights, rows, places);
         } else {
             add(weights, rows, places, others, begun);
             if (next < last) ask(others, next);
@@ -233,45 +219,18 @@ struct Worker {
         if (begun) release((turn.stage + STAGES - 1) % STAGES);
     }
 
-    // High weights of a tile of the stage, on their way to registers: they are multiplied twice, and read once.
-    __device__ __forceinline__ void hold(unsigned (&high)[2][4], int stage, int tile) const {
-        const int lane = threadIdx.x % WARP, line = threadIdx.x % WARPGROUP / WARP * 16 + lane % 16;
-        const unsigned from = memory.stages + stage * STAGE_BYTES + (group * TILES + tile) * GROUP_BYTES +
-                              (lane / 16 * GROUP + line) * UNIT;
-#pragma unroll
-        for (int step = 0; step < 2; ++step) read_tiles(high[step], from + step * (2 * GROUP * UNIT));
-    }
-    // Their registers are theirs until here: products read them while they are computed.
-    static __device__ __forceinline__ void keep(unsigned (&high)[2][4]) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) high[i / 4][i % 4] = computed_once(high[i / 4][i % 4]);
-    }
-
-    // What is small first: low by high, high by low, high by high. The next high weights are brought meanwhile; those of the
-    // next slab if there is one.
-    __device__ __forceinline__ void add_split(unsigned weights, unsigned rows, const unsigned (&places)[TILES], bool more) {
+    // What is small first: low by high, high by low, high by high.
+    __device__ __forceinline__ void add_split(unsigned weights, unsigned rows, const unsigned (&places)[TILES]) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
-            const unsigned low = weights + (tile * GROUP_BYTES + PLANE_BYTES) / UNIT;
+            const unsigned high = weights + tile * (GROUP_BYTES / UNIT);
             begin_products();
-            multiply(parts, low, rows, places[tile], 0);
-            multiply_held(parts, held[tile % 2], rows + ROW_BYTES / UNIT, places[tile]);
-            multiply_held(parts, held[tile % 2], rows, places[tile]);
+            multiply(parts, high + PLANE_BYTES / UNIT, rows, places[tile], 0);
+            multiply(parts, high, rows + ROW_BYTES / UNIT, places[tile], 1);
+            multiply(parts, high, rows, places[tile], 1);
             close_products();
-            if (tile + 1 < TILES) {
-                hold(held[(tile + 1) % 2], turn.stage, tile + 1);
-            } else if (more) {
-                Turn next = turn;
-                next.next(STAGES);
-                barrier_wait(memory.full + 8 * next.stage, next.parity);
-                hold(held[0], next.stage, 0);
-            }
             await_sums(parts);
-            keep(held[tile % 2]);
-            if (tile + 1 == TILES) {
-                __syncwarp();  // all lanes have read high weights
-                release(turn.stage);
-            }
+            if (tile + 1 == TILES) release(turn.stage);
 #pragma unroll
             for (int i = 0; i < SUMS; ++i) sums[tile][i] += parts[i];
         }
