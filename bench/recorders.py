@@ -73,6 +73,9 @@ TABLES = {
     "row-files": Recorder(
         "bench/record_devices.py", ("sparsenn/distributed", *_ENGINE), "--only file [--devices cpu]", _EITHER
     ),
+    "scaling": Recorder(
+        "bench/record_scaling.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
+    ),
     "session": Recorder(
         "bench/record_session.py", (*_ENGINE, _CUDA, *_CPU), "[--device cpu] [--data FOLDER] [--images FOLDER]", _EITHER
     ),

@@ -1,0 +1,69 @@
+"""The model of what runs on many devices take: constants that are recorded, and what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import record_scaling
+from record_scaling import Constants
+from results_file import read_results
+
+CONSTANTS = Constants(0.5, 0.25, 1.0, 50.0, reading=2e6, computing=1e6, gathering=8e6, latency_milliseconds=3.0)
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Record a small file of rows."""
+    monkeypatch.setattr(record_scaling, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
+
+    def run(device: str = "cpu") -> int:
+        sizes = ("--rows", "9000", "--memory-limit", "0.2", "--runs", "2", "--folder", str(tmp_path))
+        return record_scaling.main(["--devices", device, "--most", "1", *sizes])
+
+    return run
+
+
+def test_devices_share_computing_and_pieces_and_nothing_else() -> None:
+    once = 0.5 + 0.25 + 1 / 50
+    assert CONSTANTS.expected_seconds(6_000_000, 8, 1) == pytest.approx(once + 6 + 8 * 0.003)
+    assert CONSTANTS.expected_seconds(6_000_000, 8, 4) == pytest.approx(once + 3 + 2 * 0.003)
+    slow = replace(CONSTANTS, upload=None, gathering=1e5)
+    assert slow.expected_seconds(6_000_000, 9, 4) == pytest.approx(0.75 + 60 + 3 * 0.003)
+
+
+def test_a_run_is_recorded_beside_what_is_expected(record: Callable[..., int], tmp_path: Path) -> None:
+    assert record() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["scaling-cpu.json"]
+    (row,) = read_results(tmp_path / "scaling-cpu.json").rows
+    constants = Constants(**{name: row[name] for name in Constants.__annotations__})
+    assert row["expected_seconds"] == constants.expected_seconds(9000, row["pieces"], 1)
+    assert row["pieces"] >= 2
+    assert row["upload"] is None
+    assert all(value > 0 for name, value in row.items() if name != "upload")
+
+
+def test_a_wrong_answer_is_not_recorded(
+    record: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(*given: Any, **options: Any) -> Any:
+        result = stream(*given, **options)
+        return replace(result, categories=np.append(result.categories, 8999))
+
+    stream = record_scaling.stream
+    monkeypatch.setattr(record_scaling, "stream", wrong)
+    assert record() == 1
+    assert "scaling: the categories differ" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.gpu
+@pytest.mark.alone
+def test_weights_are_uploaded_to_a_gpu(record: Callable[..., int], tmp_path: Path) -> None:
+    assert record("cuda") == 0
+    (row,) = read_results(tmp_path / "scaling.json").rows
+    assert row["upload"] > 0
