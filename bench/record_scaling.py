@@ -80,14 +80,15 @@ class Constants:
     Parameters
     ----------
     read_seconds, merge_seconds : for the network: from its file, and to look for equal outputs.
-    prepared_gigabytes, upload : on a device, and GB a second to each while all copy; None where nothing is copied.
+    prepared_gigabytes, upload : weights and buffers on a device, and GB a second to each while all copy; None where
+        nothing is copied.
     reading, computing, gathering : rows a second: from the file, on one device, and hashed and written.
     latency_milliseconds : of a piece.
     """
 
     read_seconds: float
     merge_seconds: float
-    prepared_gigabytes: float
+    prepared_gigabytes: float | None
     upload: float | None
     reading: float
     computing: float
@@ -97,7 +98,7 @@ class Constants:
     def expected_seconds(self, rows: int, pieces: int, devices: int) -> float:
         """Return what a run is expected to take."""
         once = self.read_seconds + self.merge_seconds
-        if self.upload is not None:
+        if self.upload is not None and self.prepared_gigabytes is not None:
             once += self.prepared_gigabytes / self.upload
         slowest = max(rows / self.reading, rows / (devices * self.computing), rows / self.gathering)
         return once + slowest + -(-pieces // devices) * self.latency_milliseconds / 1e3
@@ -186,8 +187,7 @@ def _constants(sessions: Sessions, source: RowSource, rows: int, size: int, path
     return Constants(
         seconds_of(lambda: _network(path), runs),
         statistics.median(merge() for _ in range(runs)),
-        first.nbytes / 1e9,
-        None if first.backend.in_host_memory else _upload(sessions, runs),
+        *((None, None) if first.backend.in_host_memory else (first.nbytes / 1e9, _upload(sessions, runs))),
         rows / seconds_of(read_all, runs),
         held_rows / computing,
         held_rows / seconds_of(gather, runs),
