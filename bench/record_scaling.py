@@ -16,8 +16,7 @@ import argparse
 import statistics
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,9 @@ from typing import Any
 import numpy as np
 from record_devices import COUNTS, FILE_LAYERS, FILE_NEURONS, sessions_on, write_repeated
 from results_file import Column, results_path, write_results
+from wall_timing import timed, timed_in_turn
 
-from sparsenn import Session, Sessions
+from sparsenn import Network, Session, Sessions
 from sparsenn.backends import gpus
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
@@ -37,7 +37,7 @@ from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.distributed.streaming import rows_a_piece, stream
 from sparsenn.io import read_dataset
 from sparsenn.io.layout import challenge_bias
-from sparsenn.io.row_source import RowSource, opened_rows
+from sparsenn.io.row_source import opened_rows
 
 IMAGES = 60_000
 """That differ from each other."""
@@ -104,16 +104,6 @@ class Constants:
         return once + slowest + -(-pieces // devices) * self.latency_milliseconds / 1e3
 
 
-def seconds_of(call: Callable[[], Any], runs: int) -> float:
-    """Return the median seconds of a call, which is called once before."""
-    found = []
-    for _ in range(1 + runs):
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found[1:])
-
-
 def record(options: argparse.Namespace, folder: Path) -> list[Row]:
     """Measure with each number of devices."""
     network = radixnet(FILE_NEURONS, FILE_LAYERS, bias=challenge_bias(FILE_NEURONS))
@@ -128,71 +118,65 @@ def record(options: argparse.Namespace, folder: Path) -> list[Row]:
 
 
 def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, folder: Path) -> Row:
-    """Measure constants, and a run, with so many devices."""
-    limit, target = int(1e9 * options.memory_limit), folder / "found.tsv"
-    given = {"devices": "cpu" if options.devices == "cpu" else gpus()[:count], "memory_limit": limit}
-    network = _network(path)
+    """Measure constants, and a run, with so many devices: in turn, so that whatever disturbs one disturbs all."""
+    limit, network = int(1e9 * options.memory_limit), _network(path)
+    names = "cpu" if options.devices == "cpu" else gpus()[:count]
     with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, FILE_NEURONS) as source:
-        size = rows_a_piece(source, network, sessions.sessions[0].backend, count, limit, outputs=False)
-        constants = _constants(sessions, source, options.rows, size, path, options.runs)
-    pieces = -(-options.rows // size)
+        first = sessions.sessions[0]
+        size = rows_a_piece(source, network, first.backend, count, limit, outputs=False)
+        held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
+        few = held[0].slice_groups(0, min(FEW_ROWS, held[0].shape[0]))
+        results = [first.run(piece, statistics=False) for piece in held]
 
-    def whole() -> None:
-        result = stream(_network(path), path, target, statistics=False, **given)
-        if not np.array_equal(result.categories, truth):
-            raise WrongAnswerError("the categories differ from those of the rows in memory")
+        def read() -> None:
+            for _ in source.pieces(size):
+                pass
 
+        def compute() -> None:
+            for piece in held:
+                first.run(piece, statistics=False)
+
+        def gather() -> None:
+            with opened_pieces(folder / "gathered.tsv", "", size, resume=False) as pieces:
+                for number, (piece, result) in enumerate(zip(held, results, strict=True)):
+                    pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), result.categories.tolist()), None)
+                pieces.finish()
+
+        def whole() -> None:
+            given = {"devices": names, "memory_limit": limit, "statistics": False}
+            if not np.array_equal(stream(_network(path), path, folder / "found.tsv", **given).categories, truth):
+                raise WrongAnswerError("the categories differ from those of the rows in memory")
+
+        calls = (lambda: _network(path), lambda: first.run(few, statistics=False), read, compute, gather, whole)
+        found = timed_in_turn(calls, runs=options.runs, warm_up=1)
+        network_seconds, latency, reading, computing, gathering, taken = (each / 1e3 for each in found)
+        held_rows, pieces = sum(piece.shape[0] for piece in held), -(-options.rows // size)
+        constants = Constants(
+            network_seconds,
+            statistics.median(_merge_seconds(path, first.options.device, few) for _ in range(options.runs)),
+            *((None, None) if first.backend.in_host_memory else (first.nbytes / 1e9, _upload(sessions, options.runs))),
+            reading=options.rows / reading,
+            computing=held_rows / max(computing - len(held) * latency, 1e-9),
+            gathering=held_rows / gathering,
+            latency_milliseconds=1e3 * latency,
+        )
     return {
         "device_count": count,
         "rows": options.rows,
         "pieces": pieces,
         **vars(constants),
         "expected_seconds": constants.expected_seconds(options.rows, pieces, count),
-        "taken_seconds": seconds_of(whole, options.runs),
+        "taken_seconds": taken,
     }
 
 
-def _network(path: Path) -> Any:
+def _network(path: Path) -> Network:
     return read_dataset(path, limit_inputs=1).network
 
 
-def _constants(sessions: Sessions, source: RowSource, rows: int, size: int, path: Path, runs: int) -> Constants:
-    """Time each constant by itself, with the rows of the file in pieces of `size`."""
-    first = sessions.sessions[0]
-    held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
-    few = held[0].slice_groups(0, min(FEW_ROWS, held[0].shape[0]))
-    results = [first.run(piece, statistics=False) for piece in held]
-    held_rows = sum(piece.shape[0] for piece in held)
-
-    def read_all() -> None:
-        for _ in source.pieces(size):
-            pass
-
-    def compute() -> None:
-        for piece in held:
-            first.run(piece, statistics=False)
-
-    def gather() -> None:
-        with opened_pieces(path.with_name("gathered.tsv"), "", size, resume=False) as pieces:
-            for number, (piece, result) in enumerate(zip(held, results, strict=True)):
-                pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), result.categories.tolist()), None)
-            pieces.finish()
-
-    def merge() -> float:
-        with Session(_network(path), device=first.options.device) as session:
-            return session.run(few, statistics=False).seconds.plan
-
-    latency = seconds_of(lambda: first.run(few, statistics=False), runs)
-    computing = max(seconds_of(compute, runs) - len(held) * latency, 1e-9)
-    return Constants(
-        seconds_of(lambda: _network(path), runs),
-        statistics.median(merge() for _ in range(runs)),
-        *((None, None) if first.backend.in_host_memory else (first.nbytes / 1e9, _upload(sessions, runs))),
-        rows / seconds_of(read_all, runs),
-        held_rows / computing,
-        held_rows / seconds_of(gather, runs),
-        1e3 * latency,
-    )
+def _merge_seconds(path: Path, device: str, rows: Any) -> float:
+    with Session(_network(path), device=device) as session:
+        return session.run(rows, statistics=False).seconds.plan
 
 
 def _upload(sessions: Sessions, runs: int) -> float:
@@ -206,7 +190,8 @@ def _upload(sessions: Sessions, runs: int) -> float:
         session.backend.wait()
 
     with ThreadPoolExecutor(len(sessions.sessions)) as threads:
-        return rows.nbytes / 1e9 / seconds_of(lambda: list(threads.map(copy, sessions.sessions)), runs)
+        copied = timed(lambda: list(threads.map(copy, sessions.sessions)), runs=runs, warm_up=1)
+    return rows.nbytes / 1e6 / copied.median
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -226,9 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows=rows,
         configuration={name: getattr(options, name) for name in ("devices", "rows", "memory_limit", "runs")},
         notes=[
-            f"Medians of {options.runs} runs each. Taken: the network from its file, then all that `stream` does, to "
-            f"categories in a file. *W*: weights and buffers. Latency: a run of {FEW_ROWS} rows; it is not part of "
-            "computing.",
+            f"Medians of {options.runs} runs of each, in turn. Taken: the network from its file, then all that "
+            "`stream` does, to categories in a file. *W*: weights and buffers. Latency: a run of "
+            f"{FEW_ROWS} rows; it is not part of computing.",
         ],
     )
     return 0
