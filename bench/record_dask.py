@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from record_devices import FILE_LAYERS, FILE_NEURONS, write_repeated
+from record_row_files import LAYERS, NEURONS, write_repeated
 from results_file import Column, results_path, write_results
 
 from sparsenn import stream
@@ -68,8 +68,8 @@ class WrongAnswerError(Exception):
 
 def record(options: argparse.Namespace, folder: Path) -> list[Row]:
     """Time all ways."""
-    network = radixnet(FILE_NEURONS, FILE_LAYERS, bias=challenge_bias(FILE_NEURONS))
-    images = digit_inputs(FILE_NEURONS, min(IMAGES, options.file_rows))
+    network = radixnet(NEURONS, LAYERS, bias=challenge_bias(NEURONS))
+    images = digit_inputs(NEURONS, min(IMAGES, options.file_rows))
     path, few, output = folder / "rows.h5", folder / "few.h5", folder / "found.tsv"
     truth = write_repeated(network, images, options.file_rows, path)
     write_repeated(network, images, min(FIRST_ROWS, options.file_rows), few)
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_results(
         path,
         table="dask",
-        title=f"{options.file_rows:,} rows × {FILE_NEURONS} × {FILE_LAYERS}, from an HDF5 file to categories",
+        title=f"{options.file_rows:,} rows × {NEURONS} × {LAYERS}, from an HDF5 file to categories",
         columns=COLUMNS,
         rows=rows,
         configuration={name: getattr(options, name) for name in ("file_rows", "workers", "device", "runs")},

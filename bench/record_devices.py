@@ -1,7 +1,7 @@
-"""Record how a network on 1, 2, 4, … GPUs of one host speeds up, with rows from host memory, and rows from a file.
+"""Record how a network on 1, 2, 4, … GPUs of one host speeds up, with rows from host memory.
 
 Usage: python bench/record_devices.py [--devices cuda|cpu] [--neurons N] [--layers L] [--rows R] [--plain-layers L]
-[--plain-rows R] [--only CASE ...] [--file-rows F] [--memory-limit GB] [--seconds S] [--runs R] [--machine NAME]
+[--plain-rows R] [--only CASE ...] [--seconds S] [--runs R] [--machine NAME]
 
 Cases, each with 1, 2, 4, … devices as far as there are: `challenge`, a RadiX-Net of N × L and R digits, as the planner
 runs it; `challenge-plain`, one of fewer layers and digits, all of which are computed, each for itself; `random`, 24
@@ -9,22 +9,18 @@ layers of 1024, 102 weights an output, and R dense rows. With `--devices cpu` ea
 cores, which they share: that checks the answers, and tells no speedup.
 
 Answers must have the bits of one device before they are timed. Writes bench/results/<machine>/devices.json after every
-case, and row-files.json; what does not fit into S seconds is left out. The exit code is 1 if an answer is wrong.
+case; what does not fit into S seconds is left out. The exit code is 1 if an answer is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,19 +31,13 @@ from sparsenn import Network, Session, Sessions
 from sparsenn.backends import gpus
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
-from sparsenn.distributed.streaming import rows_a_piece, stream
 from sparsenn.engine import Result, Seconds
 from sparsenn.engine.inputs import look
 from sparsenn.engine.passage import Part, joined
 from sparsenn.formats import CSC, CSR
-from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.layout import challenge_bias
-from sparsenn.io.row_source import opened_rows
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.workers import chunks
-
-FILE_NEURONS, FILE_LAYERS, FILE_RUNS = 1024, 120, 7
-"""Of the network that rows of a file run through."""
 
 LAYERS, WIDTH, WEIGHTS = 24, 1024, 102
 """Of the random network: weights an output."""
@@ -66,18 +56,6 @@ COLUMNS = (
     Column("compute_milliseconds", "computing alone (ms)", "{:,.2f}"),
     Column("compute_speedup", "speedup", "{:.2f}"),
     Column("first_seconds", "made and first run (s)", "{:.2f}"),
-)
-
-FILE_COLUMNS = (
-    Column("case", "rows"),
-    Column("device_count", "devices"),
-    Column("file_gigabytes", "file (GB)", "{:.2f}"),
-    Column("limit_gigabytes", "memory limit (GB)", "{:.2f}"),
-    Column("peak_gigabytes", "memory more than before (GB)", "{:.2f}"),
-    Column("reading", "reading alone (rows/s)", "{:,.0f}"),
-    Column("computing", "computing alone (rows/s)", "{:,.0f}"),
-    Column("streaming", "file to file (rows/s)", "{:,.0f}"),
-    Column("share", "of the slower", "{:.0%}"),
 )
 
 Row = dict[str, Any]
@@ -286,118 +264,6 @@ def _row(
     return row
 
 
-def record_file(options: argparse.Namespace, folder: Path) -> list[Row]:
-    """Time rows of a file, with one device and with all."""
-    network, images = radixnet(FILE_NEURONS, FILE_LAYERS, bias=challenge_bias(FILE_NEURONS)), min(options.rows, 60_000)
-    path = folder / "rows.h5"
-    truth = write_repeated(network, digit_inputs(FILE_NEURONS, images), options.file_rows, path)
-    there = min(len(gpus()) if options.devices == "cuda" else options.most, options.most)
-    limit, found = int(1e9 * options.memory_limit), []
-    for count in sorted({1, there}):
-        names = "cpu" if options.devices == "cpu" else gpus()[:count]
-        given = {"devices": names, "memory_limit": limit, "statistics": False}
-
-        def whole(given: dict[str, Any] = given) -> Any:
-            return stream(network, path, folder / "found.tsv", **given)
-
-        size, reading, computing, streaming = _rates(network, path, count, limit, options, whole)
-        with Memory() as memory:
-            result = whole()
-        if not np.array_equal(result.categories, truth):
-            raise WrongAnswerError("the categories differ from those of the rows in memory")
-        found.append(
-            {
-                "case": f"{options.file_rows:,} × {FILE_NEURONS} × {FILE_LAYERS}",
-                "device_count": count,
-                "file_gigabytes": path.stat().st_size / 1e9,
-                "limit_gigabytes": limit / 1e9,
-                "peak_gigabytes": memory.grown / 1e9,
-                "piece_rows": size,
-                "reading": reading,
-                "computing": computing,
-                "streaming": streaming,
-                "share": streaming / min(reading, computing),
-                "seconds": asdict(result.seconds),
-            }
-        )
-        print("  ".join(column.show(found[-1][column.key]) for column in FILE_COLUMNS), flush=True)
-        if options.devices == "cpu":
-            break  # sessions on the same cores tell nothing
-    return found
-
-
-def _rates(
-    network: Network, path: Path, count: int, limit: int, options: argparse.Namespace, whole: Callable[[], Any]
-) -> tuple[int, float, float, float]:
-    """Return the rows of a piece, and rows a second of reading pieces, of computing them, and of all that `whole` does.
-
-    Each is timed in turn, so that whatever disturbs one disturbs all: medians.
-    """
-    with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, FILE_NEURONS) as source:
-        size = rows_a_piece(source, network, sessions.sessions[0].backend, count, limit, outputs=False)
-        held = [piece for _, piece in zip(range(4), source.pieces(size), strict=False)]
-
-        def read() -> None:
-            for _ in source.pieces(size):
-                pass
-
-        def compute() -> None:
-            for piece in held:
-                sessions.sessions[0].run(piece, statistics=False)
-
-        calls, rows = (read, compute, whole), sum(piece.shape[0] for piece in held)
-        turns = [[_seconds(call) for call in calls] for _ in range(1 + FILE_RUNS)]
-        reading, computing, all_of_it = np.median(turns[1:], axis=0)  # the first turn warms up
-    return size, options.file_rows / reading, count * rows / computing, options.file_rows / all_of_it
-
-
-class Memory:
-    """By how much this process's memory has grown at most while a block runs, looked at every few milliseconds.
-
-    Attributes
-    ----------
-    grown : bytes.
-    """
-
-    def __enter__(self) -> Memory:
-        self.grown, self._before, self._over = 0, _resident(), threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.003):
-            self.grown = max(self.grown, _resident() - self._before)
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-
-def _resident() -> int:
-    """Return the memory that this process has, in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def write_repeated(network: Network, images: CSR, rows: int, path: Path) -> Any:
-    """Write images, over and over, as a dataset; return the categories of all."""
-    times = -(-rows // images.shape[0])
-    lengths = np.tile(np.diff(images.indptr), times)[:rows]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    indices = np.tile(images.indices, times)[: indptr[-1]]
-    repeated = CSR((rows, images.shape[1]), indptr, indices, images.values)
-    found = Session(network).run(images, statistics=False).categories
-    truth = np.concatenate([found + number * images.shape[0] for number in range(times)])
-    write_dataset(Dataset("repeated", network, repeated, None), path)
-    return truth[truth < rows]
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record all cases; return the exit code."""
     options = _parsed(arguments)
@@ -417,33 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             return 1
         _write(rows, notes, options)
-    if (not options.only or "file" in options.only) and time.perf_counter() - start < options.seconds:
-        with TemporaryDirectory(dir=options.folder) as folder:
-            try:
-                files = record_file(options, Path(folder))
-            except WrongAnswerError as error:
-                print(f"file: {error}", file=sys.stderr)
-                return 1
-        _write_files(files, options)
-        rows += files
     return 0 if rows else 1
-
-
-def _write_files(rows: Sequence[Row], options: argparse.Namespace) -> None:
-    write_results(
-        results_path("row-files" if options.devices == "cuda" else "row-files-cpu", folder=options.machine),
-        table="row-files",
-        title="Rows of an HDF5 file larger than the memory limit, to categories in a file",
-        columns=FILE_COLUMNS,
-        rows=rows,
-        configuration={name: getattr(options, name) for name in ("devices", "file_rows", "memory_limit")},
-        notes=[
-            "File to file: all that `stream` does, sessions made and weights prepared included; the file was read "
-            "before, so that the system may hold it in memory. Categories were those of the rows in memory. Computing "
-            f"alone: pieces of the same size from memory on one device, times the devices. Medians of {FILE_RUNS} runs "
-            "of each, in turn.",
-        ],
-    )
 
 
 def _write(rows: Sequence[Row], notes: Sequence[str], options: argparse.Namespace) -> None:
@@ -483,9 +323,6 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--plain-layers", type=int, default=120, help="of the case challenge-plain")
     parser.add_argument("--plain-rows", type=int, default=8192, help="of the case challenge-plain")
-    parser.add_argument("--file-rows", type=int, default=1_200_000)
-    parser.add_argument("--memory-limit", type=float, default=0.2, help="of the case file, in 10⁹ bytes")
-    parser.add_argument("--folder", help="where files of rows go meanwhile; the system's unless given")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=180.0)

@@ -71,10 +71,10 @@ TABLES = {
         "bench/record_resident.py", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), "IMAGES [--official FOLDER]", _GPU
     ),
     "row-files": Recorder(
-        "bench/record_devices.py", ("sparsenn/distributed", *_ENGINE), "--only file [--devices cpu]", _EITHER
+        "bench/record_row_files.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
     ),
     "scaling": Recorder(
-        "bench/record_scaling.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
+        "bench/record_row_files.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
     ),
     "session": Recorder(
         "bench/record_session.py", (*_ENGINE, _CUDA, *_CPU), "[--device cpu] [--data FOLDER] [--images FOLDER]", _EITHER

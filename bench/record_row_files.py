@@ -1,18 +1,20 @@
-"""Record the constants by which docs/many-devices.md tells what a run takes, and hold that against what one took.
+"""Record what rows of a file take that is larger than the memory limit, and the constants that foretell it.
 
-Usage: python bench/record_scaling.py [--devices cuda|cpu] [--most N] [--rows R] [--memory-limit GB] [--folder FOLDER]
+Usage: python bench/record_row_files.py [--devices cuda|cpu] [--most N] [--rows R] [--memory-limit GB] [--folder FOLDER]
 [--runs N] [--machine NAME]
 
 R digits, over and over, and a RadiX-Net of 1024 × 120 lie in an HDF5 file. They are streamed to categories in a file,
-with 1, 2, 4, … devices as far as there are; each constant is timed by itself, in the same process. On a CPU there is
-one device, and nothing is uploaded.
+with 1, 2, 4, … devices as far as there are; on a CPU with one. In the same process and in turn with that, the constants
+of the model in docs/many-devices.md are timed, each by itself.
 
-Writes bench/results/<machine>/scaling.json; of a CPU, scaling-cpu.json. The exit code is 1 if categories are wrong.
+Writes row-files.json and scaling.json to bench/results/<machine>; of a CPU, row-files-cpu.json and scaling-cpu.json.
+The exit code is 1 if categories are wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import threading
@@ -24,23 +26,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from record_devices import COUNTS, FILE_LAYERS, FILE_NEURONS, sessions_on, write_repeated
+from record_devices import COUNTS, sessions_on
 from results_file import Column, results_path, write_results
 from wall_timing import timed, timed_in_turn
 
-from sparsenn import Network, Session, Sessions
+from sparsenn import CSR, Network, Session, Sessions
 from sparsenn.backends import gpus
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed.digests import rows_digest
 from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.distributed.streaming import rows_a_piece, stream
-from sparsenn.io import read_dataset
+from sparsenn.io import Dataset, read_dataset, write_dataset
 from sparsenn.io.layout import challenge_bias
 from sparsenn.io.row_source import opened_rows
 
-IMAGES = 60_000
-"""That differ from each other."""
+NEURONS, LAYERS, IMAGES = 1024, 120, 60_000
+"""Of the network, and images that differ from each other."""
 
 HELD_PIECES = 4
 """In memory, to be computed and gathered."""
@@ -51,7 +53,19 @@ FEW_ROWS = 64
 UPLOADED_ROWS = 1 << 16
 """To each device, in float32, to see how fast they come there."""
 
-COLUMNS = (
+FILE_COLUMNS = (
+    Column("case", "rows"),
+    Column("device_count", "devices"),
+    Column("file_gigabytes", "file (GB)", "{:.2f}"),
+    Column("limit_gigabytes", "memory limit (GB)", "{:.2f}"),
+    Column("peak_gigabytes", "memory more than before (GB)", "{:.2f}"),
+    Column("reading", "reading alone (rows/s)", "{:,.0f}"),
+    Column("computing", "computing alone (rows/s)", "{:,.0f}"),
+    Column("streaming", "file to file (rows/s)", "{:,.0f}"),
+    Column("share", "of the slower", "{:.0%}"),
+)
+
+SCALING_COLUMNS = (
     Column("device_count", "devices"),
     Column("read_seconds", "read (s)", "{:.3f}"),
     Column("merge_seconds", "merge (s)", "{:.3f}"),
@@ -82,7 +96,7 @@ class Constants:
     read_seconds, merge_seconds : for the network: from its file, and to look for equal outputs.
     prepared_gigabytes, upload : weights and buffers on a device, and GB a second to each while all copy; None where
         nothing is copied.
-    reading, computing, gathering : rows a second: from the file, on one device, and hashed and written.
+    reading, computing, gathering : rows a second: from the file, on one device without latency, and hashed and written.
     latency_milliseconds : of a piece.
     """
 
@@ -104,24 +118,35 @@ class Constants:
         return once + slowest + -(-pieces // devices) * self.latency_milliseconds / 1e3
 
 
-def record(options: argparse.Namespace, folder: Path) -> list[Row]:
-    """Measure with each number of devices."""
-    network = radixnet(FILE_NEURONS, FILE_LAYERS, bias=challenge_bias(FILE_NEURONS))
+def record(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[Row]]:
+    """Return what rows of a file take with each number of devices, and the constants."""
+    network = radixnet(NEURONS, LAYERS, bias=challenge_bias(NEURONS))
     path = folder / "rows.h5"
-    truth = write_repeated(network, digit_inputs(FILE_NEURONS, min(options.rows, IMAGES)), options.rows, path)
+    truth = write_repeated(network, digit_inputs(NEURONS, min(options.rows, IMAGES)), options.rows, path)
     there = len(gpus()) if options.devices == "cuda" else 1
-    found = []
+    files, scaling = [], []
     for count in (count for count in COUNTS if count <= min(there, options.most)):
-        found.append(_measured(path, truth, count, options, folder))
-        print("  ".join(column.show(found[-1][column.key]) for column in COLUMNS), flush=True)
-    return found
+        of_file, constants = _measured(path, truth, count, options, folder)
+        files.append(of_file)
+        scaling.append(constants)
+        for columns, row in ((FILE_COLUMNS, of_file), (SCALING_COLUMNS, constants)):
+            print("  ".join(column.show(row[column.key]) for column in columns), flush=True)
+    return files, scaling
 
 
-def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, folder: Path) -> Row:
-    """Measure constants, and a run, with so many devices: in turn, so that whatever disturbs one disturbs all."""
+def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, folder: Path) -> tuple[Row, Row]:
+    """Measure with so many devices: all in turn, so that whatever disturbs one disturbs all."""
     limit, network = int(1e9 * options.memory_limit), _network(path)
     names = "cpu" if options.devices == "cpu" else gpus()[:count]
-    with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, FILE_NEURONS) as source:
+    given = {"devices": names, "memory_limit": limit, "statistics": False}
+
+    def whole() -> Any:
+        result = stream(network, path, folder / "found.tsv", **given)
+        if not np.array_equal(result.categories, truth):
+            raise WrongAnswerError("the categories differ from those of the rows in memory")
+        return result
+
+    with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, NEURONS) as source:
         first = sessions.sessions[0]
         size = rows_a_piece(source, network, first.backend, count, limit, outputs=False)
         held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
@@ -142,14 +167,9 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
                     pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), result.categories.tolist()), None)
                 pieces.finish()
 
-        def whole() -> None:
-            given = {"devices": names, "memory_limit": limit, "statistics": False}
-            if not np.array_equal(stream(_network(path), path, folder / "found.tsv", **given).categories, truth):
-                raise WrongAnswerError("the categories differ from those of the rows in memory")
-
         calls = (lambda: _network(path), lambda: first.run(few, statistics=False), read, compute, gather, whole)
         found = timed_in_turn(calls, runs=options.runs, warm_up=1)
-        network_seconds, latency, reading, computing, gathering, taken = (each / 1e3 for each in found)
+        network_seconds, latency, reading, computing, gathering, streaming = (each / 1e3 for each in found)
         held_rows, pieces = sum(piece.shape[0] for piece in held), -(-options.rows // size)
         constants = Constants(
             network_seconds,
@@ -160,13 +180,27 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
             gathering=held_rows / gathering,
             latency_milliseconds=1e3 * latency,
         )
-    return {
+    with Memory() as memory:
+        result = whole()
+    rates = {"reading": constants.reading, "computing": count * held_rows / computing}
+    of_file = {
+        "case": f"{options.rows:,} × {NEURONS} × {LAYERS}",
         "device_count": count,
-        "rows": options.rows,
+        "file_gigabytes": path.stat().st_size / 1e9,
+        "limit_gigabytes": limit / 1e9,
+        "peak_gigabytes": memory.grown / 1e9,
+        "piece_rows": size,
+        **rates,
+        "streaming": options.rows / streaming,
+        "share": options.rows / streaming / min(rates.values()),
+        "seconds": vars(result.seconds),
+    }
+    return of_file, {
+        "device_count": count,
         "pieces": pieces,
         **vars(constants),
         "expected_seconds": constants.expected_seconds(options.rows, pieces, count),
-        "taken_seconds": taken,
+        "taken_seconds": network_seconds + streaming,
     }
 
 
@@ -181,7 +215,7 @@ def _merge_seconds(path: Path, device: str, rows: Any) -> float:
 
 def _upload(sessions: Sessions, runs: int) -> float:
     """Return GB a second from the host to each device, while all copy at once."""
-    rows = np.ones((UPLOADED_ROWS, FILE_NEURONS), np.float32)
+    rows = np.ones((UPLOADED_ROWS, NEURONS), np.float32)
     together = threading.Barrier(len(sessions.sessions))
 
     def copy(session: Session) -> None:
@@ -194,29 +228,90 @@ def _upload(sessions: Sessions, runs: int) -> float:
     return rows.nbytes / 1e6 / copied.median
 
 
+class Memory:
+    """By how much this process's memory has grown at most while a block runs, looked at every few milliseconds.
+
+    Attributes
+    ----------
+    grown : bytes.
+    """
+
+    def __enter__(self) -> Memory:
+        self.grown, self._before, self._over = 0, _resident(), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.003):
+            self.grown = max(self.grown, _resident() - self._before)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def _resident() -> int:
+    """Return the memory that this process has, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def write_repeated(network: Network, images: CSR, rows: int, path: Path) -> Any:
+    """Write images, over and over, as a dataset; return the categories of all."""
+    times = -(-rows // images.shape[0])
+    lengths = np.tile(np.diff(images.indptr), times)[:rows]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.tile(images.indices, times)[: indptr[-1]]
+    repeated = CSR((rows, images.shape[1]), indptr, indices, images.values)
+    found = Session(network).run(images, statistics=False).categories
+    truth = np.concatenate([found + number * images.shape[0] for number in range(times)])
+    write_dataset(Dataset("repeated", network, repeated, None), path)
+    return truth[truth < rows]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record; return the exit code."""
     options = _parsed(arguments)
     with TemporaryDirectory(dir=options.folder) as folder:
         try:
-            rows = record(options, Path(folder))
+            files, scaling = record(options, Path(folder))
         except WrongAnswerError as error:
-            print(f"scaling: {error}", file=sys.stderr)
+            print(f"rows of a file: {error}", file=sys.stderr)
             return 1
-    write_results(
-        results_path("scaling" if options.devices == "cuda" else "scaling-cpu", folder=options.machine),
-        table="scaling",
-        title=f"{options.rows:,} rows of a file through a RadiX-Net of {FILE_NEURONS} × {FILE_LAYERS}",
-        columns=COLUMNS,
-        rows=rows,
-        configuration={name: getattr(options, name) for name in ("devices", "rows", "memory_limit", "runs")},
-        notes=[
-            f"Medians of {options.runs} runs of each, in turn. Taken: the network from its file, then all that "
-            "`stream` does, to categories in a file. *W*: weights and buffers. Latency: a run of "
-            f"{FEW_ROWS} rows; it is not part of computing.",
-        ],
+    _write(
+        "row-files",
+        "Rows of an HDF5 file larger than the memory limit, to categories in a file",
+        FILE_COLUMNS,
+        files,
+        "File to file: all that `stream` does, sessions made and weights prepared included; the file was read before, "
+        "so that the system may hold it in memory. Categories were those of the rows in memory. Computing alone: "
+        "pieces of the same size from memory on one device, times the devices.",
+        options,
+    )
+    _write(
+        "scaling",
+        f"{options.rows:,} rows of a file through a RadiX-Net of {NEURONS} × {LAYERS}",
+        SCALING_COLUMNS,
+        scaling,
+        "Taken: the network from its file, then all that `stream` does, to categories in a file. *W*: weights and "
+        f"buffers. Latency: a run of {FEW_ROWS} rows; it is not part of computing.",
+        options,
     )
     return 0
+
+
+def _write(
+    table: str, title: str, columns: Sequence[Column], rows: Sequence[Row], note: str, options: argparse.Namespace
+) -> None:
+    write_results(
+        results_path(table if options.devices == "cuda" else f"{table}-cpu", folder=options.machine),
+        table=table,
+        title=title,
+        columns=columns,
+        rows=rows,
+        configuration={name: getattr(options, name) for name in ("devices", "rows", "memory_limit", "runs")},
+        notes=[f"{note} Medians of {options.runs} runs of each, in turn."],
+    )
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import record_scaling
-from record_scaling import Constants
+import record_row_files
+from record_row_files import Constants
 from results_file import read_results
 
 CONSTANTS = Constants(0.5, 0.25, 1.0, 50.0, reading=2e6, computing=1e6, gathering=8e6, latency_milliseconds=3.0)
@@ -19,11 +19,11 @@ CONSTANTS = Constants(0.5, 0.25, 1.0, 50.0, reading=2e6, computing=1e6, gatherin
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Record a small file of rows."""
-    monkeypatch.setattr(record_scaling, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
+    monkeypatch.setattr(record_row_files, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
 
     def run(device: str = "cpu") -> int:
         sizes = ("--rows", "9000", "--memory-limit", "0.2", "--runs", "2", "--folder", str(tmp_path))
-        return record_scaling.main(["--devices", device, "--most", "1", *sizes])
+        return record_row_files.main(["--devices", device, "--most", "1", *sizes])
 
     return run
 
@@ -38,7 +38,7 @@ def test_devices_share_computing_and_pieces_and_nothing_else() -> None:
 
 def test_a_run_is_recorded_beside_what_is_expected(record: Callable[..., int], tmp_path: Path) -> None:
     assert record() == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["scaling-cpu.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["row-files-cpu.json", "scaling-cpu.json"]
     (row,) = read_results(tmp_path / "scaling-cpu.json").rows
     constants = Constants(**{name: row[name] for name in Constants.__annotations__})
     assert row["expected_seconds"] == constants.expected_seconds(9000, row["pieces"], 1)
@@ -54,10 +54,10 @@ def test_a_wrong_answer_is_not_recorded(
         result = stream(*given, **options)
         return replace(result, categories=np.append(result.categories, 8999))
 
-    stream = record_scaling.stream
-    monkeypatch.setattr(record_scaling, "stream", wrong)
+    stream = record_row_files.stream
+    monkeypatch.setattr(record_row_files, "stream", wrong)
     assert record() == 1
-    assert "scaling: the categories differ" in capsys.readouterr().err
+    assert "rows of a file: the categories differ" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.json"))
 
 
