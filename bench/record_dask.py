@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from record_row_files import LAYERS, NEURONS, write_repeated
+from record_row_files import IMAGES, LAYERS, NEURONS, WrongAnswerError, write_repeated
 from results_file import Column, results_path, write_results
 
 from sparsenn import stream
@@ -32,7 +32,7 @@ from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed import infer, local_cluster
 from sparsenn.io.layout import challenge_bias
 
-IMAGES, FIRST_ROWS = 60_000, 1000
+FIRST_ROWS = 1000
 
 COLUMNS = (
     Column("how", "how"),
@@ -60,10 +60,6 @@ if __name__ == "__main__":
 Row = dict[str, Any]
 Way = tuple[str, int, Callable[[], Any]]
 """What is run, by how many workers, 0 for this process, and the run."""
-
-
-class WrongAnswerError(Exception):
-    """Categories differ."""
 
 
 def record(options: argparse.Namespace, folder: Path) -> list[Row]:

@@ -32,11 +32,13 @@ from wall_timing import timed, timed_in_turn
 
 from sparsenn import CSR, Network, Session, Sessions
 from sparsenn.backends import gpus
+from sparsenn.backends.sizes import parts_of
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed.digests import rows_digest
 from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.distributed.streaming import rows_a_piece, stream
+from sparsenn.engine import Result
 from sparsenn.io import Dataset, read_dataset, write_dataset
 from sparsenn.io.layout import challenge_bias
 from sparsenn.io.row_source import opened_rows
@@ -94,8 +96,8 @@ class Constants:
     Parameters
     ----------
     read_seconds, merge_seconds : for the network: from its file, and to look for equal outputs.
-    prepared_gigabytes, upload : weights and buffers on a device, and GB a second to each while all copy; None where
-        nothing is copied.
+    prepared_gigabytes, upload : weights on a device, and GB a second to each while all copy; None where nothing is
+        copied.
     reading, computing, gathering : rows a second: from the file, on one device without latency, and hashed and written.
     latency_milliseconds : of a piece.
     """
@@ -115,7 +117,7 @@ class Constants:
         if self.upload is not None and self.prepared_gigabytes is not None:
             once += self.prepared_gigabytes / self.upload
         slowest = max(rows / self.reading, rows / (devices * self.computing), rows / self.gathering)
-        return once + slowest + -(-pieces // devices) * self.latency_milliseconds / 1e3
+        return once + slowest + parts_of(pieces, devices) * self.latency_milliseconds / 1e3
 
 
 def record(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[Row]]:
@@ -138,10 +140,10 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
     """Measure with so many devices: all in turn, so that whatever disturbs one disturbs all."""
     limit, network = int(1e9 * options.memory_limit), _network(path)
     names = "cpu" if options.devices == "cpu" else gpus()[:count]
-    given = {"devices": names, "memory_limit": limit, "statistics": False}
 
-    def whole() -> Any:
-        result = stream(network, path, folder / "found.tsv", **given)
+    def whole() -> Result:
+        of_file = _network(path)  # what is found out about a network is kept with it
+        result = stream(of_file, path, folder / "found.tsv", devices=names, memory_limit=limit, statistics=False)
         if not np.array_equal(result.categories, truth):
             raise WrongAnswerError("the categories differ from those of the rows in memory")
         return result
@@ -151,7 +153,7 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
         size = rows_a_piece(source, network, first.backend, count, limit, outputs=False)
         held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
         few = held[0].slice_groups(0, min(FEW_ROWS, held[0].shape[0]))
-        results = [first.run(piece, statistics=False) for piece in held]
+        categories = [first.run(piece, statistics=False).categories.tolist() for piece in held]
 
         def read() -> None:
             for _ in source.pieces(size):
@@ -163,18 +165,21 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
 
         def gather() -> None:
             with opened_pieces(folder / "gathered.tsv", "", size, resume=False) as pieces:
-                for number, (piece, result) in enumerate(zip(held, results, strict=True)):
-                    pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), result.categories.tolist()), None)
+                for number, (piece, found) in enumerate(zip(held, categories, strict=True)):
+                    pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), found), None)
                 pieces.finish()
 
         calls = (lambda: _network(path), lambda: first.run(few, statistics=False), read, compute, gather, whole)
         found = timed_in_turn(calls, runs=options.runs, warm_up=1)
-        network_seconds, latency, reading, computing, gathering, streaming = (each / 1e3 for each in found)
-        held_rows, pieces = sum(piece.shape[0] for piece in held), -(-options.rows // size)
+        network_seconds, latency, reading, computing, gathering, taken = (each / 1e3 for each in found)
+        merging, prepared = zip(*(_made(path, first.options.device, few) for _ in range(options.runs)), strict=True)
+        copied = not first.backend.in_host_memory
+        held_rows, pieces = sum(piece.shape[0] for piece in held), parts_of(options.rows, size)
         constants = Constants(
             network_seconds,
-            statistics.median(_merge_seconds(path, first.options.device, few) for _ in range(options.runs)),
-            *((None, None) if first.backend.in_host_memory else (first.nbytes / 1e9, _upload(sessions, options.runs))),
+            statistics.median(merging),
+            prepared[0] / 1e9 if copied else None,
+            _upload(sessions, options.runs) if copied else None,
             reading=options.rows / reading,
             computing=held_rows / max(computing - len(held) * latency, 1e-9),
             gathering=held_rows / gathering,
@@ -191,8 +196,8 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
         "peak_gigabytes": memory.grown / 1e9,
         "piece_rows": size,
         **rates,
-        "streaming": options.rows / streaming,
-        "share": options.rows / streaming / min(rates.values()),
+        "streaming": options.rows / taken,
+        "share": options.rows / taken / min(rates.values()),
         "seconds": vars(result.seconds),
     }
     return of_file, {
@@ -200,7 +205,7 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
         "pieces": pieces,
         **vars(constants),
         "expected_seconds": constants.expected_seconds(options.rows, pieces, count),
-        "taken_seconds": network_seconds + streaming,
+        "taken_seconds": taken,
     }
 
 
@@ -208,9 +213,10 @@ def _network(path: Path) -> Network:
     return read_dataset(path, limit_inputs=1).network
 
 
-def _merge_seconds(path: Path, device: str, rows: Any) -> float:
+def _made(path: Path, device: str, few: CSR) -> tuple[float, int]:
+    """Return the seconds in which equal outputs are found, and bytes of weights on the device, few rows beside them."""
     with Session(_network(path), device=device) as session:
-        return session.run(rows, statistics=False).seconds.plan
+        return session.run(few, statistics=False).seconds.plan, session.nbytes
 
 
 def _upload(sessions: Sessions, runs: int) -> float:
@@ -258,7 +264,7 @@ def _resident() -> int:
 
 def write_repeated(network: Network, images: CSR, rows: int, path: Path) -> Any:
     """Write images, over and over, as a dataset; return the categories of all."""
-    times = -(-rows // images.shape[0])
+    times = parts_of(rows, images.shape[0])
     lengths = np.tile(np.diff(images.indptr), times)[:rows]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     indices = np.tile(images.indices, times)[: indptr[-1]]
@@ -283,9 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Rows of an HDF5 file larger than the memory limit, to categories in a file",
         FILE_COLUMNS,
         files,
-        "File to file: all that `stream` does, sessions made and weights prepared included; the file was read before, "
-        "so that the system may hold it in memory. Categories were those of the rows in memory. Computing alone: "
-        "pieces of the same size from memory on one device, times the devices.",
+        "File to file: the network from its file, and all that `stream` does, sessions made and weights prepared "
+        "included; the file was read before, so that the system may hold it in memory. Categories were those of the "
+        "rows in memory. Computing alone: pieces of the same size from memory on one device, times the devices.",
         options,
     )
     _write(
@@ -293,8 +299,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{options.rows:,} rows of a file through a RadiX-Net of {NEURONS} × {LAYERS}",
         SCALING_COLUMNS,
         scaling,
-        "Taken: the network from its file, then all that `stream` does, to categories in a file. *W*: weights and "
-        f"buffers. Latency: a run of {FEW_ROWS} rows; it is not part of computing.",
+        "Taken: the network from its file, and all that `stream` does, to categories in a file. Latency: a run of "
+        f"{FEW_ROWS} rows; it is not part of computing. *W*: weights, and buffers for so many rows.",
         options,
     )
     return 0

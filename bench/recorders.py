@@ -43,6 +43,11 @@ class Recorder:
 
 _GPU, _EITHER = "a GPU", "a GPU, or --device cpu"
 
+_ROW_FILES = Recorder(
+    "bench/record_row_files.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
+)
+"""Of two tables."""
+
 TABLES = {
     "choice": Recorder("bench/record_choice.py", (*_ENGINE, _CUDA), "[--device cpu]", _EITHER),
     "cold-start": Recorder(
@@ -70,12 +75,8 @@ TABLES = {
     "resident": Recorder(
         "bench/record_resident.py", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), "IMAGES [--official FOLDER]", _GPU
     ),
-    "row-files": Recorder(
-        "bench/record_row_files.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
-    ),
-    "scaling": Recorder(
-        "bench/record_row_files.py", ("sparsenn/distributed", *_ENGINE), "[--devices cpu]", "GPUs, or --devices cpu"
-    ),
+    "row-files": _ROW_FILES,
+    "scaling": _ROW_FILES,
     "session": Recorder(
         "bench/record_session.py", (*_ENGINE, _CUDA, *_CPU), "[--device cpu] [--data FOLDER] [--images FOLDER]", _EITHER
     ),
