@@ -88,6 +88,7 @@ LINES = [
     "generate p.h5 --neurons 64 --kronecker 4 --radices 4,4 --layers 3 --samples 20 --bias -0.1 --input-kind digits",
     "infer p.h5 --device cpu --output found.h5 --json found.json",
     *(f"infer p.h5 --device cpu --kernel {kernel}" for kernel in ("panel", "sequential", "scipy")),
+    "infer p.h5 --device cpu --stream --output found.tsv",
     "infer p.h5 --device cpu --no-merging --no-deduplication --no-compaction",
     "convert p.h5 official",
     "infer official --device cpu --bias -0.1",

@@ -14,6 +14,8 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import CSR, Array
+from sparsenn.formats.arrays import read_only
+from sparsenn.jit import compiled, example
 from sparsenn.workers import chunks, map_threads
 
 __all__ = ["content_digest", "file_digest", "file_stamp", "rows_digest"]
@@ -85,8 +87,27 @@ def _sums(array: Array) -> tuple[Array, Array, Array]:
     """Return the sums of an array's words over its blocks, and over each block, and the bytes that fill none."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole = data.size - data.size % (8 * _WORDS)
-    blocks = data[:whole].view(np.uint64).reshape(-1, _WORDS)
-    return blocks.sum(axis=0), blocks.sum(axis=1), data[whole:]
+    blocks = read_only(data[:whole].view(np.uint64).reshape(-1, _WORDS))
+    over, within = np.zeros(_WORDS, np.uint64), np.empty(len(blocks), np.uint64)
+    _add_words(blocks, over, within)
+    return over, within, data[whole:]
+
+
+@compiled
+def _add_words(blocks: Array, over: Array, within: Array) -> None:
+    """Add to `over` the sums of words over all blocks, and set `within` to those of each block, in one pass."""
+    for block in range(blocks.shape[0]):
+        total = np.uint64(0)
+        for word in range(blocks.shape[1]):
+            number = blocks[block, word]
+            over[word] += number
+            total += number
+        within[block] = total
+
+
+@example
+def _digest_nothing() -> None:
+    rows_digest(np.zeros((0, 1), np.float32))
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from sparsenn.backends import Backend
+from sparsenn.backends.sizes import parts_of
 from sparsenn.distributed.devices import Devices, Sessions, device_names, session_on
 from sparsenn.distributed.digests import content_digest, file_stamp, rows_digest
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
@@ -26,10 +27,11 @@ from sparsenn.engine.plan import Plan, backend_of, with_inputs
 from sparsenn.engine.shelf import LOOKED_AT_MOST
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.row_source import RowSource, opened_rows
+from sparsenn.io.row_source import RowSource, checked, faults_told, opened_rows
 from sparsenn.memory import bytes_of, free_memory
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
+from sparsenn.workers import begin
 
 __all__ = ["rows_a_piece", "stream"]
 
@@ -63,10 +65,11 @@ class _Work(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What a device has made of a piece."""
+    """What a device has made of a piece; the rows' digest and the outputs where they are wanted."""
 
     part: Part
     seconds: Seconds
+    digest: str | None
     outputs: Array | None
 
 
@@ -219,9 +222,10 @@ def rows_a_piece(
             f"a memory limit of {room:,} bytes does not hold {held} rows at a time, which take {int(needed):,} with "
             "what they become"
         )
-    if source.rows is None:
+    if not source.rows:
         return fitting
-    return max(1, min(fitting, max(LEAST_ROWS, -(-source.rows // (LEAST_PIECES * devices)))))
+    most = min(fitting, max(LEAST_ROWS, parts_of(source.rows, LEAST_PIECES * devices)))
+    return parts_of(source.rows, parts_of(source.rows, most))  # all alike: a smaller one would be planned anew
 
 
 class _Reading:
@@ -286,10 +290,9 @@ class _Run:
         spent = Seconds()
         done, task = sum(piece.rows for piece in reading.earlier.values()), f"run {reading.path.name}"
         with closing(self._sessions.shared(self._worker, reading.work, 1)) as finished:
-            for piece, (part, seconds, outputs) in finished:
-                if self._pieces is not None:
-                    categories = part.categories.tolist()
-                    self._pieces.keep(piece.number, Piece(part.rows, rows_digest(piece.rows), categories), outputs)
+            for piece, (part, seconds, digest, outputs) in finished:
+                if self._pieces is not None and digest is not None:
+                    self._pieces.keep(piece.number, Piece(part.rows, digest, part.categories.tolist()), outputs)
                 parts[piece.number], spent, done = part, spent + seconds, done + part.rows
                 self._progress(task, done, reading.rows or done + 1)
         self._progress(task, done, done)
@@ -301,8 +304,9 @@ class _Run:
         first, *others = self._sessions.sessions
         begun, count = self._reading.first, self._reading.rows
         self._reading.first = None
-        rows = np.zeros((0, first.network.inputs), np.float32) if begun is None else self._prepared(begun)
-        _, plan, seconds = first.begin_shared(rows, count)
+        with faults_told(self._reading.path, 0):
+            rows = np.zeros((0, first.network.inputs), np.float32) if begun is None else self._prepared(begun)
+            _, plan, seconds = first.begin_shared(rows, count)
         for session in others:
             session.learn(first)
         if self._pieces is not None and self._pieces.takes_matrix:
@@ -315,21 +319,24 @@ class _Run:
             self._pieces.prepare((count, *width), kind, files)
         return plan, seconds
 
-    def _prepared(self, rows: Inputs) -> Inputs:
-        return rows if self._prepare is None else self._prepare(rows)
+    def _prepared(self, rows: CSR | Array) -> Inputs:
+        return rows if self._prepare is None else self._prepare(checked(rows))
 
     def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:
+        kept = self._pieces is not None
         wanted = self._pieces is not None and self._pieces.takes_matrix
 
         def run(piece: _Work, stopping: Stopping) -> _Done:
-            given, _, _ = session.begin_shared(self._prepared(piece.rows), self._reading.rows)
-            count = given.count
-            part, seconds = session.run_part(given, 0, count, count, self._statistics, stopping.look)
+            first = piece.number * self._reading.size
+            digest = begin(lambda: rows_digest(piece.rows) if kept else None)
+            with faults_told(self._reading.path, first):
+                given, _, _ = session.begin_shared(self._prepared(piece.rows), self._reading.rows)
+                count = given.count
+                part, seconds = session.run_part(given, 0, count, count, self._statistics, stopping.look)
             outputs = joined((part,), part.plan, seconds).dense if wanted else None
             if outputs is not None and self._classes:
                 outputs = outputs.argmax(axis=1)
-            first = piece.number * self._reading.size
-            return _Done(replace(part, batches=(), categories=part.categories + first), seconds, outputs)
+            return _Done(replace(part, batches=(), categories=part.categories + first), seconds, digest(), outputs)
 
         return run
 

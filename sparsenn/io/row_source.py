@@ -29,7 +29,7 @@ from sparsenn.io.stored import Stored
 from sparsenn.io.text import Columns, parse_lines
 from sparsenn.memory import check_memory
 
-__all__ = ["ROW_SUFFIXES", "RowSource", "opened_rows"]
+__all__ = ["ROW_SUFFIXES", "RowSource", "checked", "faults_told", "opened_rows"]
 
 ROW_SUFFIXES = (".npy", ".h5", ".hdf5", ".parquet", ".tsv", ".tsv.gz")
 """What the name of a file of rows may end in."""
@@ -58,6 +58,8 @@ class RowSource(Protocol):
 
     def pieces(self, size: int, first: int = 0) -> Iterator[CSR | Array]:
         """Yield the rows from one number on, counted from 0, so many at a time; the last time what is left.
+
+        Entries of sparse ones are not looked at: whatever runs them does so, on its device; else see `checked`.
 
         Raises
         ------
@@ -99,6 +101,37 @@ def opened_rows(path: str | os.PathLike[str], width: int) -> AbstractContextMana
         if name.endswith(suffix):
             return kind(path, width)
     raise UsageError(f"{os.fspath(path)}: rows are streamed from {', '.join(ROW_SUFFIXES)}")
+
+
+def checked(rows: CSR | Array) -> CSR | Array:
+    """Return rows of which sparse ones have had every entry checked.
+
+    Raises
+    ------
+    MatrixError
+        An entry breaks the format.
+    """
+    return rows.checked() if isinstance(rows, CSR) else rows
+
+
+@contextmanager
+def faults_told(path: str | os.PathLike[str], first: int) -> Iterator[None]:
+    """Have faults of rows that a block runs name the file that they are from.
+
+    Parameters
+    ----------
+    path : the file.
+    first : number of the first of the rows, counted from 0.
+
+    Raises
+    ------
+    FileFormatError
+        The block raised MatrixError.
+    """
+    try:
+        yield
+    except MatrixError as error:
+        raise FileFormatError(path, f"rows from {first + 1:,} on: {error}") from error
 
 
 def _ranges(rows: int, size: int, first: int) -> Iterator[tuple[int, int]]:
@@ -166,7 +199,8 @@ class _Sparse:
             self._most = end - begin
         indices = self._indices.read(begin, end)
         values = self._values.read(0, 1) if self._one_value else self._values.read(begin, end)
-        return _checked(self._path, CSR((stop - start, self._width), indptr - begin, indices, values), start)
+        indptr -= begin
+        return CSR((stop - start, self._width), *map(frozen, (indptr, indices, values)))
 
 
 class _Text:
@@ -213,16 +247,7 @@ class _Text:
             pixels[:cut].astype(kind),
             collapse_iso(values[:cut]),
         )
-        return _checked(self._path, coo_to_csr(rows), begin), [[images[cut:], pixels[cut:], values[cut:]]]
-
-
-def _checked(path: str | os.PathLike[str], rows: CSR, first: int) -> CSR:
-    for array in rows.arrays:
-        frozen(array)
-    try:
-        return rows.checked()
-    except MatrixError as error:
-        raise FileFormatError(path, f"rows from {first + 1:,} on: {error}") from error
+        return coo_to_csr(rows), [[images[cut:], pixels[cut:], values[cut:]]]
 
 
 class _Columns:

@@ -244,7 +244,7 @@ def write_categories(path: str | os.PathLike[str], categories: Array) -> None:
         The file cannot be written.
     """
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
-        file.write(_lines(np.sort(categories) + 1))
+        file.write(_lines(np.sort(categories, kind="stable") + 1))  # mostly sorted: they are merely looked at
 
 
 def _lines(numbers: Array) -> bytes:

@@ -389,18 +389,36 @@ def test_an_error_of_a_device_ends_all_and_keeps_what_is_done(network, folder, r
     assert np.load(output).tobytes() == right.dense.tobytes()
 
 
-def test_a_fault_in_the_middle_of_a_file(network, folder, tmp_path):
+def faulty(folder, path, row):
+    """Write a file of rows, of which one has an index that is out of range; return its path."""
     with h5py.File(folder / "rows.h5") as file:
-        place = file["inputs/indices"].id.get_offset() + 2 * file["inputs/indptr"][700]
-    (tmp_path / "rows.h5").write_bytes((folder / "rows.h5").read_bytes())
-    with (tmp_path / "rows.h5").open("r+b") as file:
+        place = file["inputs/indices"].id.get_offset() + 2 * file["inputs/indptr"][row]
+    path.write_bytes((folder / "rows.h5").read_bytes())
+    with path.open("r+b") as file:
         file.seek(place)
         file.write(b"\xff\xff")
-    with pytest.raises(FileFormatError, match=r"rows\.h5: rows from 6\d\d on: ") as caught:
-        stream(network, tmp_path / "rows.h5", tmp_path / "found.npy", device="cpu", memory_limit=limit_for(60))
+    return path
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("row", [0, 690])
+def test_a_fault_in_a_file(network, folder, tmp_path, device, row):
+    path = faulty(folder, tmp_path / "rows.h5", row)
+    place = "1" if row == 0 else r"6\d\d"
+    with pytest.raises(FileFormatError, match=rf"rows\.h5: rows from {place} on: ") as caught:
+        stream(network, path, tmp_path / "found.npy", device=device, memory_limit=limit_for(60))
     assert len(str(caught.value).splitlines()) == 1
     assert not threads()
     assert not (tmp_path / "found.npy").exists()
+
+
+def test_rows_are_checked_before_they_are_prepared(network, folder, tmp_path):
+    path, prepared = faulty(folder, tmp_path / "rows.h5", 690), []
+    limit = limit_for(60)
+    with pytest.raises(FileFormatError, match=r"rows from 6\d\d on: row \d+, entry \d+: index 65535 is outside"):
+        stream(network, path, device="cpu", prepare=lambda rows: prepared.append(rows) or rows, memory_limit=limit)
+    assert prepared
+    assert all(rows.is_checked for rows in prepared)
 
 
 @pytest.mark.parametrize(
@@ -551,6 +569,15 @@ def test_pieces_for_gpus_fill_the_memory_and_fit_into_it(network, monkeypatch, d
     size = streaming.rows_a_piece(source, network, on_a_gpu(monkeypatch), devices, 10**9, False)
     pieces = devices + streaming.SPARE_PIECES - 1 + streaming.WAITING_PIECES
     assert 0.7e9 < pieces * size * source.row_bytes < 1e9
+
+
+@pytest.mark.parametrize(("rows", "pieces"), [(1, 1), (50, 1), (51, 2), (900, 4), (1201, 5), (10_001, 34)])
+def test_pieces_have_as_many_rows_each(network, rows, pieces):
+    """The last one is not much smaller, for which it would be planned anew."""
+    source = SimpleNamespace(rows=rows, row_bytes=4.0 * WIDTH)
+    size = streaming.rows_a_piece(source, network, Session(network, device="cpu").backend, 1, limit_for(300), True)
+    assert -(-rows // size) == pieces
+    assert 0 <= pieces * size - rows < pieces
 
 
 def test_memory_is_asked_for_where_more_is_needed_than_before(network, folder, monkeypatch):
