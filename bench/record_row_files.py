@@ -164,7 +164,7 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
                 first.run(piece, statistics=False)
 
         def gather() -> None:
-            with opened_pieces(folder / "gathered.tsv", "", size, resume=False) as pieces:
+            with opened_pieces(folder / "gathered.tsv", str, size, resume=False) as pieces:
                 for number, (piece, found) in enumerate(zip(held, categories, strict=True)):
                     pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), found), None)
                 pieces.finish()

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,6 +44,8 @@ __all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
 PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 """What the name of an output may end in: the categories in text, or the outputs as a matrix."""
 
+_RUN = "run.json"
+"""Name of the file that says what a run is known by."""
 
 _DATASET = "outputs"
 """Name of the matrix in HDF5."""
@@ -78,8 +80,9 @@ class Pieces:
     done : pieces by number, counted from 0.
     """
 
-    def __init__(self, output: Path, folder: Path, size: int) -> None:
+    def __init__(self, output: Path, folder: Path, size: int, key: Callable[[], str] | None) -> None:
         self._output, self._folder, self.size = output, folder, size
+        self._key = key  # None once it is written
         self.done = {int(path.stem): _read(path) for path in sorted(folder.glob("[0-9]*.json"))}
         self._matrix: IO[bytes] | None = None
         self._offset, self._dtype = 0, np.dtype(np.float32)
@@ -99,6 +102,7 @@ class Pieces:
         """
         path, self._dtype = _matrix_path(self._folder, self._output), np.dtype(dtype)
         with explained(self._output):
+            self._describe()
             if not path.exists():
                 begun = path.with_suffix(".begun")
                 _make(begun, path.suffix, shape, self._dtype)
@@ -115,6 +119,7 @@ class Pieces:
             The disk is full, or cannot be written to.
         """
         with explained(self._output):
+            self._describe()
             if outputs is not None and self._matrix is not None:
                 data = np.ascontiguousarray(outputs, self._dtype)
                 item = data.nbytes // max(1, len(data))
@@ -125,6 +130,13 @@ class Pieces:
             with replacing(self._folder / f"{number:08d}.json") as temporary:
                 temporary.write_text(json.dumps(vars(piece)), encoding="utf-8")
         self.done[number] = piece
+
+    def _describe(self) -> None:
+        """Write what the run is known by, before any of its work."""
+        if self._key is not None:
+            with replacing(self._folder / _RUN) as temporary:
+                temporary.write_text(json.dumps({"key": self._key(), "size": self.size}), encoding="utf-8")
+            self._key = None
 
     @property
     def categories(self) -> Array:
@@ -170,13 +182,14 @@ def target_of(output: str | os.PathLike[str], classes: bool) -> Path:
 
 
 @contextmanager
-def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[Pieces]:
+def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool) -> Iterator[Pieces]:
     """Open the folder of an output's pieces for this run alone; where none is done in the end, it is removed.
 
     Parameters
     ----------
     output : the file that is to be written; its name ends in one of `PIECE_SUFFIXES`.
-    key : what the run is known by: a digest of the network, the options and the rows.
+    key : returns what the run is known by: a digest of the network, the options and the rows. Where there is no earlier
+        run it is not called before there is work to be noted: rows are read meanwhile.
     size : rows a piece; where an earlier run is resumed, it is that run's.
     resume : whether to resume an earlier run, if there is one.
 
@@ -192,10 +205,10 @@ def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[P
         with explained(output):
             folder.mkdir(exist_ok=True)
             _lock(files.enter_context((folder / "lock").open("w", encoding="utf-8")), output)
-            described = _described(folder / "run.json")
+            described = _described(folder / _RUN)
         if described is not None and not resume:
             raise UsageError(f"{folder} holds the work of an earlier run: resume it (--resume), or remove that folder")
-        if described is not None and described.get("key") != key:
+        if described is not None and described.get("key") != key():
             raise UsageError(
                 f"{folder} belongs to a run of another network, other options or other samples; remove "
                 f"it, or choose another --output"
@@ -204,9 +217,9 @@ def opened_pieces(output: Path, key: str, size: int, resume: bool) -> Iterator[P
             with explained(output):
                 _forget(folder)  # notes of a run whose end was cut, when its output had gone to its place
         if described is None:
-            with replacing(folder / "run.json") as temporary:
-                temporary.write_text(json.dumps({"key": key, "size": size}), encoding="utf-8")
-        pieces = Pieces(output, folder, size if described is None else int(described["size"]))
+            pieces = Pieces(output, folder, size, key)
+        else:
+            pieces = Pieces(output, folder, int(described["size"]), None)
         try:
             yield pieces
         finally:

@@ -148,10 +148,8 @@ def stream(
         size = rows_a_piece(source, network, backend, len(names), limit, matrix)
         pieces = None
         if target is not None:
-            key = content_digest(
-                _kept(asked, backend), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
-            )
-            pieces = files.enter_context(opened_pieces(target, key, size, resume))
+            known = _kept(asked, backend), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
+            pieces = files.enter_context(opened_pieces(target, lambda: content_digest(*known), size, resume))
             size = pieces.size
         reading = _Reading(source, Path(rows), size, {} if pieces is None else pieces.done, _waiting(backend), files)
         session = session_on(network, devices=devices, **options)  # equal outputs are looked for while rows are read

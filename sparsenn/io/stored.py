@@ -1,9 +1,15 @@
-"""An array in a file, at some place, of which parts are read."""
+"""An array in a file, at some place, of which parts are read.
+
+A part goes into memory that an earlier part was in, if nobody has that any more: the system fills memory with zeros
+before it hands it out, which takes about as long as reading does from a file that it holds.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import weakref
+from collections import deque
 from typing import IO, Any
 
 import numpy as np
@@ -13,6 +19,41 @@ from sparsenn.formats import Array
 from sparsenn.io.bounded import reading
 
 __all__ = ["Stored"]
+
+KEPT_BYTES = 1 << 20
+"""Of a part from which on its memory is kept: small ones come from memory that the process has."""
+
+MOST_SLACK = 2
+"""A block serves a part that takes no less than one byte in so many of it."""
+
+
+class _Block(np.ndarray):
+    """Memory of arrays. What NumPy makes of such an array refers to the array, as this is of a type of its own."""
+
+
+class _Memory:
+    """Memory for arrays, and again for others once they are gone, with all that was made of them."""
+
+    def __init__(self) -> None:
+        self._free: deque[_Block] = deque()
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an array of any content."""
+        size = math.prod(shape) * dtype.itemsize
+        if size < KEPT_BYTES:
+            return np.empty(shape, dtype)
+        block = self._block(size)
+        block.flags.writeable = True  # those who had it may have made it read-only
+        found = np.ndarray(shape, dtype, block)
+        weakref.finalize(found, self._free.append, block).atexit = False
+        return found
+
+    def _block(self, size: int) -> _Block:
+        while self._free:
+            block = self._free.pop()
+            if size <= block.size <= MOST_SLACK * size:
+                return block
+        return _Block((size + size // 8,), np.uint8)  # for parts that are a little longer, too
 
 
 class Stored:
@@ -30,6 +71,7 @@ class Stored:
     ) -> None:
         self._path, self._file, self._offset = path, file, offset
         self.shape, self.dtype = shape, dtype
+        self._memory = _Memory()
 
     @property
     def item_bytes(self) -> int:
@@ -46,7 +88,7 @@ class Stored:
         ResourceError
             It cannot be read.
         """
-        found = np.empty((last - first, *self.shape[1:]), self.dtype)
+        found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
         room = memoryview(found.reshape(-1).view(np.uint8).data)
         with reading(self._path):
             self._file.seek(self._offset + first * self.item_bytes)

@@ -80,6 +80,7 @@ def folder(network, rows, right, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(streaming, "LEAST_ROWS", 50)
+    monkeypatch.setattr("sparsenn.io.stored.KEPT_BYTES", 1)  # so that memory is used again
 
 
 def limit_for(size, devices=1, row=2 * 4 * WIDTH):
@@ -356,7 +357,7 @@ def test_damaged_notes_are_told_in_one_line(network, folder, tmp_path, name):
 
 def test_a_second_run_into_one_file_is_refused(network, folder, tmp_path):
     output = tmp_path / "found.npy"
-    with opened_pieces(output, "key", 10, resume=False) as pieces:
+    with opened_pieces(output, lambda: "key", 10, resume=False) as pieces:
         pieces.keep(0, Piece(10, "digest", []), None)
         for resume in (False, True):
             with pytest.raises(ResourceError, match="another run is writing it"):
@@ -404,9 +405,10 @@ def faulty(folder, path, row):
 @pytest.mark.parametrize("row", [0, 690])
 def test_a_fault_in_a_file(network, folder, tmp_path, device, row):
     path = faulty(folder, tmp_path / "rows.h5", row)
-    place = "1" if row == 0 else r"6\d\d"
-    with pytest.raises(FileFormatError, match=rf"rows\.h5: rows from {place} on: ") as caught:
+    with pytest.raises(FileFormatError, match=r"rows\.h5: rows from \d+ on: ") as caught:
         stream(network, path, tmp_path / "found.npy", device=device, memory_limit=limit_for(60))
+    first = int(str(caught.value).split("rows from ")[1].split()[0])
+    assert row - 200 < first <= row + 1
     assert len(str(caught.value).splitlines()) == 1
     assert not threads()
     assert not (tmp_path / "found.npy").exists()

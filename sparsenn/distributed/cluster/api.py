@@ -236,7 +236,7 @@ def _into_file(
     wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
     usual = most or _usual(found, sizes, wanted == "none", worker_count(client))
     with ExitStack() as files:
-        pieces = files.enter_context(opened_pieces(target, key, usual, resume))
+        pieces = files.enter_context(opened_pieces(target, lambda: key, usual, resume))
         found = found.cut(pieces.size)
         if wanted != "none":
             shape = (found.shape[0],) if classes else (found.shape[0], sizes.outputs)
