@@ -4,8 +4,11 @@ Usage: python bench/record_row_files.py [--devices cuda|cpu] [--most N] [--rows 
 [--runs N] [--machine NAME]
 
 R digits, over and over, and a RadiX-Net of 1024 × 120 lie in an HDF5 file. They are streamed to categories in a file,
-with 1, 2, 4, … devices as far as there are; on a CPU with one. In the same process and in turn with that, the constants
-of the model in docs/many-devices.md are timed, each by itself.
+with 1, 2, 4, … devices as far as there are; on a CPU with one. The file comes from the disk, as one that memory does
+not hold, and then from the system's memory, which holds it since it was read last. In the same process and in turn with
+that, the constants of the model in docs/many-devices.md are timed, each by itself.
+
+FOLDER has to be on a disk: a file system in memory, such as tmpfs, drops nothing.
 
 Writes row-files.json and scaling.json to bench/results/<machine>; of a CPU, row-files-cpu.json and scaling-cpu.json.
 The exit code is 1 if categories are wrong.
@@ -14,6 +17,7 @@ The exit code is 1 if categories are wrong.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -21,6 +25,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +33,7 @@ from typing import Any
 import numpy as np
 from record_devices import COUNTS, sessions_on
 from results_file import Column, results_path, write_results
-from wall_timing import timed, timed_in_turn
+from wall_timing import timed, timed_in_turn, wait_for_nothing
 
 from sparsenn import CSR, Network, Session, Sessions
 from sparsenn.backends import gpus
@@ -55,8 +60,12 @@ FEW_ROWS = 64
 UPLOADED_ROWS = 1 << 16
 """To each device, in float32, to see how fast they come there."""
 
+PLACES = ("disk", "memory")
+"""Where the file comes from."""
+
 FILE_COLUMNS = (
     Column("case", "rows"),
+    Column("place", "from"),
     Column("device_count", "devices"),
     Column("file_gigabytes", "file (GB)", "{:.2f}"),
     Column("limit_gigabytes", "memory limit (GB)", "{:.2f}"),
@@ -68,6 +77,7 @@ FILE_COLUMNS = (
 )
 
 SCALING_COLUMNS = (
+    Column("place", "from"),
     Column("device_count", "devices"),
     Column("read_seconds", "read (s)", "{:.3f}"),
     Column("merge_seconds", "merge (s)", "{:.3f}"),
@@ -127,8 +137,9 @@ def record(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[R
     truth = write_repeated(network, digit_inputs(NEURONS, min(options.rows, IMAGES)), options.rows, path)
     there = len(gpus()) if options.devices == "cuda" else 1
     files, scaling = [], []
-    for count in (count for count in COUNTS if count <= min(there, options.most)):
-        of_file, constants = _measured(path, truth, count, options, folder)
+    counts = [count for count in COUNTS if count <= min(there, options.most)]
+    for place, count in itertools.product(PLACES, counts):
+        of_file, constants = _measured(path, place, truth, count, options)
         files.append(of_file)
         scaling.append(constants)
         for columns, row in ((FILE_COLUMNS, of_file), (SCALING_COLUMNS, constants)):
@@ -136,9 +147,9 @@ def record(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[R
     return files, scaling
 
 
-def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, folder: Path) -> tuple[Row, Row]:
+def _measured(path: Path, place: str, truth: Any, count: int, options: argparse.Namespace) -> tuple[Row, Row]:
     """Measure with so many devices: all in turn, so that whatever disturbs one disturbs all."""
-    limit, network = int(1e9 * options.memory_limit), _network(path)
+    limit, network, folder = int(1e9 * options.memory_limit), _network(path), path.parent
     names = "cpu" if options.devices == "cpu" else gpus()[:count]
 
     def whole() -> Result:
@@ -170,7 +181,8 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
                 pieces.finish()
 
         calls = (lambda: _network(path), lambda: first.run(few, statistics=False), read, compute, gather, whole)
-        found = timed_in_turn(calls, runs=options.runs, warm_up=1)
+        drop = partial(_drop, path) if place == "disk" else wait_for_nothing
+        found = timed_in_turn(calls, runs=options.runs, warm_up=1, before=drop)
         network_seconds, latency, reading, computing, gathering, taken = (each / 1e3 for each in found)
         merging, prepared = zip(*(_made(path, first.options.device, few) for _ in range(options.runs)), strict=True)
         copied = not first.backend.in_host_memory
@@ -190,6 +202,7 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
     rates = {"reading": constants.reading, "computing": count * held_rows / computing}
     of_file = {
         "case": f"{options.rows:,} × {NEURONS} × {LAYERS}",
+        "place": place,
         "device_count": count,
         "file_gigabytes": path.stat().st_size / 1e9,
         "limit_gigabytes": limit / 1e9,
@@ -201,12 +214,20 @@ def _measured(path: Path, truth: Any, count: int, options: argparse.Namespace, f
         "seconds": vars(result.seconds),
     }
     return of_file, {
+        "place": place,
         "device_count": count,
         "pieces": pieces,
         **vars(constants),
         "expected_seconds": constants.expected_seconds(options.rows, pieces, count),
         "taken_seconds": taken,
     }
+
+
+def _drop(path: Path) -> None:
+    """Have the system hold a file in memory no longer."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _network(path: Path) -> Network:
@@ -289,9 +310,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Rows of an HDF5 file larger than the memory limit, to categories in a file",
         FILE_COLUMNS,
         files,
-        "File to file: the network from its file, and all that `stream` does, sessions made and weights prepared "
-        "included; the file was read before, so that the system may hold it in memory. Categories were those of the "
-        "rows in memory. Computing alone: pieces of the same size from memory on one device, times the devices.",
+        "From disk: the system drops the file before each run; from memory: it holds the file. File to file: the "
+        "network from its file, and all that `stream` does, sessions made and weights prepared included. Categories "
+        "were those of the rows in memory. Computing alone: pieces of the same size from memory on one device, times "
+        "the devices.",
         options,
     )
     _write(
@@ -326,7 +348,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=8, help="devices at most")
     parser.add_argument("--rows", type=int, default=6_000_000)
     parser.add_argument("--memory-limit", type=float, default=1.0, help="in 10⁹ bytes")
-    parser.add_argument("--folder", help="where the file of rows goes meanwhile; the system's unless given")
+    parser.add_argument("--folder", help="where the file of rows goes meanwhile, on a disk; the system's unless given")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--machine")
     return parser.parse_args(arguments)

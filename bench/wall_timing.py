@@ -85,14 +85,17 @@ def timed_in_turn(
     wait: Callable[[], None] = wait_for_nothing,
     runs: int = RUNS,
     warm_up: int = WARM_UP,
+    before: Callable[[], None] = wait_for_nothing,
 ) -> list[float]:
     """Time calls against each other: each once, then each again, so that whatever disturbs them disturbs all.
 
-    Returns the median milliseconds of each; the other arguments are as for `timed`.
+    Returns the median milliseconds of each; `before` is called before each call, and not timed; the other arguments are
+    as for `timed`.
     """
     seconds: list[list[float]] = [[] for _ in calls]
     for run in range(warm_up + runs):
         for call, own in zip(calls, seconds, strict=True):
+            before()
             start = time.perf_counter()
             call()
             wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,12 +40,31 @@ def test_devices_share_computing_and_pieces_and_nothing_else() -> None:
 def test_a_run_is_recorded_beside_what_is_expected(record: Callable[..., int], tmp_path: Path) -> None:
     assert record() == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["row-files-cpu.json", "scaling-cpu.json"]
-    (row,) = read_results(tmp_path / "scaling-cpu.json").rows
-    constants = Constants(**{name: row[name] for name in Constants.__annotations__})
-    assert row["expected_seconds"] == constants.expected_seconds(9000, row["pieces"], 1)
-    assert row["pieces"] >= 2
-    assert row["upload"] is row["prepared_gigabytes"] is None
-    assert all(value > 0 for value in row.values() if value is not None)
+    rows = read_results(tmp_path / "scaling-cpu.json").rows
+    assert [row.pop("place") for row in rows] == ["disk", "memory"]
+    for row in rows:
+        constants = Constants(**{name: row[name] for name in Constants.__annotations__})
+        assert row["expected_seconds"] == constants.expected_seconds(9000, row["pieces"], 1)
+        assert row["pieces"] >= 2
+        assert row["upload"] is row["prepared_gigabytes"] is None
+        assert all(value > 0 for value in row.values() if value is not None)
+
+
+def test_the_file_is_dropped_before_whatever_reads_it_from_disk(
+    record: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def told(name: str) -> Callable[..., Any]:
+        real = getattr(record_row_files, name)
+        return lambda *given, **options: (done.append(name), real(*given, **options))[1]
+
+    for name in ("_drop", "_measured", "stream"):
+        monkeypatch.setattr(record_row_files, name, told(name))
+    assert record() == 0
+    disk = done[: done.index("_measured", 1)]
+    assert list(itertools.pairwise(disk)).count(("_drop", "stream")) == 3  # two runs, and one before them
+    assert done.count("_drop") == disk.count("_drop")
 
 
 def test_a_wrong_answer_is_not_recorded(
@@ -65,5 +85,5 @@ def test_a_wrong_answer_is_not_recorded(
 @pytest.mark.alone
 def test_copies_to_a_gpu_are_timed(record: Callable[..., int], tmp_path: Path) -> None:
     assert record("cuda") == 0
-    (row,) = read_results(tmp_path / "scaling.json").rows
-    assert row["upload"] > 0 < row["prepared_gigabytes"]
+    for row in read_results(tmp_path / "scaling.json").rows:
+        assert row["upload"] > 0 < row["prepared_gigabytes"]
