@@ -320,13 +320,21 @@ class _Run:
     def _prepared(self, rows: CSR | Array) -> Inputs:
         return rows if self._prepare is None else self._prepare(checked(rows))
 
+    def _digest_of(self, rows: CSR | Array) -> Callable[[], str | None]:
+        """Have rows hashed, as they were read, where that is noted; return what waits for it."""
+        if self._pieces is None:
+            return lambda: None
+        hashed = begin(lambda: rows_digest(rows))
+        if self._prepare is None:
+            return hashed
+        digest = hashed()  # preparing may change the rows themselves
+        return lambda: digest
+
     def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:
-        kept = self._pieces is not None
         wanted = self._pieces is not None and self._pieces.takes_matrix
 
         def run(piece: _Work, stopping: Stopping) -> _Done:
-            first = piece.number * self._reading.size
-            digest = begin(lambda: rows_digest(piece.rows) if kept else None)
+            first, digest = piece.number * self._reading.size, self._digest_of(piece.rows)
             with faults_told(self._reading.path, first):
                 given, _, _ = session.begin_shared(self._prepared(piece.rows), self._reading.rows)
                 count = given.count

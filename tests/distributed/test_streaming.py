@@ -312,6 +312,18 @@ def test_a_run_that_was_cut_when_its_output_was_whole_begins_anew(
     assert not pieces_folder(output).exists()
 
 
+def test_a_run_resumes_whose_rows_are_prepared_in_place(network, folder, tmp_path, monkeypatch):
+    """What is noted of rows is what was read."""
+    output, right = tmp_path / "found.npy", Session(network, device="cpu", reproducible=True)
+    given = {"device": "cpu", "memory_limit": limit_for(40), "prepare": lambda rows: np.multiply(rows, 2, out=rows)}
+    with monkeypatch.context() as patched:
+        cut_after(patched, 3, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stream(network, folder / "rows.npy", output, **given)
+    stream(network, folder / "rows.npy", output, resume=True, **given)
+    assert np.load(output).tobytes() == right(2 * np.load(folder / "rows.npy")).tobytes()
+
+
 def test_an_earlier_run_is_not_lost_unasked(network, folder, tmp_path):
     output = tmp_path / "found.npy"
     cut_run(network, folder, output)
