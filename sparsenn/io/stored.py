@@ -1,7 +1,7 @@
 """An array in a file, at some place, of which parts are read.
 
 A part goes into memory that an earlier part was in, if nobody has that any more: the system fills memory with zeros
-before it hands it out, which takes about as long as reading does from a file that it holds.
+before it hands it out, which takes a good part of the time that reading takes from a file that it holds.
 """
 
 from __future__ import annotations
