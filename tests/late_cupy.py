@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,18 @@ class DeviceArray(np.ndarray):
 
     @property
     def data(self):
-        return SimpleNamespace(ptr=self.ctypes.data)
+        return Pointer(self.ctypes.data, self.kept)
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A place on the device; `kept` is what keeps its memory."""
+
+    ptr: int
+    kept: Any
+
+    def __add__(self, count):
+        return Pointer(self.ptr + count, self.kept)
 
 
 class Memory:
@@ -141,7 +153,7 @@ class LateCuPy:
             Device=Device,
             Event=Event,
             Stream=Stream,
-            MemoryPointer=lambda memory, offset: SimpleNamespace(ptr=memory.ptr + offset, kept=memory),
+            MemoryPointer=lambda memory, offset: Pointer(memory.ptr + offset, memory),
             PinnedMemory=self.pin,
             PinnedMemoryPointer=lambda memory, offset: memory,
             UnownedMemory=lambda ptr, size, owner, device: SimpleNamespace(ptr=ptr, owner=owner),
@@ -259,8 +271,7 @@ class LateCuPy:
 
     def address(self, array):
         """Return an array of the same place that keeps no memory."""
-        place = SimpleNamespace(ptr=array.ctypes.data, kept=None)
-        return self.array_at(array.shape, array.dtype, place)
+        return self.array_at(array.shape, array.dtype, Pointer(array.ctypes.data, None))
 
     def read(self, array, found):
         """Queue work that reads an array when its turn comes, and appends what it read to a list."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
@@ -18,7 +20,7 @@ from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels, operation_of
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import DENSE_OPERATION, Step
+from sparsenn.engine.steps import DENSE_OPERATION, Step, cut_for_memory
 from sparsenn.engine.wording import describe
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -27,12 +29,15 @@ from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.spans import span
 
-__all__ = ["Plan", "Problem", "backend_of", "bucket", "cut_for_memory", "with_inputs"]
+__all__ = ["Plan", "Problem", "backend_of", "bucket", "with_inputs"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
 DENSE_FORMS = 3
 """Copies of the weights, at most, once their zeros are stored: as they are, rounded, and what rounding removed."""
+
+LARGE_LAYER = 4 << 20
+"""Bytes of weights that take as long to copy to a device as what else is done for a layer."""
 
 MOST_DENSE_BYTES = 1 << 30
 """Bytes that sparse layers may take with their zeros stored: constant, so that results do not depend on free memory."""
@@ -212,6 +217,8 @@ class Problem:
     weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
     seconds : spent on finding equal outputs and kernels.
     compile_seconds : the part of them spent on compiling.
+    chosen : steps, by what they were chosen for; the same object on all devices, so that those of one kind share them.
+    turns : which devices take at making steps ready.
     """
 
     network: Network
@@ -223,6 +230,8 @@ class Problem:
     weight_memory: int
     seconds: float
     compile_seconds: float
+    chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
+    turns: AbstractContextManager[Any] = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, network: Network, options: Options) -> Problem:
@@ -330,21 +339,44 @@ class Problem:
         start = time.perf_counter()
         size = self.batch_size(inputs) if size is None else size
         rows = Rows(bucket(size), form)
-        saves = self.options.compaction or self.options.deduplication
-        given = Rows(bucket(inputs), form)
-        try:
-            steps = choose_steps(self.merged.network, self.backend, self.kernels, given, MOST_DENSE_BYTES, alive, saves)
-        except UsageError as error:
-            if not self.options.reproducible:
-                raise
-            raise UsageError(
-                f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
-            ) from error
+        steps = self._steps(Rows(bucket(inputs), form), alive)
         sizes = [self.prepared_bytes(number, step) for step in steps for number in step.layers]
         streams = sum(sizes) > self.weight_memory
         room = self.weight_memory // 2 if self.backend.prepares_ahead else self.weight_memory
         cut = tuple(cut_for_memory(steps, sizes, room)) if streams else steps
         return Plan(self, inputs, density, rows, cut, size, streams, self.seconds + time.perf_counter() - start)
+
+    def _steps(self, given: Rows, alive: Array | None) -> tuple[Step, ...]:
+        """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind."""
+        backend = self.backend
+        key = backend.device, backend.machine, given.count, given.form, None if alive is None else alive.tobytes()
+        if key not in self.chosen:
+            saves = self.options.compaction or self.options.deduplication
+            try:
+                self.chosen[key] = choose_steps(
+                    self.merged.network, backend, self.kernels, given, MOST_DENSE_BYTES, alive, saves
+                )
+            except UsageError as error:
+                if not self.options.reproducible:
+                    raise
+                raise UsageError(
+                    f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
+                ) from error
+        return self.chosen[key]
+
+    def turn(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
+        """Return the turn of this device at making a step ready, during which no other device has one.
+
+        With many small layers that is mostly Python code, in which threads hinder each other. Large layers, and those
+        that are prepared again in every run, several devices copy at the same time.
+
+        Parameters
+        ----------
+        streams : whether the step is prepared in every run.
+        """
+        layers = self.merged.network.layers[step.first : step.last]
+        large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
+        return nullcontext() if large or streams else self.turns
 
     def sparse_bytes(self, first: int, last: int) -> int:
         """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
@@ -410,23 +442,6 @@ def bucket(rows: int) -> int:
         return max(1, rows)
     step = 1 << max(0, (rows - 1).bit_length() - 3)
     return -(-rows // step) * step
-
-
-def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], room: int) -> Iterator[Step]:
-    """Cut steps so that each one's weights fit into the room, or are those of a single layer.
-
-    Parameters
-    ----------
-    sizes : bytes of each layer's prepared weights.
-    """
-    for step in steps:
-        first, held = step.first, 0
-        for number in step.layers:
-            if number > first and held + sizes[number] > room:
-                yield step.part(first, number)
-                first, held = number, 0
-            held += sizes[number]
-        yield step.part(first, step.last)
 
 
 def with_inputs(plan: Plan, inputs: int, density: float | None) -> Plan:

@@ -160,11 +160,11 @@ class Ready:
         found = self._steps.get(number)
         if found is not None:
             return found
-        plan = self.plan
+        plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if going.following else None
-        with going.clock.part("prepare", f"ready {plan.steps[number].title}"):
+        with plan.problem.turn(step, plan.streams), going.clock.part("prepare", f"ready {step.title}"):
             stack = self._weights.get(plan, number, following)
-            made = _prepared(plan, plan.steps[number], stack, self._weights)
+            made = _prepared(plan, step, stack, self._weights)
         if not plan.streams:
             self._steps[number] = made
         return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
 from sparsenn.backends import Kernel
 
-__all__ = ["CONV_OPERATION", "DENSE_OPERATION", "OPERATION", "Step"]
+__all__ = ["CONV_OPERATION", "DENSE_OPERATION", "OPERATION", "Step", "cut_for_memory"]
 
 OPERATION, DENSE_OPERATION, CONV_OPERATION = "spmspm", "mlp", "conv2d"
 """What sparse layers are, dense ones, and convolutions."""
@@ -60,3 +61,20 @@ class Step:
     def part(self, first: int, last: int) -> Step:
         """Return the step of some of its layers; what they take is not known."""
         return self if (first, last) == (self.first, self.last) else replace(self, first=first, last=last, seconds=None)
+
+
+def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], room: int) -> Iterator[Step]:
+    """Cut steps so that each one's weights fit into the room, or are those of a single layer.
+
+    Parameters
+    ----------
+    sizes : bytes of each layer's prepared weights.
+    """
+    for step in steps:
+        first, held = step.first, 0
+        for number in step.layers:
+            if number > first and held + sizes[number] > room:
+                yield step.part(first, number)
+                first, held = number, 0
+            held += sizes[number]
+        yield step.part(first, step.last)

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -139,6 +140,67 @@ def test_equal_outputs_are_looked_for_once(network, monkeypatch):
     assert len(calls) == 1
     merged = {id(session.plan(np.zeros((1, 48), np.float32)).merged) for session in sessions._sessions}
     assert len(merged) == 1
+
+
+def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_takes(
+    network, rows, small_pieces, monkeypatch
+):
+    module = import_module("sparsenn.engine.plan")
+    chosen, real = [], module.choose_steps
+    monkeypatch.setattr(module, "choose_steps", lambda *given: chosen.append(given[3]) or real(*given))
+    sessions = several(network, 4)
+    sessions.run(rows)
+    assert len(chosen) == 1
+    sessions.sessions[3].plan(rows.slice_groups(0, 3))
+    assert [given.count for given in chosen[1:]] == [3]
+
+
+def test_devices_of_different_kinds_choose_for_themselves(network):
+    first = Session(network)
+    other = first.on("reference")
+    rows = np.ones((40, 48), np.float32)
+    assert first.plan(rows).kernel is not other.plan(rows).kernel
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_devices_are_made_ready_one_after_the_other_unless_layers_are_large(
+    network, rows, small_pieces, monkeypatch, large
+):
+    module = import_module("sparsenn.engine.ready")
+    making, most, begun = [], [], []
+    together, all_make, real = threading.Barrier(3), threading.Barrier(3), module._prepared
+
+    def slowly(*given):
+        making.append(threading.get_ident())
+        most.append(len(making))
+        begun.append(making[-1])
+        if large and len(begun) <= 3:
+            all_make.wait(20)
+        time.sleep(0.02)
+        try:
+            return real(*given)
+        finally:
+            making.pop()
+
+    def begin(session):
+        real = session.run_part
+
+        def run(*given):
+            if not session.nbytes:
+                together.wait(20)
+            return real(*given)
+
+        session.run_part = run
+
+    monkeypatch.setattr(module, "_prepared", slowly)
+    if large:
+        monkeypatch.setattr(import_module("sparsenn.engine.plan"), "LARGE_LAYER", 1)
+    sessions = several(network, 3)
+    for session in sessions.sessions:
+        begin(session)
+    sessions.run(rows)
+    assert len(set(begun)) == 3
+    assert max(most) == (3 if large else 1)
 
 
 def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_pieces):

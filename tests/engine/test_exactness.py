@@ -292,7 +292,7 @@ def test_split_numbers_are_within_the_bound_if_of_like_size(
     with emulated_device(monkeypatch):
         import cupy
 
-        stack = upload(0, [layer], [np.ones(layer.outputs, np.int64)], cupy.asarray)
+        stack = upload(0, [layer], [np.ones(layer.outputs, np.int64)])
         chain = kernel_named("spmspm", "two_of_four_float32", "cuda").prepare(
             stack, SparseProblem(20, "dense", 1, False)
         )

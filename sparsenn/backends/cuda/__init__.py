@@ -111,7 +111,7 @@ class CUDABackend:
         return ImageStack(tuple(layers), tuple(shapes), prepared)
 
     @contextmanager
-    def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Array], Array]]:
+    def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
         """Yield what copies arrays of some layers to the device; on leaving, the copies have ended."""
         size = sum(layer.weight_bytes for layer in layers)
         with (

@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.formats import Array
 
-__all__ = ["from_host", "kept", "stream_key"]
+__all__ = ["from_host", "kept", "kept_on_host", "stream_key"]
 
 Made = TypeVar("Made")
 
@@ -46,6 +46,36 @@ def kept(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable
             cupy().cuda.get_current_stream().wait_event(ready)
     result: Made = value
     return result
+
+
+class _Place:
+    """Where something is kept, once it has been made."""
+
+    def __init__(self) -> None:
+        self.turns = threading.Lock()
+        self.made: tuple[Any] | None = None
+
+
+_kept_on_host: WeakKeyDictionary[Any, dict[Hashable, _Place]] = WeakKeyDictionary()
+_turns = threading.Lock()
+
+
+def kept_on_host(owner: Any, name: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what `make` returned when it was first asked for by this name for this owner, on whichever device.
+
+    Threads that ask at the same time wait for the first.
+
+    Parameters
+    ----------
+    owner : a layer on the host, told apart by its identity. What is kept goes when it goes, and must not refer to it.
+    """
+    with _turns:
+        place = _kept_on_host.setdefault(owner, {}).setdefault(name, _Place())
+    with place.turns:
+        if place.made is None:
+            place.made = (make(),)
+        made: Made = place.made[0]
+        return made
 
 
 def from_host(make: Callable[..., Array], *arrays: Array) -> Array:

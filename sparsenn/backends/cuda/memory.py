@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
@@ -15,10 +16,22 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import Array
 
-__all__ = ["Staging", "arriving", "free_bytes", "release_unused", "staging", "within_memory"]
+__all__ = [
+    "ALIGNMENT",
+    "Staging",
+    "aligned_places",
+    "arriving",
+    "free_bytes",
+    "release_unused",
+    "staging",
+    "within_memory",
+]
 
 STAGED_BYTES = 8 << 20
 """Half of the pinned memory that copies go through: large enough that starting a copy costs little beside it."""
+
+ALIGNMENT = 512
+"""Bytes, as of arrays of their own: where arrays share a block, each begins at a multiple of so many."""
 
 _ALLOCATION_FAILED = 2
 """cudaErrorMemoryAllocation."""
@@ -64,6 +77,12 @@ def arriving(array: Any) -> Callable[[], Array]:
     return arrived
 
 
+def aligned_places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Return where arrays of so many bytes begin in a block, and the bytes of the block."""
+    *places, size = accumulate((-(-each // ALIGNMENT) * ALIGNMENT for each in sizes), initial=0)
+    return places, size
+
+
 class Staging:
     """Copies host arrays to the current device through pinned memory, on a stream of its own.
 
@@ -85,8 +104,8 @@ class Staging:
         self._stream.wait_event(event)
 
     @contextmanager
-    def copying(self) -> Iterator[Callable[[Array], Array]]:
-        """Yield a function from host arrays to device arrays; on leaving, their copies have ended.
+    def copying(self) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
+        """Yield a function from host arrays to device arrays, which share a block; on leaving, the copies have ended.
 
         Until then the device arrays may only be used on the current stream.
         """
@@ -98,23 +117,39 @@ class Staging:
                 self._stream.synchronize()
                 self._filled = 0
 
-    def _copy(self, array: Array) -> Array:
-        runtime = cupy().cuda.runtime
-        target: Any = cupy().empty(array.shape, array.dtype)
-        source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        at = 0
-        while at < source.size:
-            if self._filled == STAGED_BYTES:
-                self._turn()
-            count = min(source.size - at, STAGED_BYTES - self._filled)
-            piece = self._pieces[0][self._filled : self._filled + count]
-            piece[:] = source[at : at + count]
-            pointers = target.data.ptr + at, piece.ctypes.data
-            runtime.memcpyAsync(*pointers, count, runtime.memcpyHostToDevice, self._stream.ptr)
-            self._filled += count
-            at += count
-        filled: Array = target
-        return filled
+    def _copy(self, arrays: Sequence[Array]) -> list[Array]:
+        cp = cupy()
+        sources = [np.ascontiguousarray(array) for array in arrays]
+        places, size = aligned_places([source.nbytes for source in sources])
+        block = cp.empty(size, np.uint8)
+        sent = 0
+        for place, source in zip(places, sources, strict=True):
+            numbers, done = source.reshape(-1).view(np.uint8), 0
+            while done < numbers.size:
+                at = self._filled + place + done - sent
+                if at >= STAGED_BYTES:
+                    sent = self._send(block, sent, place + done)
+                    continue
+                count = min(numbers.size - done, STAGED_BYTES - at)
+                self._pieces[0][at : at + count] = numbers[done : done + count]
+                done += count
+        while sent < size:
+            sent = self._send(block, sent, size)
+        return [
+            cp.ndarray(source.shape, source.dtype, block.data + place)
+            for place, source in zip(places, sources, strict=True)
+        ]
+
+    def _send(self, block: Any, sent: int, upto: int) -> int:
+        """Have what has been filled of a block since `sent` copied, as far as the piece goes; returns up to where."""
+        runtime, first = cupy().cuda.runtime, self._filled
+        count = min(upto - sent, STAGED_BYTES - first)
+        pointers = block.data.ptr + sent, self._pieces[0][first:].ctypes.data
+        runtime.memcpyAsync(*pointers, count, runtime.memcpyHostToDevice, self._stream.ptr)
+        self._filled += count
+        if self._filled == STAGED_BYTES:
+            self._turn()
+        return sent + count
 
     def _turn(self) -> None:
         """Go on with the other piece, once what was copied from it has arrived."""

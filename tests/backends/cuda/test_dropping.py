@@ -39,7 +39,7 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def copied(backend: Any, numbers: np.ndarray) -> Any:
     """Copy numbers to the device as weights are."""
     with memory.staging(backend.index).copying() as to_device:
-        return to_device(numbers)
+        return to_device([numbers])[0]
 
 
 def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuPy) -> None:

@@ -1,5 +1,8 @@
 """Arrays that kernels make of weights: made once, and waited for on whichever stream they are used next."""
 
+import gc
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import SimpleNamespace
@@ -9,7 +12,7 @@ import pytest
 
 from sparsenn.backends.cuda import kept as module
 from sparsenn.backends.cuda import tensor_tiles
-from sparsenn.backends.cuda.kept import kept, stream_key
+from sparsenn.backends.cuda.kept import kept, kept_on_host, stream_key
 from sparsenn.errors import UsageError
 
 
@@ -47,6 +50,48 @@ def test_an_array_is_made_once_for_each_owner_and_name(stream):
     found = [kept(owner, name, make) for owner in (first, second) for name in ("a", ("b", 1)) for _ in range(3)]
     assert len(made) == 4
     assert [found[i : i + 3] for i in range(0, 12, 3)] == [3 * [one] for one in made]
+
+
+def test_what_is_kept_on_the_host_is_made_once_by_all_threads():
+    first, second = Owner(), Owner()
+    made, together = [], Barrier(6)
+
+    def make():
+        time.sleep(0.01)
+        made.append(object())
+        return made[-1]
+
+    def ask(owner, name):
+        together.wait(20)
+        return kept_on_host(owner, name, make)
+
+    with ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(ask, *of) for of in 2 * [(first, "a"), (first, "b"), (second, "a")]]
+        found = [one.result() for one in asked]
+    assert len(made) == 3
+    assert set(found[:3]) == set(made)
+    assert found[3:] == found[:3]
+
+
+def test_what_could_not_be_made_is_made_when_asked_for_again():
+    owner = Owner()
+    with pytest.raises(UsageError):
+        kept_on_host(owner, "a", lambda: unknown("a"))
+    assert kept_on_host(owner, "a", lambda: None) is None
+    assert kept_on_host(owner, "a", lambda: unknown("a")) is None
+
+
+def test_what_is_kept_on_the_host_goes_with_its_owner():
+    owner = Owner()
+    made = weakref.ref(kept_on_host(owner, "a", Owner))
+    assert made() is not None
+    del owner
+    gc.collect()
+    assert made() is None
+
+
+def unknown(name):
+    raise UsageError(f"{name} is not known")
 
 
 def test_the_current_stream_waits_until_the_array_is_there(stream):

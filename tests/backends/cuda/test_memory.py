@@ -1,87 +1,33 @@
 """Copies to the device through pinned memory, with a CuPy whose copies are late."""
 
-import ctypes
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from late_cupy import LateCuPy
 
 from sparsenn.backends.cuda import memory
-from sparsenn.backends.cuda.memory import Staging
+from sparsenn.backends.cuda.memory import ALIGNMENT, Staging
 from sparsenn.backends.cuda.sparse.stack import prepared_bytes
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 
 
-class DeviceArray(np.ndarray):
-    @property
-    def data(self):
-        return SimpleNamespace(ptr=self.ctypes.data)
-
-
-class LateCuPy:
-    """A copy is done when something waits for it, and not before."""
-
-    def __init__(self):
-        self.waiting = []
-        self.done = 0
-        fake = self
-
-        class Stream:
-            ptr = 5
-
-            def __init__(self, non_blocking):
-                assert non_blocking
-
-            def __enter__(self):
-                fake.current = self
-
-            def __exit__(self, *error):
-                fake.current = None
-
-            def synchronize(self):
-                fake.finish(len(fake.waiting))
-
-        class Event:
-            at = 0
-
-            def __init__(self, disable_timing):
-                assert disable_timing
-
-            def record(self, stream):
-                self.at = len(fake.waiting)
-
-            def synchronize(self):
-                fake.finish(self.at)
-
-        runtime = SimpleNamespace(memcpyHostToDevice=1, memcpyAsync=self.copy)
-        self.current = None
-        self.cuda = SimpleNamespace(Stream=Stream, Event=Event, alloc_pinned_memory=bytearray, runtime=runtime)
-
-    def empty(self, shape, dtype):
-        assert self.current is not None
-        return np.full(shape, 77, dtype).view(DeviceArray)
-
-    def copy(self, target, source, size, kind, stream):
-        assert (kind, stream) == (1, 5)
-        self.waiting.append((target, source, size))
-
-    def finish(self, stop):
-        for entry in self.waiting[self.done : stop]:
-            ctypes.memmove(*entry)
-        self.done = max(self.done, stop)
-
-
 @pytest.fixture
-def cupy(monkeypatch):
-    late = LateCuPy()
-    monkeypatch.setitem(sys.modules, "cupy", late)
+def late(monkeypatch):
+    """With room for so little that most arrays travel in parts; `begun` has the bytes of each copy."""
+    fake = LateCuPy()
+    fake.begun, copy = [], fake.cuda.runtime.memcpyAsync
+    fake.cuda.runtime.memcpyAsync = lambda *given: fake.begun.append(given[2]) or copy(*given)
+    monkeypatch.setattr(memory, "cupy", lambda: fake)
     monkeypatch.setattr(memory, "STAGED_BYTES", 64)
-    return late
+    return fake
 
 
-def test_arrays_of_any_size_arrive_whole(cupy, rng):
+def waiting(late):
+    """How many copies have not been made yet."""
+    return sum(callable(step) for stream in late.streams for step in stream.queue)
+
+
+def test_arrays_of_any_size_arrive_whole(late, rng):
     staging = Staging()
     for _ in range(3):
         arrays = [
@@ -91,35 +37,52 @@ def test_arrays_of_any_size_arrive_whole(cupy, rng):
         ]
         arrays.append(np.arange(40, dtype=np.int32)[::2])
         with staging.copying() as to_device:
-            copies = [to_device(array) for array in arrays]
-        for array, copy in zip(arrays, copies, strict=True):
+            copies = [*to_device(arrays), *to_device(arrays[:3])]
+        for array, copy in zip([*arrays, *arrays[:3]], copies, strict=True):
             assert copy.dtype == array.dtype
             assert np.array_equal(copy, array)
 
 
-def test_small_arrays_are_not_waited_for_one_by_one(cupy):
+def test_small_arrays_travel_together(late, monkeypatch):
+    monkeypatch.setattr(memory, "STAGED_BYTES", 9 * ALIGNMENT)
+    arrays = [np.full(2, number, np.int32) for number in range(8)]
     with Staging().copying() as to_device:
-        for _ in range(8):
-            to_device(np.zeros(2, np.int32))
-        assert cupy.done == 0
-    assert cupy.done == 8
+        copies = to_device(arrays)
+    assert late.begun == [8 * ALIGNMENT]
+    assert np.array_equal(copies, arrays)
 
 
-def test_copies_have_ended_also_after_an_error(cupy):
+def test_small_arrays_are_not_waited_for_one_by_one(late, monkeypatch):
+    monkeypatch.setattr(memory, "STAGED_BYTES", 9 * ALIGNMENT)
+    with Staging().copying() as to_device:
+        for number in range(1, 9):
+            to_device([np.zeros(2, np.int32)])
+            assert waiting(late) == number
+    assert waiting(late) == 0
+
+
+def test_each_array_begins_where_one_of_its_own_would(late):
+    with Staging().copying() as to_device:
+        copies = to_device([np.zeros(size, np.uint8) for size in (3, 0, ALIGNMENT, ALIGNMENT + 1, 5)])
+    begins = [copy.data.ptr - copies[0].data.ptr for copy in copies]
+    assert begins == [0, ALIGNMENT, ALIGNMENT, 2 * ALIGNMENT, 4 * ALIGNMENT]
+
+
+def test_copies_have_ended_also_after_an_error(late):
     staging = Staging()
     found = []
 
     def fail():
         with staging.copying() as to_device:
-            found.append(to_device(np.arange(5)))
+            found.extend(to_device([np.arange(5)]))
             raise ValueError("oops")
 
     with pytest.raises(ValueError, match="oops"):
         fail()
     assert np.array_equal(found[0], np.arange(5))
-    assert cupy.current is None
+    assert late.current() is late.default
     with staging.copying() as to_device:
-        found.append(to_device(np.arange(6)))
+        found.extend(to_device([np.arange(6)]))
     assert np.array_equal(found[1], np.arange(6))
 
 

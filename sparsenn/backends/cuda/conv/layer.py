@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -43,14 +44,17 @@ def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
 
 
 def upload_conv(
-    device: int, layer: Conv2d, image: tuple[int, int, int], to_device: Callable[[Array], Array] | None = None
+    device: int,
+    layer: Conv2d,
+    image: tuple[int, int, int],
+    to_device: Callable[[Sequence[Array]], Iterable[Array]] | None = None,
 ) -> ConvLayer:
     """Copy a layer to the device `device`, which must be the current one.
 
     Parameters
     ----------
     image : channels, height and width of what the layer is given.
-    to_device : copies an array there, such as what `Staging.copying` yields; CuPy does unless given.
+    to_device : copies arrays there, such as what `Staging.copying` yields; CuPy does unless given.
 
     Raises
     ------
@@ -59,7 +63,8 @@ def upload_conv(
     UsageError
         Its activation is one that the kernels do not know.
     """
-    copy = cupy().asarray if to_device is None else to_device
+    copied = partial(map, cupy().asarray) if to_device is None else to_device
     layer.output_shape((0, *image))
     code = activation_code(layer, 1)
-    return ConvLayer(device, geometry_of(layer, image), copy(layer.weights), copy(layer.bias_vector()), *code)
+    weights, bias = copied([layer.weights, layer.bias_vector()])
+    return ConvLayer(device, geometry_of(layer, image), weights, bias, *code)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -113,25 +113,20 @@ class DenseStack:
 
 
 def upload_dense(
-    device: int, layers: Sequence[Linear], to_device: Callable[[Array], Array] | None = None
+    device: int, layers: Sequence[Linear], to_device: Callable[[Sequence[Array]], Iterable[Array]] | None = None
 ) -> DenseStack:
     """Copy layers to the device `device`, which must be the current one.
 
     Parameters
     ----------
-    to_device : copies an array there, such as what `Staging.copying` yields; CuPy does unless given.
+    to_device : copies arrays there, such as what `Staging.copying` yields; CuPy does unless given.
 
     Raises
     ------
     UsageError
         A layer has an activation that the kernels do not know.
     """
-    copy = cupy().asarray if to_device is None else to_device
+    copied = partial(map, cupy().asarray) if to_device is None else to_device
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
-    return DenseStack(
-        device,
-        tuple(
-            DenseLayer(copy(layer.weights), copy(layer.bias_vector()), *code)
-            for layer, code in zip(layers, codes, strict=True)
-        ),
-    )
+    arrays = iter(copied([array for layer in layers for array in (layer.weights, layer.bias_vector())]))
+    return DenseStack(device, tuple(DenseLayer(next(arrays), next(arrays), *code) for code in codes))

@@ -20,7 +20,7 @@ from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.stages import tiles_of_wave
-from sparsenn.backends.cuda.sparse.tiling import stage_tilings
+from sparsenn.backends.cuda.sparse.tiling import Tiling, stage_tilings
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
@@ -64,26 +64,26 @@ class StageTiles:
 
 
 def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: int) -> tuple[StageTiles, ...]:
-    """Return stages laid out for the current device, kept for later calls until one with many more or fewer rows comes.
+    """Return stages laid out for the current device, kept until rows come for which they are best laid out otherwise.
 
     Parameters
     ----------
     ranges : first and last layer of each stage.
     rows : at most, of any stage.
     """
-    machine, magnitude = current_machine(), max(1, rows).bit_length()
+    machine = current_machine()
 
     def stage(first: int, last: int) -> StageTiles:
-        name = "stage in chunks", first, last
-        return kept(network, name, lambda: _lay_out(network.layers[first:last], rows, machine), magnitude)
+        layers = network.layers[first:last]
+        sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+        chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
+        return kept(network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen)
 
     return tuple(stage(first, last) for first, last in ranges)
 
 
-def _lay_out(layers: Sequence[DeviceLayer], rows: int, machine: Machine) -> StageTiles:
-    """Lay out the layers of a stage for up to `rows` rows, in the shape with the least estimated time."""
-    sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
+def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: Machine) -> StageTiles:
+    """Lay out the layers of a stage in tilings of one shape."""
     block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
     while True:  # records that turn out too long are cut shorter, and then those of all layers
         weights = [

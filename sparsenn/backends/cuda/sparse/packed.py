@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.memory import aligned_places
 from sparsenn.backends.cuda.sparse.stack import DEPTH, SLICE, DeviceLayer
-from sparsenn.formats import Array
+from sparsenn.formats import CSC, Array
 
 __all__ = ["PackedNetwork", "bytes_of", "pack_network"]
 
@@ -25,9 +25,6 @@ TOGETHER = 1 << 22
 
 ON_HOST = 1 << 20
 """Edges up to which a network is laid out on the host: it takes less time than CuPy does to load what it adds by."""
-
-ALIGNMENT = 512
-"""Bytes, as of arrays of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,8 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
     runs, pairs, biases, copies = [], [], [], []
     start = outputs = first = 0
     for batch in _batches(layers):
-        laid_out = _laid_out(xp, batch)
+        numbers = [layer.host if xp is np else layer.there for layer in batch]
+        laid_out = _laid_out(xp, [each.weights for each in numbers])
         record = records[first : first + len(batch)]
         for name in ("inputs", "outputs", "activation", "clip"):
             record[name] = [getattr(layer, name) for layer in batch]
@@ -74,8 +72,8 @@ def pack_network(layers: Sequence[DeviceLayer]) -> PackedNetwork:
         laid_out.runs[:, 0] += start
         runs.append(laid_out.runs)
         pairs.append(laid_out.pairs)
-        biases.append(laid_out.spread(xp, [layer.bias for layer in batch]))
-        copies.append(laid_out.spread(xp, [layer.copies for layer in batch]))
+        biases.append(laid_out.spread(xp, [each.bias for each in numbers]))
+        copies.append(laid_out.spread(xp, [each.copies for each in numbers]))
         start, outputs = start + len(laid_out.pairs), outputs + len(laid_out.runs)
         first += len(batch)
     arrays = (
@@ -102,9 +100,8 @@ def _batches(layers: Sequence[DeviceLayer]) -> Iterator[Sequence[DeviceLayer]]:
 
 
 def _together(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
-    """Return a device array of bytes that holds the arrays, each from a multiple of `ALIGNMENT` on, and these."""
-    sizes = [-(-int(array.nbytes) // ALIGNMENT) * ALIGNMENT for array in arrays]
-    *places, size = accumulate(sizes, initial=0)
+    """Return a device array of bytes that holds the arrays, and where each begins."""
+    places, size = aligned_places([int(array.nbytes) for array in arrays])
     block = cupy().zeros(size, np.uint8)
     for place, array in zip(places, arrays, strict=True):
         block[place : place + array.nbytes] = array.reshape(-1).view(np.uint8)
@@ -132,31 +129,25 @@ class _LaidOut:
 
     def spread(self, xp: Any, numbers: Sequence[Any]) -> Any:
         """Return numbers of the outputs of each layer at the places of these, 0 elsewhere; `xp` as for `_laid_out`."""
-        given = _joined(xp, numbers)
+        given = xp.concatenate(numbers)
         found = xp.zeros(len(self.runs), given.dtype)
         found[self.places] = given
         return found
 
 
-def _joined(xp: Any, arrays: Sequence[Any]) -> Any:
-    """Return device arrays one after the other, where `xp` computes."""
-    return xp.concatenate([cupy().asnumpy(array) for array in arrays] if xp is np else arrays)
-
-
-def _laid_out(xp: Any, layers: Sequence[DeviceLayer]) -> _LaidOut:
+def _laid_out(xp: Any, weights: Sequence[CSC]) -> _LaidOut:
     """Lay the edges of layers out together: what each takes is not worth a launch of its own.
 
     Parameters
     ----------
-    xp : NumPy or CuPy, which computes, and whose the result is.
+    xp : NumPy or CuPy, whose the weights are; it computes, and the result is of it, too.
     """
-    weights = [layer.weights for layer in layers]
-    outputs = np.array([layer.outputs for layer in layers])
+    outputs = np.array([each.shape[1] for each in weights])
     firsts = np.concatenate([[0], np.cumsum(-(-outputs // SLICE) * SLICE)])
-    number = np.repeat(np.arange(len(layers)), outputs)  # of each output's layer
+    number = np.repeat(np.arange(len(weights)), outputs)  # of each output's layer
     within = np.arange(number.size) - np.repeat(np.cumsum(outputs) - outputs, outputs)
     places = xp.asarray(firsts[number] + within)
-    ends = _joined(xp, [each.indptr for each in weights])
+    ends = xp.concatenate([each.indptr for each in weights])
     own = xp.asarray(np.arange(number.size) + number)  # of an output's offset among those of all layers
     degrees = ends[own + 1] - ends[own]
     runs = xp.zeros((int(firsts[-1]), 2), np.int64)
@@ -168,7 +159,7 @@ def _laid_out(xp: Any, layers: Sequence[DeviceLayer]) -> _LaidOut:
     runs[:, 0] = starts[:-1].repeat(SLICE) + xp.arange(len(runs)) % SLICE
     counted = xp.concatenate([starts[-1:], xp.cumsum(runs[:, 1])[xp.asarray(firsts[1:] - 1)]])
     size, *upto = counted.tolist()
-    slice_inputs = xp.asarray(np.repeat([layer.inputs for layer in layers], np.diff(firsts) // SLICE).astype(np.int32))
+    slice_inputs = xp.asarray(np.repeat([each.shape[0] for each in weights], np.diff(firsts) // SLICE).astype(np.int32))
     pairs = xp.zeros((size, 4), np.int32)
     of_slice = xp.searchsorted(starts, xp.arange(size), side="right") - 1
     pairs[:, ::2] = slice_inputs[of_slice][:, None]  # padding reads the zero behind the last input
@@ -178,11 +169,11 @@ def _laid_out(xp: Any, layers: Sequence[DeviceLayer]) -> _LaidOut:
     output = xp.searchsorted(edges_before, entries, side="right") - 1
     rank = entries - edges_before[output]
     pair, second = runs[places[output], 0] + rank // 2 * SLICE, rank % 2 * 2
-    pairs[pair, second] = _joined(xp, [each.indices for each in weights]).astype(np.int32)
+    pairs[pair, second] = xp.concatenate([each.indices for each in weights]).astype(np.int32)
     stored = np.array([each.values.size for each in weights])
     kept = np.array([each.nnz for each in weights])
     begins = np.stack([np.cumsum(stored) - stored, np.cumsum(kept) - kept, stored > 1])  # of values and edges; several
     first_value, first_edge, several = xp.asarray(begins)[:, xp.asarray(number)[output]]
-    values = _joined(xp, [each.values for each in weights])[first_value + several * (entries - first_edge)]
+    values = xp.concatenate([each.values for each in weights])[first_value + several * (entries - first_edge)]
     pairs[pair, second + 1] = values.view(np.int32)
     return _LaidOut(firsts[:-1], places, runs, pairs, 2 * np.diff([0, *upto]))

@@ -2,44 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
 
 from sparsenn.backends.cuda.activation import activation_code
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import kept, kept_on_host
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.backends.cuda.sparse.teams import Teams, TeamsSize, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "SLICE", "DeviceLayer", "Stack", "named", "prepared_bytes", "upload"]
+__all__ = ["DEPTH", "SLICE", "DeviceLayer", "LayerNumbers", "Stack", "named", "prepared_bytes", "upload"]
 
 SLICE, DEPTH = 16, 8
 """Outputs whose edges lie side by side for the resident kernel, and pairs of edges that they have multiples of; as in
 `sparse/resident.cuh`."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
+class LayerNumbers:
+    """The numbers of a layer, on the host or on the device.
+
+    Parameters
+    ----------
+    weights : CSC, float32.
+    bias : (outputs,) float32.
+    copies : (outputs,) int64, how many neurons each output stands for.
+    """
+
+    weights: CSC
+    bias: Array
+    copies: Array
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All of them; `of_arrays` takes them back."""
+        return (*self.weights.arrays, self.bias, self.copies)
+
+    def of_arrays(self, indptr: Array, indices: Array, values: Array, bias: Array, copies: Array) -> LayerNumbers:
+        """Return the same numbers in other arrays."""
+        return LayerNumbers(CSC(self.weights.shape, indptr, indices, values), bias, copies)
+
+
+@dataclass(frozen=True, eq=False)
 class DeviceLayer:
     """One layer in device memory.
 
     Parameters
     ----------
-    weights : CSC over device arrays, float32.
-    bias : (outputs,) float32.
+    source : the layer on the host.
+    there, host : its numbers on the device, and those on the host that they were copied from.
     activation, clip : its code in `common.cuh`; infinity where there is no clip.
-    copies : (outputs,) int64, how many neurons each output stands for.
     teams : of the outputs, where there are some.
     """
 
-    weights: CSC
-    bias: Array
+    source: SparseLinear
+    there: LayerNumbers
+    host: LayerNumbers
     activation: np.int32
     clip: np.float32
-    copies: Array
     teams: Teams | None = None
+
+    @property
+    def weights(self) -> CSC:
+        """On the device."""
+        return self.there.weights
+
+    @property
+    def bias(self) -> Array:
+        """On the device."""
+        return self.there.bias
+
+    @property
+    def copies(self) -> Array:
+        """On the device."""
+        return self.there.copies
 
     @property
     def inputs(self) -> int:
@@ -89,6 +131,10 @@ def prepared_bytes(layer: SparseLinear) -> int:
     degrees; and edges packed for the resident kernel, which are there twice while layers are joined: 16 bytes for two,
     in slices of outputs that are all given as many.
     """
+    return kept_on_host(layer, "prepared bytes", lambda: _bytes_of(layer))
+
+
+def _bytes_of(layer: SparseLinear) -> int:
     entry = layer.weights.indices.itemsize + (0 if layer.weights.iso else 4)
     by_column = layer.edges * entry + 8 * (layer.outputs + 1)
     by_row = layer.edges * entry + 8 * (layer.inputs + 1)
@@ -99,7 +145,10 @@ def prepared_bytes(layer: SparseLinear) -> int:
 
 
 def upload(
-    device: int, layers: Sequence[SparseLinear], copies: Sequence[Array], to_device: Callable[[Array], Array]
+    device: int,
+    layers: Sequence[SparseLinear],
+    copies: Sequence[Array],
+    to_device: Callable[[Sequence[Array]], Iterable[Array]] | None = None,
 ) -> Stack:
     """Copy layers to the device `device`, which must be the current one.
 
@@ -107,7 +156,7 @@ def upload(
     ----------
     layers : consecutive layers.
     copies : for each layer, (outputs,) int64: how many neurons each output stands for.
-    to_device : returns a device array of a host array's values.
+    to_device : copies arrays there, such as what `Staging.copying` yields; CuPy does unless given.
 
     Raises
     ------
@@ -115,23 +164,21 @@ def upload(
         A layer has an activation that the kernels do not know.
     """
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
-    return Stack(device, tuple(_upload(*given, to_device) for given in zip(layers, copies, codes, strict=True)))
+    numbers = [_numbers(*given) for given in zip(layers, copies, strict=True)]
+    copied = partial(map, cupy().asarray) if to_device is None else to_device
+    arrays = iter(copied([array for each in numbers for array in each.arrays]))
+    made = (
+        DeviceLayer(layer, host.of_arrays(*islice(arrays, len(host.arrays))), host, *code, teams_of(layer))
+        for host, code, layer in zip(numbers, codes, layers, strict=True)
+    )
+    return Stack(device, tuple(made))
 
 
-def _upload(
-    layer: SparseLinear, copies: Array, code: tuple[np.int32, np.float32], to_device: Callable[[Array], Array]
-) -> DeviceLayer:
+def _numbers(layer: SparseLinear, copies: Array) -> LayerNumbers:
+    """Return a layer's numbers in the types that kernels read."""
     weights = layer.weights
-    return DeviceLayer(
-        weights=CSC(
-            weights.shape,
-            to_device(weights.indptr),
-            to_device(weights.indices),
-            to_device(weights.values.astype(np.float32, copy=False)),
-        ),
-        bias=to_device(layer.bias_vector() + np.float32(0)),  # -0.0 becomes +0.0
-        activation=code[0],
-        clip=code[1],
-        copies=to_device(copies.astype(np.int64, copy=False)),
-        teams=teams_of(layer),
+    values = weights.values.astype(np.float32, copy=False)
+    bias = layer.bias_vector() + np.float32(0)  # -0.0 becomes +0.0
+    return LayerNumbers(
+        CSC(weights.shape, weights.indptr, weights.indices, values), bias, copies.astype(np.int64, copy=False)
     )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sparsenn.backends.cuda.kept import kept_on_host
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.layers import SparseLinear
@@ -57,15 +57,10 @@ class Teams:
     size: TeamsSize
 
 
-_known: WeakKeyDictionary[SparseLinear, Teams | None] = WeakKeyDictionary()
-
-
 def teams_of(layer: SparseLinear) -> Teams | None:
     """Return the teams of a layer's outputs; None where too few outputs read the same inputs."""
-    if layer not in _known:
-        weights = layer.weights
-        _known[layer] = teams_of_weights(weights) if _may_share(weights) else None
-    return _known[layer]
+    weights = layer.weights
+    return kept_on_host(layer, "teams", lambda: teams_of_weights(weights) if _may_share(weights) else None)
 
 
 def teams_of_weights(weights: CSC) -> Teams:

@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.device import cupy, current_machine
-from sparsenn.backends.cuda.kept import kept
+from sparsenn.backends.cuda.kept import kept, kept_on_host
 from sparsenn.backends.cuda.sparse.half_chains import Bound, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.input_order import RUNS, UNIT, order_in_runs, order_inputs
 from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS
@@ -33,7 +34,7 @@ from sparsenn.backends.cuda.sparse.tensor_estimates import tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four import GROUP, Packed, pack
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
-from sparsenn.formats import CSC, CSR, Array
+from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
 __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
@@ -85,19 +86,57 @@ class _Ready:
     layers: tuple[_Layer, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class _PackedLayer:
+    """A layer on the host.
+
+    Parameters
+    ----------
+    weights : as the kernel reads them.
+    outputs : the output at each of their places, -1 where there is none.
+    row_units, width : as of a `_Layer`.
+    """
+
+    weights: Packed
+    outputs: Array
+    row_units: int
+    width: int
+
+    def placed(self, layer: DeviceLayer) -> _Layer:
+        """Copy it to the device."""
+        weights, there = self.weights, self.outputs >= 0
+        bias = np.zeros(weights.shape[1], np.float32)
+        bias[np.flatnonzero(there)] = layer.host.bias[self.outputs[there]]
+        arrays = weights.image, weights.places, weights.starts, weights.units, weights.scales, bias
+        lists = weights.starts.size - 1
+        return _Layer(tuple(map(cupy().asarray, arrays)), lists, self.row_units, self.width, bound_of(layer))
+
+
 def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
-    """Return a chain's layers, packed; what is packed is kept with the first."""
-    return kept(layers[0], ("two of four", shape, len(layers)), lambda: _packed(layers, shape))
+    """Return a chain's layers, packed: on the host once for all devices; what is on this one is kept with the first."""
+    sources = [layer.source for layer in layers]
+
+    def ready() -> _Ready:
+        name = "two of four", shape, tuple(map(ref, sources))
+        run, order, packed = kept_on_host(sources[0], name, lambda: _packed(layers, shape))
+        made = (each.placed(layer) for each, layer in zip(packed, layers, strict=True))
+        return _Ready(run, cupy().asarray(order), tuple(made))
+
+    return kept(layers[0], ("two of four", shape, len(layers)), ready)
 
 
-def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
+def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> tuple[int, Array, tuple[_PackedLayer, ...]]:
     """Pack layers on the host; outputs of each are in the order in which the next one reads them.
 
     Layers read and write two buffers by turns. In a buffer, rows have the same place for all layers: parts of them are
     not in the same layer at the same time.
+
+    Returns
+    -------
+    run, order : as of a `_Ready`.
+    layers : as packed.
     """
-    cp = cupy()
-    weights = [_on_host(layer.weights) for layer in layers]
+    weights = [layer.host.weights for layer in layers]
     run, first = order_in_runs(weights[0], shape.neurons)
     orders = [first, *map(order_inputs, weights[1:])]
     outputs = [*orders[1:], _last_order(layers[-1].outputs, shape)]
@@ -106,12 +145,11 @@ def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
     room = [max(units[parity::2], default=0) for parity in range(2)]
     widths = [*(room[number % 2] for number in range(1, len(layers))), layers[-1].outputs]
     made = tuple(
-        _Layer(_placed(cp, layer, found, order), found.starts.size - 1, room[number % 2], width, bound_of(layer))
-        for number, (layer, found, order, width) in enumerate(zip(layers, packed, outputs, widths, strict=True))
+        _PackedLayer(found, order, room[number % 2], width)
+        for number, (found, order, width) in enumerate(zip(packed, outputs, widths, strict=True))
     )
     none = parts_of(layers[0].inputs, run) * run
-    order = np.where(first < 0, none, first)[::run].astype(np.int32)
-    return _Ready(run, cp.asarray(order), made)
+    return run, np.where(first < 0, none, first)[::run].astype(np.int32), made
 
 
 def _last_order(outputs: int, shape: BlockShape) -> Array:
@@ -125,20 +163,6 @@ def _last_order(outputs: int, shape: BlockShape) -> Array:
     half, line = np.divmod(row, 8)
     order = tile * shape.tiles * GROUP + ((warp * 8 + line) * shape.tiles + tile_of_group) * 2 + half
     return np.where(order < outputs, order, -1)
-
-
-def _on_host(weights: CSC) -> CSC:
-    fetched = (cupy().asnumpy(array) for array in (weights.indptr, weights.indices, weights.values))
-    return CSC(weights.shape, *fetched)
-
-
-def _placed(cp: Any, layer: DeviceLayer, packed: Packed, outputs: Array) -> tuple[Any, ...]:
-    """Copy what the kernel takes of a layer to the device."""
-    bias = np.zeros(packed.shape[1], np.float32)
-    given = np.asarray(cp.asnumpy(layer.bias))
-    bias[np.flatnonzero(outputs >= 0)] = given[outputs[outputs >= 0]]
-    arrays = packed.image, packed.places, packed.starts, packed.units, packed.scales, bias
-    return tuple(cp.asarray(array) for array in arrays)
 
 
 # ---- A chain ----------------------------------------------------------------------------------------------------

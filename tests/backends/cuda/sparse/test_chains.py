@@ -9,9 +9,10 @@ from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import chunks, packed, replay, resident
+from sparsenn.backends.cuda.sparse import chunk_stages, chunks, packed, replay, resident
 from sparsenn.backends.cuda.sparse.rows import active_rows, spread
 from sparsenn.backends.cuda.sparse.stack import upload
+from sparsenn.backends.cuda.sparse.tiling import stage_tilings
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -46,7 +47,7 @@ def placed(library, rows):
 
 
 def ready(library, kernel, layers, rows, form, *, droppable_from=0, deduplicate=True):
-    stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], library.asarray)
+    stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers])
     return MODULES[kernel].prepare(stack, SparseProblem(rows, form, droppable_from, deduplicate))
 
 
@@ -196,13 +197,26 @@ def test_chains_on_a_gpu(kernel, form, widths, capacity, rng):
                 assert len(chain.counts()) == len(layers)
 
 
+def test_stages_are_laid_out_anew_where_rows_are_best_cut_otherwise(rng, emulated):
+    layers = layers_of(rng, WIDTHS[:3])
+    network = packed.pack_network(upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers]).layers)
+    sizes = [(layer.inputs, layer.outputs, layer.edges) for layer in layers]
+    found, tilings = {}, {}
+    for rows in (40, 44, 1000):
+        (found[rows],) = chunk_stages.laid_out(network, [(0, 2)], rows)
+        tilings[rows] = stage_tilings(rows, sizes, emulated.machine, [None] * 2)
+        assert [weights.tiling.groups for weights in found[rows].weights] == [each.groups for each in tilings[rows]]
+    assert tilings[40] == tilings[44] != tilings[1000]
+    assert found[40] is found[44] is not found[1000]
+
+
 def both_packings(library, rng, monkeypatch):
     """What a network is packed to on the device, and on the host; one layer's weights are all one value."""
     layers = layers_of(rng, (100, 127, 60, 33))
     layers[1] = replace(layers[1], weights=replace(layers[1].weights, values=np.full(1, 0.25, np.float32)))
     for most in (0, 1 << 20):
         monkeypatch.setattr(packed, "ON_HOST", most)
-        stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], library.asarray)
+        stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers])
         yield bytes(library.asnumpy(packed.pack_network(stack.layers).block))
 
 

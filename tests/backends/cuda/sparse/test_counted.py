@@ -171,7 +171,7 @@ def run_kernel(layer, inputs, *, rows=None, copies=None, weights=None, droppable
     """Run the kernel as a stage by itself; returns values, next, list, weights and counters, all on the host."""
     cp = cupy()
     copies = np.ones(layer.outputs, np.int64) if copies is None else copies
-    stack = upload(0, [layer], [copies], cp.asarray)
+    stack = upload(0, [layer], [copies])
     network = pack_network(stack.layers)
     count = inputs.shape[0]
     values = cp.full((max(1, count), layer.outputs), np.nan, np.float32)

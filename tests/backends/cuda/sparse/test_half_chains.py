@@ -61,10 +61,12 @@ def exact(layers, rows):
     return values
 
 
-def ready(layers, way, rows):
-    import cupy
+def uploaded(layers):
+    return upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers])
 
-    stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], cupy.asarray)
+
+def ready(layers, way, rows):
+    stack = uploaded(layers)
     return prepare_chain(way.made, 4, stack, SparseProblem(rows, "dense", len(layers), False))
 
 
@@ -231,15 +233,22 @@ def test_counts_in_emulation(device, way, rng):
     assert [one.performed_edges for one in counts] == [20 * layer.edges for layer in layers]
 
 
-def test_a_bound_holds_for_every_row(device, rng):
-    import cupy
+def test_weights_are_packed_once_for_all_devices(device, rng, monkeypatch):
+    layers, packed, real = layers_of(rng, (30, 20, 9), 0.3), [], tensor.pack
+    monkeypatch.setattr(tensor, "pack", lambda *given: packed.append(given) or real(*given))
+    rows = rng.normal(size=(5, 30)).astype(np.float32)
+    chains = [ready(layers, SPLIT, count) for count in (20, 20, 7)]
+    assert len(packed) == 2
+    assert len({run(chain, rows).tobytes() for chain in chains}) == 1
+    ready(layers, SINGLE, 20)
+    ready(layers[:1], SPLIT, 20)
+    ready([layers[0], *layers_of(rng, (20, 9), 0.3)], SPLIT, 20)
+    assert len(packed) == 2 + 2 + 1 + 2
 
+
+def test_a_bound_holds_for_every_row(device, rng):
     layers = [*layers_of(rng, (30, 20), 0.3, Identity()), *layers_of(rng, (20, 9), 0.0), *layers_of(rng, (9, 9), 1.0)]
-    for layer, device_layer in zip(
-        layers,
-        upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers], cupy.asarray).layers,
-        strict=True,
-    ):
+    for layer, device_layer in zip(layers, uploaded(layers).layers, strict=True):
         reach, offset, most = bound_of(device_layer)
         sizes = np.abs(layer.weights.to_scipy().toarray().astype(np.float64)).sum(axis=0)
         assert sizes.max() <= reach <= 1.00001 * sizes.max()
