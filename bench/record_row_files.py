@@ -5,8 +5,8 @@ Usage: python bench/record_row_files.py [--devices cuda|cpu] [--most N] [--rows 
 
 R digits, over and over, and a RadiX-Net of 1024 × 120 lie in an HDF5 file. They are streamed to categories in a file,
 with 1, 2, 4, … devices as far as there are; on a CPU with one. The file comes from the disk, as one that memory does
-not hold, and then from the system's memory, which holds it since it was read last. In the same process and in turn with
-that, the constants of the model in docs/many-devices.md are timed, each by itself.
+not hold, and then from the system's memory, which holds it since it was read before. In the same process and in turn
+with that, the constants of the model in docs/many-devices.md are timed, each by itself.
 
 FOLDER has to be on a disk: a file system in memory, such as tmpfs, drops nothing.
 
@@ -42,7 +42,7 @@ from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed.digests import rows_digest
 from sparsenn.distributed.pieces import Piece, opened_pieces
-from sparsenn.distributed.streaming import rows_a_piece, stream
+from sparsenn.distributed.streaming import is_read_once, rows_a_piece, stream
 from sparsenn.engine import Result
 from sparsenn.io import Dataset, read_dataset, write_dataset
 from sparsenn.io.layout import challenge_bias
@@ -62,6 +62,9 @@ UPLOADED_ROWS = 1 << 16
 
 PLACES = ("disk", "memory")
 """Where the file comes from."""
+
+HELD_BYTES = 1 << 24
+"""Read at a time, for the system to hold them."""
 
 FILE_COLUMNS = (
     Column("case", "rows"),
@@ -150,6 +153,8 @@ def record(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[R
 def _measured(path: Path, place: str, truth: Any, count: int, options: argparse.Namespace) -> tuple[Row, Row]:
     """Measure with so many devices: all in turn, so that whatever disturbs one disturbs all."""
     limit, network, folder = int(1e9 * options.memory_limit), _network(path), path.parent
+    if place == "memory":
+        _hold(path)
     names = "cpu" if options.devices == "cpu" else gpus()[:count]
 
     def whole() -> Result:
@@ -159,7 +164,10 @@ def _measured(path: Path, place: str, truth: Any, count: int, options: argparse.
             raise WrongAnswerError("the categories differ from those of the rows in memory")
         return result
 
-    with sessions_on(network, options.devices, count, {}) as sessions, opened_rows(path, NEURONS) as source:
+    with (
+        sessions_on(network, options.devices, count, {}) as sessions,
+        opened_rows(path, NEURONS, is_read_once(path, limit)) as source,
+    ):
         first = sessions.sessions[0]
         size = rows_a_piece(source, network, first.backend, count, limit, outputs=False)
         held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
@@ -228,6 +236,13 @@ def _drop(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _hold(path: Path) -> None:
+    """Have the system hold a file in memory."""
+    with path.open("rb") as file:
+        while file.read(HELD_BYTES):
+            pass
 
 
 def _network(path: Path) -> Network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.workers import begin
 
-__all__ = ["rows_a_piece", "stream"]
+__all__ = ["is_read_once", "rows_a_piece", "stream"]
 
 USUAL_MEMORY = 2 << 30
 """Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
@@ -109,7 +110,7 @@ def stream(
         Whether to resume an earlier run, if there was one.
     memory_limit : int or str, optional
         Bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The network
-        comes on top.
+        comes on top. Of an `.npy` or HDF5 file that is larger, the system's cache keeps nothing that it did not hold.
     prepare : callable, optional
         What is done to rows first, such as scaling.
     classes : bool, default False
@@ -140,7 +141,7 @@ def stream(
     target = _checked_target(output, resume, classes)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
     with ExitStack() as files:
-        source = files.enter_context(opened_rows(rows, network.inputs))
+        source = files.enter_context(opened_rows(rows, network.inputs, is_read_once(rows, limit)))
         asked = Options.of(options)
         names = (asked.device,) if devices is None else device_names(devices)
         backend = backend_of(network, replace(asked, device=names[0]))
@@ -189,6 +190,19 @@ def _kept(options: Options, backend: Backend) -> list[Any]:
 def _waiting(backend: Backend) -> int:
     """Return how many pieces may wait for a device."""
     return 1 if backend.in_host_memory else WAITING_PIECES
+
+
+def is_read_once(rows: str | os.PathLike[str], limit: int | None) -> bool:
+    """Whether the system is to let go of what has been read of a file: of one that exceeds what memory may take of it.
+
+    Parameters
+    ----------
+    rows : the file; nothing is held of one that is not there.
+    limit : bytes; None for half of what is free.
+    """
+    free = free_memory()
+    most = limit or (free // 2 if free else math.inf)
+    return Path(rows).is_file() and Path(rows).stat().st_size > most
 
 
 def rows_a_piece(

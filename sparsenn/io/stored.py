@@ -17,6 +17,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import reading
+from sparsenn.io.read_once import PART_BYTES, ReadOnce
 
 __all__ = ["Stored"]
 
@@ -64,14 +65,22 @@ class Stored:
     path, file : the file, and its bytes; read by one thread at a time.
     offset : where the array begins.
     shape, dtype : of the array.
+    once : whether the system is to let go of what has been read, which is done in order.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self,
+        path: str | os.PathLike[str],
+        file: IO[bytes],
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        once: bool = False,
     ) -> None:
         self._path, self._file, self._offset = path, file, offset
         self.shape, self.dtype = shape, dtype
         self._memory = _Memory()
+        self._once = ReadOnce(file.fileno(), offset + math.prod(shape) * dtype.itemsize) if once else None
 
     @property
     def item_bytes(self) -> int:
@@ -90,12 +99,22 @@ class Stored:
         """
         found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
         room = memoryview(found.reshape(-1).view(np.uint8).data)
+        start = self._offset + first * self.item_bytes
         with reading(self._path):
-            self._file.seek(self._offset + first * self.item_bytes)
+            self._file.seek(start)
             done = 0
             while done < room.nbytes:
-                count = self._file.readinto(room[done:])  # type: ignore[attr-defined]
+                count = self._read_into(room[done:], start + done)
                 if not count:
                     raise FileFormatError(self._path, "became shorter while it was read")
                 done += count
         return found.astype(self.dtype.newbyteorder("="), copy=False)
+
+    def _read_into(self, room: memoryview, place: int) -> int:
+        """Fill memory from a place in the file, which is where it was read last; returns how many bytes were there."""
+        if self._once is None:
+            return int(self._file.readinto(room))  # type: ignore[attr-defined]
+        self._once.look(place)
+        count = int(self._file.readinto(room[:PART_BYTES]))  # type: ignore[attr-defined]
+        self._once.let_go(place, place + count)
+        return count
