@@ -197,12 +197,15 @@ def is_read_once(rows: str | os.PathLike[str], limit: int | None) -> bool:
 
     Parameters
     ----------
-    rows : the file; nothing is held of one that is not there.
+    rows : the file; opening it says what is wrong with it.
     limit : bytes; None for half of what is free.
     """
     free = free_memory()
     most = limit or (free // 2 if free else math.inf)
-    return Path(rows).is_file() and Path(rows).stat().st_size > most
+    try:
+        return Path(rows).stat().st_size > most
+    except (OSError, ValueError):
+        return False
 
 
 def rows_a_piece(

@@ -667,6 +667,7 @@ def test_the_system_keeps_files_that_do_not_exceed_what_memory_may_take(tmp_path
     monkeypatch.setattr(streaming, "free_memory", lambda: free)
     path = tmp_path / "rows.npy"
     assert not streaming.is_read_once(path, limit)
+    assert not streaming.is_read_once("a\0b", limit)
     path.write_bytes(bytes(1000))
     assert streaming.is_read_once(path, limit) is once
 
