@@ -24,6 +24,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -164,11 +165,10 @@ def _measured(path: Path, place: str, truth: Any, count: int, options: argparse.
             raise WrongAnswerError("the categories differ from those of the rows in memory")
         return result
 
-    with (
-        sessions_on(network, options.devices, count, {}) as sessions,
-        opened_rows(path, NEURONS, is_read_once(path, limit)) as source,
-    ):
+    with ExitStack() as opened:
+        sessions = opened.enter_context(sessions_on(network, options.devices, count, {}))
         first = sessions.sessions[0]
+        source = opened.enter_context(opened_rows(path, NEURONS, is_read_once(path, first.backend, limit)))
         size = rows_a_piece(source, network, first.backend, count, limit, outputs=False)
         held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
         few = held[0].slice_groups(0, min(FEW_ROWS, held[0].shape[0]))

@@ -110,7 +110,7 @@ def stream(
         Whether to resume an earlier run, if there was one.
     memory_limit : int or str, optional
         Bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The network
-        comes on top. Of an `.npy` or HDF5 file that is larger, the system's cache keeps nothing that it did not hold.
+        comes on top. On a CPU, the system's cache keeps nothing of a larger `.npy` or HDF5 file that it did not hold.
     prepare : callable, optional
         What is done to rows first, such as scaling.
     classes : bool, default False
@@ -140,11 +140,11 @@ def stream(
     """
     target = _checked_target(output, resume, classes)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
+    asked = Options.of(options)
+    names = (asked.device,) if devices is None else device_names(devices)
+    backend = backend_of(network, replace(asked, device=names[0]))
     with ExitStack() as files:
-        source = files.enter_context(opened_rows(rows, network.inputs, is_read_once(rows, limit)))
-        asked = Options.of(options)
-        names = (asked.device,) if devices is None else device_names(devices)
-        backend = backend_of(network, replace(asked, device=names[0]))
+        source = files.enter_context(opened_rows(rows, network.inputs, is_read_once(rows, backend, limit)))
         matrix = target is not None and target.suffix.lower() != ".tsv"
         size = rows_a_piece(source, network, backend, len(names), limit, matrix)
         pieces = None
@@ -192,14 +192,19 @@ def _waiting(backend: Backend) -> int:
     return 1 if backend.in_host_memory else WAITING_PIECES
 
 
-def is_read_once(rows: str | os.PathLike[str], limit: int | None) -> bool:
+def is_read_once(rows: str | os.PathLike[str], backend: Backend, limit: int | None) -> bool:
     """Whether the system is to let go of what has been read of a file: of one that exceeds what memory may take of it.
+
+    On a CPU: it computes for longer than the disk takes to read, so that the next run is no faster for what is held.
 
     Parameters
     ----------
     rows : the file; opening it says what is wrong with it.
+    backend : of the first device.
     limit : bytes; None for half of what is free.
     """
+    if not backend.in_host_memory:
+        return False
     free = free_memory()
     most = limit or (free // 2 if free else math.inf)
     try:

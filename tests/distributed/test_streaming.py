@@ -665,11 +665,12 @@ def test_a_full_disk_is_told_in_one_line(network, folder, tmp_path, monkeypatch)
 )
 def test_the_system_keeps_files_that_do_not_exceed_what_memory_may_take(tmp_path, monkeypatch, limit, free, once):
     monkeypatch.setattr(streaming, "free_memory", lambda: free)
-    path = tmp_path / "rows.npy"
-    assert not streaming.is_read_once(path, limit)
-    assert not streaming.is_read_once("a\0b", limit)
+    path, cpu, gpu = tmp_path / "rows.npy", SimpleNamespace(in_host_memory=True), SimpleNamespace(in_host_memory=False)
+    assert not streaming.is_read_once(path, cpu, limit)
+    assert not streaming.is_read_once("a\0b", cpu, limit)
     path.write_bytes(bytes(1000))
-    assert streaming.is_read_once(path, limit) is once
+    assert streaming.is_read_once(path, cpu, limit) is once
+    assert not streaming.is_read_once(path, gpu, limit)
 
 
 @pytest.mark.parametrize("name", ["rows.npy", "rows.h5", "matrix.h5"])
