@@ -65,7 +65,7 @@ class Stored:
     path, file : the file, and its bytes; read by one thread at a time.
     offset : where the array begins.
     shape, dtype : of the array.
-    once : whether the system is to let go of what has been read, which is done in order.
+    once : whether the system is to let go of what has been read, which is done in order; not of a small array.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Stored:
         self._path, self._file, self._offset = path, file, offset
         self.shape, self.dtype = shape, dtype
         self._memory = _Memory()
-        self._once = ReadOnce(file.fileno(), offset + math.prod(shape) * dtype.itemsize) if once else None
+        size = math.prod(shape) * dtype.itemsize
+        self._once = ReadOnce(file.fileno(), offset + size) if once and size >= PART_BYTES else None
 
     @property
     def item_bytes(self) -> int:

@@ -47,6 +47,16 @@ def test_nothing_of_a_file_is_left(path, size):
     assert np.array_equal(found, read(path, ROWS, once=False))
 
 
+def test_small_arrays_are_not_looked_at(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr(read_once, "_is_held", lambda descriptor, part: looked.append(part) or True)
+    for rows, expected in ((10, 0), (2 * ROWS // PARTS, 16)):
+        np.save(tmp_path / "rows.npy", np.zeros((rows, WIDTH), np.float32))
+        read(tmp_path / "rows.npy", 5)
+        assert len(set(looked)) >= expected
+        assert bool(looked) is bool(expected)
+
+
 def test_what_was_held_stays(path):
     np.load(path)
     assert all(held(path))

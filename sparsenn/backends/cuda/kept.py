@@ -49,31 +49,32 @@ def kept(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable
 
 
 class _Place:
-    """Where something is kept, once it has been made."""
+    """Where something is kept, once it has been made, with its version."""
 
     def __init__(self) -> None:
         self.turns = threading.Lock()
-        self.made: tuple[Any] | None = None
+        self.made: tuple[Any, Hashable] | None = None
 
 
 _kept_on_host: WeakKeyDictionary[Any, dict[Hashable, _Place]] = WeakKeyDictionary()
 _turns = threading.Lock()
 
 
-def kept_on_host(owner: Any, name: Hashable, make: Callable[[], Made]) -> Made:
-    """Return what `make` returned when it was first asked for by this name for this owner, on whichever device.
+def kept_on_host(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
+    """Return what `make` returned when it was first asked for, as `kept` does, on whichever device.
 
     Threads that ask at the same time wait for the first.
 
     Parameters
     ----------
     owner : a layer on the host, told apart by its identity. What is kept goes when it goes, and must not refer to it.
+    version : the one before is let go.
     """
     with _turns:
         place = _kept_on_host.setdefault(owner, {}).setdefault(name, _Place())
     with place.turns:
-        if place.made is None:
-            place.made = (make(),)
+        if place.made is None or place.made[1] != version:
+            place.made = make(), version
         made: Made = place.made[0]
         return made
 

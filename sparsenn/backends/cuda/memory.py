@@ -87,8 +87,8 @@ class Staging:
     """Copies host arrays to the current device through pinned memory, on a stream of its own.
 
     That stream waits for others only where it is told to. Arrays are written into two pieces of pinned memory in turn,
-    end to end, and copied on from there, so that one piece is filled while the other travels. Threads take turns. Make
-    it while its device is current.
+    as they will lie in their block, and copied on from there, so that one piece is filled while the other travels.
+    Threads take turns. Make it while its device is current.
     """
 
     def __init__(self) -> None:

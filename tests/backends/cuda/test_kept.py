@@ -81,6 +81,17 @@ def test_what_could_not_be_made_is_made_when_asked_for_again():
     assert kept_on_host(owner, "a", lambda: unknown("a")) is None
 
 
+def test_of_what_is_kept_on_the_host_there_is_one_version():
+    owner = Owner()
+    first = kept_on_host(owner, "a", Owner, 1)
+    assert kept_on_host(owner, "a", Owner, 1) is first
+    before = weakref.ref(first)
+    del first
+    assert kept_on_host(owner, "a", Owner, 2) is kept_on_host(owner, "a", Owner, 2)
+    gc.collect()
+    assert before() is None
+
+
 def test_what_is_kept_on_the_host_goes_with_its_owner():
     owner = Owner()
     made = weakref.ref(kept_on_host(owner, "a", Owner))

@@ -117,8 +117,8 @@ def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
     sources = [layer.source for layer in layers]
 
     def ready() -> _Ready:
-        name = "two of four", shape, tuple(map(ref, sources))
-        run, order, packed = kept_on_host(sources[0], name, lambda: _packed(layers, shape))
+        chain = tuple(map(ref, sources))
+        run, order, packed = kept_on_host(sources[0], ("two of four", shape), lambda: _packed(layers, shape), chain)
         made = (each.placed(layer) for each, layer in zip(packed, layers, strict=True))
         return _Ready(run, cupy().asarray(order), tuple(made))
 

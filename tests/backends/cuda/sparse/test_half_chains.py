@@ -241,6 +241,7 @@ def test_weights_are_packed_once_for_all_devices(device, rng, monkeypatch):
     assert len(packed) == 2
     assert len({run(chain, rows).tobytes() for chain in chains}) == 1
     ready(layers, SINGLE, 20)
+    ready(layers, SPLIT, 20)
     ready(layers[:1], SPLIT, 20)
     ready([layers[0], *layers_of(rng, (20, 9), 0.3)], SPLIT, 20)
     assert len(packed) == 2 + 2 + 1 + 2
