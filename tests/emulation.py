@@ -34,6 +34,7 @@ STAND_INS = {
         "clusters",
         "copies",
         "edges",
+        "half_edges",
         "matrix_products",
         "memory",
         "numbers",

@@ -2,17 +2,6 @@
 #pragma once
 #include "emulation_memory.h"
 
-#if HALVES
-template <int ROWS>
-void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
-    check_shared(line, 2 * ROWS);
-    for (int row = 0; row < ROWS; ++row) {
-        half_bits value;
-        std::memcpy(&value, shared + line + 2 * row, 2);
-        sums[row] = std::fmaf(weight, to_float(value), sums[row]);
-    }
-}
-#else
 template <int ROWS>
 void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
     constexpr int PIECE = ROWS < 4 ? ROWS : 4;
@@ -24,7 +13,6 @@ void add_edge(float (&sums)[ROWS], float weight, unsigned line) {
         sums[row] = std::fmaf(weight, value, sums[row]);
     }
 }
-#endif
 
 template <int OUTPUTS_OF_WARP, int ROWS>
 void add_edges(float (&sums)[OUTPUTS_OF_WARP][ROWS], unsigned at, unsigned lines) {

@@ -73,6 +73,11 @@ class BlockShape:
         """Bytes of one input of a tile."""
         return self.number * self.rows
 
+    @property
+    def edges_at_once(self) -> int:
+        """Edges that a warp without teams reads in one go."""
+        return 4 if self.halves else 2
+
 
 BLOCKS = (
     BlockShape(8, 8, 19, 1),
@@ -102,23 +107,21 @@ HALF_BLOCKS = tuple(
     BlockShape(*shape, halves=True)
     for shape in (
         (8, 10, 15, 1),
+        (4, 10, 27, 1),
         (4, 12, 23, 1),
-        (2, 28, 23, 1),
         (4, 8, 15, 1),
         (4, 8, 7, 2),
         (4, 4, 7, 2),
-        (2, 8, 7, 2),
-        (2, 4, 7, 2),
     )
 )
-"""Those for rows of halves. Finishing takes more registers than where rows are float32."""
+"""Those for rows of halves: four to the lane, or eight. Finishing takes more registers than where rows are float32."""
 
 COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
 """Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
 capability 9.0."""
 
 TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
-"""Rows that a tile can have; of halves, those but the fewest."""
+"""Rows that a tile can have; of halves, the most of them."""
 
 
 def room(machine: Machine, block: BlockShape) -> int:
@@ -130,7 +133,7 @@ def room(machine: Machine, block: BlockShape) -> int:
 def record_bytes(block: BlockShape, units: Any) -> Any:
     """Bytes of a record with so many units, before it is filled up to a multiple of 16.
 
-    A unit is a pair of edges; or an input, with the weights of a team.
+    A unit is the edges that are read in one go; or an input, with the weights of a team.
     """
     return 4 * (header_words(block) + unit_words(block) * units)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from sparsenn.backends.cuda.sparse.chunk_blocks import (
     unit_words,
 )
 from sparsenn.backends.cuda.sparse.conversion import running_sum
+from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.teams import Teams
 from sparsenn.backends.cuda.sparse.tiling import L2_BYTES, RUN_CLOCKS, Tiling
 from sparsenn.backends.machine import Machine
@@ -33,6 +35,10 @@ __all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
 
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
+
+HALF_OUTPUT_PLACES, NO_OUTPUT = 1 << 18, 63 << 18
+"""What an edge grows by from output to output where rows are in half precision, and one of none, as in
+`ptx/half_edges.cuh`."""
 
 BEHIND_ALL = -1
 """The place behind all outputs; places are unsigned."""
@@ -69,7 +75,8 @@ class ChunkedWeights:
     runs : (runs, 4) int32, the inputs that chunks are made of, in runs of neighbours: the first input, where in the
         chunk it is, how many they are, and all inputs of the chunk.
     run_starts : (groups * chunks + 1,) int32, where the runs of each chunk begin, and the end.
-    slots : (groups * slots of a block, 2) int32: output, or -1; and the bits of its bias.
+    slots : (groups * slots of a block, 2 or 3) int32: output, or -1; the bits of its bias; and, where rows are in half
+        precision, those of what its sums are multiplied by.
     """
 
     shape: tuple[int, int]
@@ -139,7 +146,8 @@ def chunk_weights(
         if 2 * stage <= most or chunk == 1:
             break
         chunk = max(1, chunk * 7 // 8)
-    assert chunk * block.line <= OUTPUT_PLACES, "an edge's place does not tell its output"
+    places = HALF_OUTPUT_PLACES if block.halves else OUTPUT_PLACES
+    assert chunk * block.line <= places, "an edge's place does not tell its output"
     if int(sizes.sum()) > MOST_UNITS:
         raise ResourceError(
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
@@ -155,15 +163,16 @@ def chunk_weights(
         place = dealt[group, place]
     slot_of = group * block.slots + place
     edges = replace(edges, slot=xp.asarray(slot_of)[output])
+    words, told = _words(xp, weights, output, block)
     return ChunkedWeights(
         weights.shape,
         Tiling(block, tiling.groups, chunk),
         min(MOST_STAGES, most // stage),
         stage,
-        _fill_records(xp, weights, edges, block, edges.count(xp, block), starts),
+        _fill_records(xp, words, edges, block, edges.count(xp, block), starts),
         starts.astype(np.int32),
         *read.runs(xp, tiling.groups, chunk, edges.chunks),
-        xp.asarray(_slots(block, tiling.groups, slot_of, _on_host(xp, bias))),
+        xp.asarray(_slots(block, tiling.groups, slot_of, [_on_host(xp, array) for array in (bias, *told)])),
     )
 
 
@@ -224,24 +233,38 @@ class _Read:
         return xp.tile(made, (self.copies, 1)), running_sum(xp, xp.tile(each, self.copies)).astype(np.int32)
 
 
-def _slots(block: BlockShape, groups: int, slot_of: Array, bias: Array) -> Array:
-    """Return what the slots hold: an output, or -1, and the bits of its bias."""
-    slots = np.zeros((groups * block.slots, 2), np.int32)
+def _words(xp: Any, weights: CSC, output: Any, block: BlockShape) -> tuple[Any, tuple[Any, ...]]:
+    """Return what edges have of their weights, int32, and what is told of outputs besides their biases.
+
+    output : of each edge.
+    """
+    values = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,))
+    if not block.halves:
+        return values.copy().view(np.int32), ()
+    scaled, scales = scaled_weights(xp, output, values, weights.shape[1])
+    bits = scaled.astype(np.float16).view(np.int16).astype(np.int32)
+    return bits & 0xFF | bits >> 8 << 24, (scales,)
+
+
+def _slots(block: BlockShape, groups: int, slot_of: Array, told: Sequence[Array]) -> Array:
+    """Return what the slots hold: an output, or -1, and the bits of what is told of it."""
+    slots = np.zeros((groups * block.slots, 1 + len(told)), np.int32)
     slots[:, 0] = -1
     slots[slot_of, 0] = np.arange(slot_of.size)
-    slots[slot_of, 1] = bias.astype(np.float32).view(np.int32)
+    for number, array in enumerate(told, 1):
+        slots[slot_of, number] = array.astype(np.float32).view(np.int32)
     return slots
 
 
 def _units(counts: Any, block: BlockShape) -> Any:
-    """Return how many units so many edges of slots take, by warp; the last pair of edges has room for the end, too."""
+    """Return how many units so many edges of slots take, by warp; the last edges have room for the end, too."""
     of_warps = counts.reshape(len(counts), block.warps, block.outputs)
-    return of_warps.max(axis=2) if block.teams else of_warps.sum(axis=2) // 2 + 1
+    return of_warps.max(axis=2) if block.teams else of_warps.sum(axis=2) // block.edges_at_once + 1
 
 
 def _most_units(counts: Any, block: BlockShape) -> Any:
     """Return how many units records take, however outputs are dealt."""
-    return _units(counts, block).sum(axis=1) if block.teams else counts.sum(axis=1) // 2 + block.warps
+    return _units(counts, block).sum(axis=1) if block.teams else counts.sum(axis=1) // block.edges_at_once + block.warps
 
 
 def _on_host(xp: Any, array: Any) -> Array:
@@ -328,12 +351,16 @@ class _Edges:
         return found.reshape(records, block.slots)
 
 
-def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, counts: Any, starts: Any) -> Any:
-    """Write headers and edges. A record's k-th warp has its units behind those before it."""
+def _fill_records(xp: Any, weights: Array, edges: _Edges, block: BlockShape, counts: Any, starts: Any) -> Any:
+    """Write headers and edges. A record's k-th warp has its units behind those before it.
+
+    weights : of each edge, a word, as `_words` has it.
+    """
     words = xp.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
-    size, units, headers = unit_words(block), _units(counts, block), 4 * starts[:-1, None]
+    size, edges_at_once = unit_words(block), block.edges_at_once
+    units, headers = _units(counts, block), 4 * starts[:-1, None]
     ends = header_words(block) + size * xp.cumsum(units, axis=1)  # of a warp's units, in words
     begins = ends - size * units
     told = headers + 4 * block.teams + xp.arange(block.warps)
@@ -342,12 +369,13 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
         words[told] = (4 * ends).astype(np.int32)
     else:
         words[told] = (4 * begins).astype(np.int32)
-        words[headers + ends - 2] = words[headers + ends - 1] = BEHIND_ALL  # an edge may take the first of them
-    if not weights.nnz:
+        for number in range(1, 1 + edges_at_once):  # edges of the last unit, if they are not of an output
+            words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
+    if not weights.size:
         return words
     segments, first = edges.segments(xp, block), (headers + begins).ravel()
     first_ones = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
-    rank = xp.arange(weights.nnz) - xp.flatnonzero(first_ones)[xp.cumsum(first_ones) - 1]
+    rank = xp.arange(weights.size) - xp.flatnonzero(first_ones)[xp.cumsum(first_ones) - 1]
     warp, output = xp.divmod(segments, block.outputs)
     if block.teams:
         unit = first[warp] + size * rank
@@ -356,8 +384,12 @@ def _fill_records(xp: Any, weights: CSC, edges: _Edges, block: BlockShape, count
     else:
         of_warps = counts.reshape(-1, block.outputs)
         before = xp.cumsum(of_warps, axis=1) - of_warps
-        pair, among = xp.divmod(before.ravel()[segments] + rank, 2)
-        at = first[warp] + size * pair + among
-        words[at + 2] = (edges.place * block.line + output * OUTPUT_PLACES).astype(np.int32)
-    words[at] = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,)).copy().view(np.int32)
+        unit, among = xp.divmod(before.ravel()[segments] + rank, edges_at_once)
+        at = first[warp] + size * unit + among
+        place = edges.place * block.line
+        if block.halves:
+            weights = weights | (place + output * HALF_OUTPUT_PLACES).astype(np.int32)
+        else:
+            words[at + edges_at_once] = place + output * OUTPUT_PLACES
+    words[at] = weights
     return words

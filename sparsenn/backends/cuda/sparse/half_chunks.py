@@ -1,9 +1,10 @@
 """chunks on halves: layers of any sparse weights by `gather_chunks_half`, launched as `chunks` launches its kernel.
 
 As `chunks`, but rows are in half precision from the first layer to the last, scaled row by row: half of the bytes that
-bound `chunks` are moved. What a number may be off by: rows are rounded to 11 bits before each layer, and lose what is
-below 2**-39 of a bound of the row's numbers; weights and sums are float32, as are the rows that are taken and given.
-Where these are float16, they are taken and given as they are. Any output of a row with an infinity or NaN may be NaN.
+bound `chunks` are moved, and tensor cores multiply. What a number may be off by: rows are rounded to 11 bits before
+each layer, and lose what is below 2**-39 of a bound of the row's numbers; likewise weights, by the largest of their
+output. Sums are float32, as are the rows that are taken and given. Where these are float16, they are taken and given as
+they are. All outputs of a row with an infinity or NaN are NaN.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _kernel(name: str, precision: str, summary: str) -> SparseKernel:
     return chain_kernel(name, made, HALF, precision, half_chunks_seconds, summary=summary, needs=(ANY_GPU,))
 
 
-_SUMMARY = "as chunks, rows of halves between layers, float32 sums"
+_SUMMARY = "as chunks, on tensor cores; rows of halves between layers, float32 sums"
 KERNELS = (
     _kernel("chunks_tf32", "tf32", f"{_SUMMARY}; 11 bits"),
     _kernel("chunks_float16", "float16", f"{_SUMMARY}; 11 bits, any range"),

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.sparse.chunk_blocks import (
     stage_bytes,
 )
 from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
-from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.machine import Machine
 
 __all__ = [
     "L2_BYTES",
@@ -64,8 +64,8 @@ def in_parts(tiling: Tiling, rows: int, machine: Machine) -> bool:
 # What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
 # Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 193 tilings
 # of 15 layers (512 to 32768 inputs and outputs, 0.1 to 10 % dense, 1,000 to 60,000 rows). Estimates are off by 7 %
-# (root mean square), and the tilings that they choose take 0.5 % longer than the fastest, 5 % at most; for rows in
-# halves, among them blocks of two shapes that are no longer there, these are 13 %, 2 % and 11 %.
+# (root mean square), and the tilings that they choose take 0.5 % longer than the fastest, 5 % at most. For rows in
+# halves, fitted on an H100 to 168 tilings of 11 layers (512 to 16384, 0.2 to 10 %), these are 9 %, 3 % and 11 %.
 # `bench/record_general.py --sweep` compares on any device.
 
 ISSUED = 4
@@ -80,21 +80,20 @@ CHUNK_INSTRUCTIONS = 35
 SLOT_INSTRUCTIONS = 26
 """Of a warp: to finish an output."""
 
-L2_BYTES, HALF_L2_BYTES = 60.0, 37.6
-"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs. Those of halves are for
-blocks of so few outputs that each line is asked for by more of them at a time."""
+L2_BYTES, HALF_L2_BYTES = 60.0, 45.0
+"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
 
 RUN_CLOCKS = 55
 """That the copy engine takes for a copy, however short."""
 
-EDGE_CLOCKS, HALF_EDGE_CLOCKS, HALF_ROW_CLOCKS = 42, 14, 9.4
-"""Clocks from reading an edge's line to having added its products, with nothing else going on; in halves, the rows of a
-lane are converted, too, which takes longer the more they are."""
+EDGE_CLOCKS, HALF_EDGE_CLOCKS, HALF_ROW_CLOCKS = 42, 30, 3
+"""Clocks from reading an edge's line to having added its products, with nothing else going on; in halves, to which each
+row of a lane adds some."""
 
 SHARE_CLOCKS = 1300
 """Clocks that a multiprocessor takes to begin and finish one block's work."""
 
-WRITE_BYTES, HALF_WRITE_BYTES = 18.0, 7.4
+WRITE_BYTES, HALF_WRITE_BYTES = 18.0, 14.0
 """Bytes a clock of outputs that a multiprocessor finishes, while nothing else goes on in it."""
 
 SLOT_CLOCKS = 17
@@ -126,10 +125,10 @@ class _Work:
 
     @property
     def units(self) -> float:
-        """Inputs that teams read; or pairs of edges, and those that say where a warp's edges end."""
+        """Inputs that teams read; or edges read at once, and those that say where a warp's edges end."""
         if self.block.teams:
             return self.edges / self.block.outputs
-        return self.edges / 2 + self.block.warps * self.chunks
+        return self.edges / self.block.edges_at_once + self.block.warps * self.chunks
 
     @property
     def instructions(self) -> float:
@@ -137,15 +136,16 @@ class _Work:
         vector, lines = self.block.vector, -(-self.block.vector * self.block.number // 16)
         if self.block.teams:
             return (5 + lines + self.block.outputs / 4 + self.block.outputs * vector) * self.units
-        products = 2 * vector if self.block.halves else vector
-        return (4.5 + lines + products) * self.edges + 2 * self.chunks * self.outputs
+        if self.block.halves:
+            return (5.5 + lines + vector / 4) * self.edges + 6 * self.chunks * self.outputs
+        return (4.5 + lines + vector) * self.edges + 2 * self.chunks * self.outputs
 
     @property
     def reads(self) -> float:
         """Reads of shared memory, of up to 128 bytes: units, and lines of inputs."""
         if self.block.teams:
             return (1 + self.block.outputs / 4 + self.block.vector) * self.units
-        return self.units + self.block.line / 128 * self.edges
+        return (1 + self.block.halves) * self.units + self.block.line / 128 * self.edges
 
 
 def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
@@ -216,6 +216,7 @@ def estimated_clocks(
     each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
     unevenness = math.ceil(each) / each
     brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / _l2_bytes(block)
+    arriving = lines * block.line / 128 if block.halves else 0
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
     one_by_one = 0.0 if block.teams else edges / groups
     edge_clocks = HALF_EDGE_CLOCKS + HALF_ROW_CLOCKS * block.vector if block.halves else EDGE_CLOCKS
@@ -227,7 +228,7 @@ def estimated_clocks(
     )
     side_by_side = (
         (instructions + SLOT_INSTRUCTIONS * block.slots) / ISSUED,
-        work.reads * unevenness * READ_CLOCKS,
+        (work.reads * unevenness + arriving) * READ_CLOCKS,
         brought,
         waited * rounds / max(1, share),
     )
@@ -323,7 +324,8 @@ def shared_tilings(
     """
     chained = chained_layers(len(shapes), halves) if chained is None else chained
     given = list(zip(shapes, teams or [None] * len(shapes), chained, strict=True))
-    sides = [side for side in TILE_ROWS if not halves or side > WARP]
+    there = {block.rows for block in (HALF_BLOCKS if halves else BLOCKS)}
+    sides = [side for side in TILE_ROWS if side in there]
     ways = [[_timed_tiling(rows, *shape, machine, side, of, halves, way) for shape, of, way in given] for side in sides]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)

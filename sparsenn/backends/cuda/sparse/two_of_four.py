@@ -10,23 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.input_order import FOUR, SLAB, UNIT, UNITS, padded
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 
-__all__ = ["GROUP", "LOWEST", "WEIGHT_EXPONENT", "Packed", "count_conflicts", "group_bytes", "pack"]
+__all__ = ["GROUP", "Packed", "count_conflicts", "group_bytes", "pack"]
 
 GROUP = 64
 """Outputs that one instruction multiplies."""
 
 PLACES_BYTES = 4 * 128
 """Where the weights of a slab and 64 outputs belong: a word a thread of a warpgroup."""
-
-WEIGHT_EXPONENT = 14
-"""Weights of an output are scaled so that all are below two to the power of this."""
-
-LOWEST, HIGHEST = -100, 127
-"""Exponents that weights are scaled by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +73,8 @@ def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) 
     place, values, slot = _slots_of(weights, order, outputs)
     input_place, output_place = place
     tile, row = np.divmod(output_place, neurons)
-    exponents = _exponents(output_place, values, outputs.size)
-    halves = _halves(np.ldexp(values, WEIGHT_EXPONENT - exponents[output_place]), planes)
+    scaled, scales = scaled_weights(np, output_place, values, outputs.size)
+    halves = _halves(scaled, planes)
     listed = _Slabs.of(tiles, order.size // UNIT, tile, input_place // UNIT, slot >= 2)
     slab, unit = listed.find(tile, input_place // UNIT, slot >= 2)
     groups = listed.units.shape[0], neurons // GROUP
@@ -94,7 +89,7 @@ def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) 
         places.reshape(-1).view(np.uint32),
         listed.starts,
         listed.units,
-        np.ldexp(np.float32(1), exponents).astype(np.float32),
+        scales,
         listed.extra,
     )
 
@@ -121,14 +116,6 @@ def _slots_of(weights: CSC, order: Array, outputs: Array) -> tuple[tuple[Array, 
     begins[1:] = four[1:] != four[:-1]
     first = np.flatnonzero(begins)[np.cumsum(begins) - 1] if four.size else four
     return (input_place, output_place), values, np.arange(four.size) - first
-
-
-def _exponents(output: Array, values: Array, outputs: int) -> Array:
-    """Return for each output the exponent of the smallest power of two above all its weights; 0 without weights."""
-    largest = np.zeros(outputs)
-    np.maximum.at(largest, output, np.abs(values))
-    exponents: Array = np.clip(np.frexp(largest)[1], LOWEST, HIGHEST)
-    return exponents
 
 
 def _halves(scaled: Array, planes: int) -> Array:

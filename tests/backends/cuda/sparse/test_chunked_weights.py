@@ -18,11 +18,16 @@ from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.backends.machine import H200
 from sparsenn.formats import CSC, from_dense
 
+NONE = 63
+"""What an edge has in place of an output where rows are halves."""
+
 SMALL_BLOCKS = (
     BlockShape(1, 4, 3, 1),
     BlockShape(2, 2, 2, 1),
     BlockShape(8, 4, 1, 2),
     BlockShape(2, 6, 2, 1),
+    BlockShape(4, 4, 3, 1, halves=True),
+    BlockShape(8, 6, 1, 2, halves=True),
 )
 
 
@@ -50,6 +55,8 @@ def edges_of(chunked, number, warp):
     record = chunked.records[slice(*(4 * chunked.starts[number:][:2]))].view(np.uint32)
     at, behind = record[warp] // 4, block.outputs * OUTPUT_PLACES
     assert record[warp] % 16 == 0
+    if block.halves:
+        return half_edges_of(record[at:], block)
     places, weights = [], []
     while not places or max(places[-2:]) < behind:
         pair, at = record[at : at + 4], at + 4
@@ -60,6 +67,19 @@ def edges_of(chunked, number, warp):
     outputs, lines = np.divmod(np.array(places[:count], int), OUTPUT_PLACES)
     assert (lines % block.line == 0).all()
     return outputs, lines // block.line, np.array(weights[:count], np.float32)
+
+
+def half_edges_of(words, block):
+    """The same where rows are halves: each word has a weight, scaled, its output and its line."""
+    count = np.flatnonzero(words >> 18 & 63 == NONE)[0]
+    rest = words[count : count // 4 * 4 + 4]
+    assert len(rest) == 4 - count % 4
+    assert (rest == NONE << 18).all()
+    words = words[:count]
+    lines = words & 0x3FF00
+    assert (lines % block.line == 0).all()
+    weights = (words & 0xFF | words >> 24 << 8).astype(np.uint16).view(np.float16)
+    return (words >> 18 & 63).astype(int), lines // block.line, weights.astype(np.float32)
 
 
 def read_back(chunked):
@@ -81,11 +101,22 @@ def read_back(chunked):
                 output = slots[warp * block.outputs + of_warp, 0]
                 assert (weights[lines[place], output] == 0).all()
                 weights[lines[place], output] = found
-        for output, bits in slots:
+        for output, *told in slots:
             if output >= 0:
                 assert np.isnan(bias[output])
-                bias[output] = np.int32(bits).view(np.float32)
+                bias[output], *scale = np.array(told, np.int32).view(np.float32)
+                weights[:, output] *= np.ldexp(scale[0], -14) if block.halves else 1
     return weights, bias
+
+
+def as_laid_out(weights, block):
+    """The weights that the kernel multiplies by: 11 bits of them where rows are halves."""
+    dense = weights.to_scipy().toarray()
+    if not block.halves:
+        return dense
+    exponents = np.frexp(np.abs(dense).max(axis=0, initial=0))[1]
+    halves = np.ldexp(dense.astype(np.float64), 14 - exponents).astype(np.float16)
+    return np.ldexp(halves.astype(np.float64), exponents - 14).astype(np.float32)
 
 
 @given(
@@ -99,7 +130,7 @@ def test_what_is_laid_out_reads_back(weights, block, chunk, more):
     groups = max(1, -(-weights.shape[1] // block.slots)) + more
     chunked = chunk_weights(weights, bias, Tiling(block, groups, chunk), H200)
     found, found_bias = read_back(chunked)
-    assert np.array_equal(found, weights.to_scipy().toarray())
+    assert np.array_equal(found, as_laid_out(weights, block))
     assert np.array_equal(found_bias, bias)
     assert chunked.tiling == Tiling(block, groups, chunk)
     assert 2 <= chunked.stages <= 8

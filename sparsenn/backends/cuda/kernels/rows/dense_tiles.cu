@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(TURNING_THREADS)
     };
     if constexpr (SCALED) {
         piece.rows_in(at, place.columns, by_fours(matrix, width), [&](int row, float number) {
-            return number * scale_to(__ldg(exponents + place.first_row + row));
+            return scaled(number, scale_to(__ldg(exponents + place.first_row + row)));
         });
     } else {
         piece.rows_in(at, place.columns, by_fours(matrix, width));

@@ -6,6 +6,7 @@
 #include "ptx/copies.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/opaque.cuh"
+#include "sparse/each_output.cuh"
 #include "turn.cuh"
 
 #ifndef HALVES
@@ -18,12 +19,11 @@
 #define BLOCKS 1
 #define TEAMS 0
 #endif
-#include "ptx/edges.cuh"
 
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
 static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
-static_assert(!HALVES || (VECTOR > 1 && !TEAMS), "halves come by words, and outputs one by one");
+static_assert(!HALVES || (VECTOR >= 4 && !TEAMS), "halves are multiplied by fours, and outputs one by one");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
 
 constexpr int ROWS = WARP * VECTOR;             // of a tile
@@ -32,6 +32,12 @@ constexpr int NUMBER = HALVES ? 2 : 4;          // bytes of one
 constexpr int LINE = ROWS * NUMBER;             // of one input of a tile
 constexpr int PIECE = VECTOR < 16 / NUMBER ? VECTOR : 16 / NUMBER;  // neighbouring rows of a lane, read at once
 constexpr int MOST_STAGES = 8;
+
+#if HALVES
+#include "ptx/half_edges.cuh"
+#else
+#include "ptx/edges.cuh"
+#endif
 
 // ---- Asynchronous copies ----------------------------------------------------------------------------------------
 // Each stage has two barriers: `full` when its bytes have arrived, `empty` when every thread that reads it is done: each
@@ -136,6 +142,9 @@ __device__ __forceinline__ void make_barriers(uint64 (&barriers)[2 * MOST_STAGES
 struct Slot {
     int output;
     float bias;
+#if HALVES
+    float scale;  // of sums
+#endif
 };
 
 // A warp's slots, one or two in each lane.
@@ -143,7 +152,7 @@ struct Slots {
     Slot low, high;
 
     __device__ __forceinline__ Slots(const Slot* slots, int group, int warp, int lane)
-        : low{-1, 0.0f}, high{-1, 0.0f} {
+        : low{-1}, high{-1} {
         const int first = group * SLOTS + warp * OUTPUTS;
         if (lane < OUTPUTS) low = slots[first + lane];
         if (lane + WARP < OUTPUTS) high = slots[first + lane + WARP];
@@ -156,6 +165,11 @@ struct Slots {
     __device__ __forceinline__ float bias(int j) const {
         return __shfl_sync(ALL_LANES, j < WARP ? low.bias : high.bias, j % WARP);
     }
+#if HALVES
+    __device__ __forceinline__ float scale(int j) const {
+        return __shfl_sync(ALL_LANES, j < WARP ? low.scale : high.scale, j % WARP);
+    }
+#endif
 };
 
 // Row of a tile that element k of a lane's vector is.
@@ -234,6 +248,8 @@ __device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, 
     const unsigned record = ring.record(), rows = ring.lines() + lane * PIECE * NUMBER;
 #if TEAMS
     add_team(record, rows, warp, sums);
+#elif HALVES
+    add_edges(sums, record + read_word(record + 4 * warp), ring.lines(), lane);
 #else
     add_edges(sums, record + read_word(record + 4 * warp), rows);
 #endif

@@ -1,14 +1,18 @@
-// gather_chunks_half: gather_chunks on halves, float32 weights and sums.
+// gather_chunks_half: gather_chunks on halves, with float32 sums.
 //
 // Idea      A number takes half of the bytes: of shared memory, the port of which is what bounds gather_chunks, and on its
-//           way there. It becomes float32 as it is read, an instruction a number, so that sums are as exact as the numbers
-//           are. These are scaled row by row by a power of two, so that none is beyond half precision.
-// Layout    As of gather_chunks, but that a line has halves. `exponents` of a row says by what it was scaled, `largest` are
-//           the bits of its largest number: of these follows a bound of the outputs, and of that how they are scaled. The
-//           outputs of the last layer are not scaled: they are float32, or halves if LAST is AS_HALVES.
-// Needs     compute capability 8.0, and what gather_chunks does; VECTOR of 2 or more, no TEAMS. ACTIVATION is as in
+//           way there. Converting it would take an instruction a number, more time than reading it saves; so tensor cores
+//           multiply: by a weight, that is by a diagonal matrix, of which an instruction does 128 rows. Numbers are scaled
+//           row by row by a power of two, and weights output by output, so that none is beyond half precision.
+// Layout    As of gather_chunks, but that a line has halves, and edges are as ptx/half_edges.cuh says. A slot says, too, by
+//           what its sums are multiplied. `exponents` of a row says by what it was scaled, `largest` are the bits of its
+//           largest number: of these follows a bound of the outputs, and of that how they are scaled. What is infinite or
+//           no number is a zero among halves, and told by `largest`: all outputs of its row become NaN. The outputs of the
+//           last layer are not scaled: they are float32, or halves if LAST is AS_HALVES.
+// Needs     compute capability 8.0, and what gather_chunks does; VECTOR of 4 or 8, no TEAMS. ACTIVATION is as in
 //           activation.cuh.
-// Beside    two_of_four, on tensor cores, which multiplies with zeros, too: where weights are few, it has more to do.
+// Beside    two_of_four, on tensor cores, too, which shares a weight among rows and an input among outputs, but multiplies
+//           with zeros: where weights are few, it has more to do.
 #include "activation.cuh"
 
 #define HALVES 1
@@ -35,9 +39,10 @@ struct Finish {
         int largest[VECTOR] = {};
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) {
-            in[v] = scale_from(facts.exponents_in[row + v]);
+            const int found = facts.largest_in[row + v];
+            in[v] = is_finite(found) ? back_from(facts.exponents_in[row + v]) : __int_as_float(NO_NUMBER);
             if constexpr (!LAST) {
-                const int exponent = bound.exponent(facts.largest_in[row + v]);
+                const int exponent = bound.exponent(found);
                 out[v] = scale_to(exponent);
                 if (tells) facts.exponents_out[row + v] = exponent;
             }
@@ -45,14 +50,14 @@ struct Finish {
 #pragma unroll
         for (int j = 0; j < OUTPUTS; j++) {
             const int output = slots.output(j);
-            const float bias = slots.bias(j);
+            const float scale = slots.scale(j), bias = slots.bias(j);
             float rows[VECTOR];
 #pragma unroll
             for (int v = 0; v < VECTOR; v++) {
-                rows[v] = activated<ACTIVATION>(fmaf(sums[j][v], in[v], bias), clip);
+                rows[v] = activated<ACTIVATION>(fmaf(sums[j][v] * in[v], scale, bias), clip);
                 if constexpr (!LAST) {
-                    if (output >= 0) largest[v] = max(largest[v], __float_as_int(rows[v]) & 0x7fffffff);
-                    rows[v] *= out[v];
+                    if (output >= 0) largest[v] = max(largest[v], bits_of_size(rows[v]));
+                    rows[v] = scaled(rows[v], out[v]);
                 }
             }
             write(lines + static_cast<int64>(output) * (ROWS * BYTES), rows, output >= 0);
@@ -64,12 +69,11 @@ struct Finish {
 
     __device__ __forceinline__ static void write(char* to, const float (&rows)[VECTOR], bool wanted) {
         if constexpr (LAST == 1) {
-            constexpr int AT_ONCE = VECTOR < 4 ? VECTOR : 4;
 #pragma unroll
-            for (int first = 0; first < VECTOR; first += AT_ONCE) {
-                unsigned words[AT_ONCE];
+            for (int first = 0; first < VECTOR; first += 4) {
+                unsigned words[4];
 #pragma unroll
-                for (int k = 0; k < AT_ONCE; k++) words[k] = __float_as_uint(rows[first + k]);
+                for (int k = 0; k < 4; k++) words[k] = __float_as_uint(rows[first + k]);
                 store_if(to + 4 * first, words, wanted);
             }
         } else {

@@ -11,6 +11,11 @@ __device__ __forceinline__ int largest_bits(float4 four) {
     return max(max(bits_of_size(four.x), bits_of_size(four.y)), max(bits_of_size(four.z), bits_of_size(four.w)));
 }
 
+constexpr int NO_NUMBER = 0x7fffffff;  // bits of NaN
+
+// Of bits of a size.
+__device__ __forceinline__ bool is_finite(int size) { return size < 0x7f800000; }
+
 // An exponent e with number < 2^e; of what is infinite or no number, one more than any other.
 __device__ __forceinline__ int exponent_above(float number) {
     const int exponent = static_cast<int>(__float_as_uint(number) >> 23 & 0xffu) - 126;
@@ -19,11 +24,16 @@ __device__ __forceinline__ int exponent_above(float number) {
 
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
 
-// What numbers of a row become halves by, and halves numbers; and what sums of products with scaled weights are multiplied by.
+// What numbers of a row become halves by; and what sums of products with scaled weights are multiplied by.
 __device__ __forceinline__ float scale_to(int exponent) { return power_of_two(SCALED_EXPONENT - exponent); }
-__device__ __forceinline__ float scale_from(int exponent) { return power_of_two(exponent - SCALED_EXPONENT); }
 __device__ __forceinline__ float back_from(int exponent) {
     return power_of_two(exponent - SCALED_EXPONENT - WEIGHT_EXPONENT);
+}
+
+// A number that is scaled; zero instead of one that is not finite, where a row's number may be multiplied with a zero of
+// another row's: what a row has is told by its largest number.
+__device__ __forceinline__ float scaled(float number, float scale) {
+    return is_finite(bits_of_size(number)) ? number * scale : 0.0f;
 }
 
 // What comes of a layer, besides numbers: a bound of outputs is `reach` times the row's largest number, plus `offset`.

@@ -1,0 +1,38 @@
+"""Weights as halves: those of an output are scaled by a power of two, so that none of them is too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.formats import Array
+
+__all__ = ["scaled_weights"]
+
+WEIGHT_EXPONENT = 14
+"""Weights of an output are scaled so that all are below two to the power of this, as `sparse/row_scale.cuh` has it."""
+
+LOWEST, HIGHEST = -100, 127
+"""Exponents that weights are scaled by."""
+
+
+def scaled_weights(xp: Any, output: Array, values: Array, outputs: int) -> tuple[Array, Array]:
+    """Return the scaled weights, float64, and what sums of their products are multiplied by in the end.
+
+    Parameters
+    ----------
+    xp : NumPy or CuPy, of which the arrays are.
+    output, values : of each weight; where it belongs, and what it is.
+    outputs : how many there are.
+
+    Returns
+    -------
+    scaled : (weights,) float64.
+    scales : (outputs,) float32, powers of two; those of an output without weights do not matter.
+    """
+    largest = xp.zeros(outputs)
+    xp.maximum.at(largest, output, xp.abs(values).astype(np.float64))
+    exponents = xp.clip(xp.frexp(largest)[1], LOWEST, HIGHEST)
+    scaled = xp.ldexp(values.astype(np.float64), WEIGHT_EXPONENT - exponents[output])
+    return scaled, xp.ldexp(np.float32(1), exponents).astype(np.float32)
