@@ -65,7 +65,7 @@ def in_parts(tiling: Tiling, rows: int, machine: Machine) -> bool:
 # Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 193 tilings
 # of 15 layers (512 to 32768 inputs and outputs, 0.1 to 10 % dense, 1,000 to 60,000 rows). Estimates are off by 7 %
 # (root mean square), and the tilings that they choose take 0.5 % longer than the fastest, 5 % at most. For rows in
-# halves, fitted on an H100 to 168 tilings of 11 layers (512 to 16384, 0.2 to 10 %), these are 9 %, 3 % and 11 %.
+# halves, fitted on an H100 to 130 tilings of 11 layers (512 to 16384, 0.2 to 10 %), these are 9 %, 3 % and 11 %.
 # `bench/record_general.py --sweep` compares on any device.
 
 ISSUED = 4
