@@ -64,11 +64,16 @@ class Emulated:
         for name in ("bank_conflicts", "bank_reads"):
             getattr(library, name).restype = ctypes.c_long
         library.launch.restype = ctypes.c_char_p
+        self._before = 0, 0
+
+    def _counted(self) -> tuple[int, int]:
+        return self._library.bank_conflicts(), self._library.bank_reads()
 
     @property
     def conflicts(self) -> float:
-        """How often reads of shared memory had to wait for another's banks so far, in parts of all reads."""
-        return self._library.bank_conflicts() / max(1, self._library.bank_reads())
+        """How often reads of shared memory waited for another's banks in the last launch, in parts of all reads."""
+        conflicts, reads = (now - before for now, before in zip(self._counted(), self._before, strict=True))
+        return conflicts / max(1, reads)
 
     def launch(self, blocks: int, threads: int, *arguments: np.ndarray | np.generic, seed: int = 1) -> None:
         """Run all blocks, in an order of chance.
@@ -94,6 +99,7 @@ class Emulated:
                 passed.append(ctypes.c_void_p(argument.ctypes.data))
             else:
                 passed.append(np.ctypeslib.as_ctypes_type(argument.dtype)(argument.item()))
+        self._before = self._counted()
         fault = self._library.launch(blocks, threads, ctypes.c_uint(seed), *passed)
         if fault:
             raise EmulationError(fault.decode())

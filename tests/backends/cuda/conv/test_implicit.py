@@ -51,6 +51,10 @@ CASES = {
 }
 """Images, and their geometry."""
 
+FEW_CONFLICTS, CONFLICTS = 0.07, {CASES[name]: 0.21 for name in ("even", "far")}
+"""Reads that may have to wait for others, in parts of all: where one image ends and the next begins, more often where
+images are small."""
+
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -129,7 +133,7 @@ def test_pixels_that_channels_last_meet_their_filters(case, dtype, stages, rng):
     outputs, conflicts = by_emulation(HALF, count, geometry, given, tile, last=True, seed=stages)
     assert outputs.dtype == dtype
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
-    assert conflicts < 0.07
+    assert conflicts < CONFLICTS.get(case, FEW_CONFLICTS)
 
 
 @pytest.mark.parametrize("name", rest_slow(["strips", "odd", "strided", "pointwise", "even"], fast=2))
@@ -147,7 +151,7 @@ def test_tiles_of_channels_last(tile, rng):
     given = drawn_numbers(rng, 1, geometry, np.float16)
     outputs, conflicts = by_emulation(HALF, 1, geometry, given, tile, last=True)
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
-    assert conflicts < 0.07
+    assert conflicts < FEW_CONFLICTS
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,7 @@ def test_pixels_meet_their_filters(kind, case, rng):
     given = drawn_numbers(rng, *case)
     outputs, conflicts = by_emulation(kind, count, geometry, given)
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
-    assert conflicts < 0.07  # where one image ends and the next begins
+    assert conflicts < CONFLICTS.get(case, FEW_CONFLICTS)
 
 
 @cases
@@ -229,7 +233,7 @@ def test_large_tiles(kind, number, rng):
     given = drawn_numbers(rng, 1, geometry, np.float16 if kind is HALF else np.float32)
     outputs, conflicts = by_emulation(kind, 1, geometry, given, TILES[kind][number], paired=kind is HALF)
     assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
-    assert conflicts < 0.07
+    assert conflicts < FEW_CONFLICTS
 
 
 def test_bias_and_activation(rng):
