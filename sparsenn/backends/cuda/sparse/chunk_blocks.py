@@ -14,7 +14,6 @@ __all__ = [
     "COUNTING_BLOCKS",
     "HALF_BLOCKS",
     "MOST_STAGES",
-    "OUTPUT_PLACES",
     "TILE_ROWS",
     "BlockShape",
     "header_words",
@@ -26,9 +25,6 @@ __all__ = [
 
 MOST_STAGES = 8
 """As in the kernel."""
-
-OUTPUT_PLACES = 1 << 17
-"""What an edge's place grows by from output to output, as in `ptx/edges.cuh`: more than the bytes of any chunk."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +74,14 @@ class BlockShape:
         """Edges that a warp without teams reads in one go."""
         return 4 if self.halves else 2
 
+    @property
+    def output_places(self) -> int:
+        """What an edge's place grows by from output to output: more than the bytes of any chunk.
+
+        As in `ptx/half_edges.cuh` and `ptx/edges.cuh`.
+        """
+        return 1 << (18 if self.halves else 17)
+
 
 BLOCKS = (
     BlockShape(8, 8, 19, 1),
@@ -121,7 +125,7 @@ COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.output
 capability 9.0."""
 
 TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
-"""Rows that a tile can have; of halves, the most of them."""
+"""Rows that a tile can have; one of halves, the two largest numbers of them."""
 
 
 def room(machine: Machine, block: BlockShape) -> int:

@@ -15,7 +15,6 @@ from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.loader import Program, program
 from sparsenn.backends.cuda.sparse.chunk_blocks import (
     MOST_STAGES,
-    OUTPUT_PLACES,
     BlockShape,
     header_words,
     record_bytes,
@@ -36,12 +35,8 @@ __all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
 
-HALF_OUTPUT_PLACES, NO_OUTPUT = 1 << 18, 63 << 18
-"""What an edge grows by from output to output where rows are in half precision, and one of none, as in
-`ptx/half_edges.cuh`."""
-
-BEHIND_ALL = -1
-"""The place behind all outputs; places are unsigned."""
+BEHIND_ALL, NO_OUTPUT = -1, 63 << 18
+"""The place behind all outputs, as places are unsigned; and where rows are in half precision, an edge of no output."""
 
 EVENNESS = 0.05
 """What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
@@ -146,8 +141,7 @@ def chunk_weights(
         if 2 * stage <= most or chunk == 1:
             break
         chunk = max(1, chunk * 7 // 8)
-    places = HALF_OUTPUT_PLACES if block.halves else OUTPUT_PLACES
-    assert chunk * block.line <= places, "an edge's place does not tell its output"
+    assert chunk * block.line <= block.output_places, "an edge's place does not tell its output"
     if int(sizes.sum()) > MOST_UNITS:
         raise ResourceError(
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
@@ -386,10 +380,10 @@ def _fill_records(xp: Any, weights: Array, edges: _Edges, block: BlockShape, cou
         before = xp.cumsum(of_warps, axis=1) - of_warps
         unit, among = xp.divmod(before.ravel()[segments] + rank, edges_at_once)
         at = first[warp] + size * unit + among
-        place = edges.place * block.line
+        place = (edges.place * block.line + output * block.output_places).astype(np.int32)
         if block.halves:
-            weights = weights | (place + output * HALF_OUTPUT_PLACES).astype(np.int32)
+            weights = weights | place
         else:
-            words[at + edges_at_once] = place + output * OUTPUT_PLACES
+            words[at + edges_at_once] = place
     words[at] = weights
     return words

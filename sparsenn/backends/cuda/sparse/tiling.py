@@ -145,7 +145,8 @@ class _Work:
         """Reads of shared memory, of up to 128 bytes: units, and lines of inputs."""
         if self.block.teams:
             return (1 + self.block.outputs / 4 + self.block.vector) * self.units
-        return (1 + self.block.halves) * self.units + self.block.line / 128 * self.edges
+        units = 2 * self.units if self.block.halves else self.units  # of float32, fitted as if a unit took one read
+        return units + self.block.line / 128 * self.edges
 
 
 def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
@@ -216,6 +217,7 @@ def estimated_clocks(
     each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
     unevenness = math.ceil(each) / each
     brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / _l2_bytes(block)
+    # What arrives takes the port of shared memory, too. For float32, other constants were fitted without that.
     arriving = lines * block.line / 128 if block.halves else 0
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
     one_by_one = 0.0 if block.teams else edges / groups

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import csc_matrices, shapes
 
-from sparsenn.backends.cuda.sparse.chunk_blocks import (
-    OUTPUT_PLACES,
-    BlockShape,
-    room,
-)
+from sparsenn.backends.cuda.sparse.chunk_blocks import BlockShape, room
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
 from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.backends.machine import H200
@@ -53,7 +49,7 @@ def edges_of(chunked, number, warp):
     """A warp's edges in a record, as the kernel goes through them: outputs of the warp, lines of the chunk, weights."""
     block = chunked.tiling.block
     record = chunked.records[slice(*(4 * chunked.starts[number:][:2]))].view(np.uint32)
-    at, behind = record[warp] // 4, block.outputs * OUTPUT_PLACES
+    at, behind = record[warp] // 4, block.outputs * block.output_places
     assert record[warp] % 16 == 0
     if block.halves:
         return half_edges_of(record[at:], block)
@@ -64,7 +60,7 @@ def edges_of(chunked, number, warp):
         weights.extend(pair[:2].view(np.float32))
         places.extend(pair[2:].tolist())
     count = next(number for number, place in enumerate(places) if place >= behind)
-    outputs, lines = np.divmod(np.array(places[:count], int), OUTPUT_PLACES)
+    outputs, lines = np.divmod(np.array(places[:count], int), block.output_places)
     assert (lines % block.line == 0).all()
     return outputs, lines // block.line, np.array(weights[:count], np.float32)
 

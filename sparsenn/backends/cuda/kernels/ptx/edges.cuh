@@ -46,7 +46,7 @@
 //   at     where the warp's first pair is.
 //   lines  where this lane's rows of the chunk begin.
 __device__ __forceinline__ void add_edges(float (&sums)[OUTPUTS][VECTOR], unsigned at, unsigned lines) {
-    unsigned third = 0;  // operand, of which sums are behind
+    unsigned third = 0;  // operand, which is not used here: sums come behind it
     asm volatile("{\n.reg .pred other;\n.reg .b32 line, place_0, place_1;\n.reg .f32 weight, weight_0, weight_1;\n"
                  ".reg .f32 a0, a1, a2, a3, a4, a5, a6, a7;\n"
                  READ_PAIR EACH_OUTPUT(ADD_EDGES_OF) BEHIND_ALL(OUTPUTS) "}"

@@ -1,8 +1,8 @@
 // The loop over a warp's edges for rows of halves, which tensor cores multiply; as ptx/edges.cuh is for float32.
 //
-// An edge is one product of small matrices (PTX ISA, "mma.m16n8k8"): one is an input's rows as they lie in the lanes, 16 by 8
-// of them; the other, 8 by 8, is diagonal and has nothing but the edge's weight. So each row is multiplied by the weight and
-// added, as float32, to the sum that the same lane has. Numbers are finite: zeros of the diagonal meet other rows.
+// An edge is, for each 128 rows, a product of small matrices (PTX ISA, "mma.m16n8k8"): one is the input's rows as they lie in
+// the lanes, 16 by 8; the other, 8 by 8, is diagonal and has nothing but the edge's weight. So each row is multiplied by the
+// weight and added, as float32, to the sum that the same lane has. Numbers are finite: zeros of the diagonal meet other rows.
 //
 // An edge is a word: the weight's lower byte; then the place of the input's line of rows, in bytes from the chunk's first, a
 // multiple of 256; from bit 18 on the output; and the weight's upper byte. Edges lie by output, four read in one go, the last
