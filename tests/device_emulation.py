@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -117,10 +118,14 @@ class Event:
 
 
 class EmulatedDevice:
-    """The device; `waits` lists (stream, stream that it waits for), and `launches` the kernels that ran."""
+    """The device; `waits` lists (stream, stream that it waits for), and `launches` the kernels that ran.
+
+    `raised` says how often they raised a number in global memory, by name.
+    """
 
     def __init__(self) -> None:
         self.streams, self.waits, self.launches = [Stream(self, 0)], [], []
+        self.raised: Counter[str] = Counter()
         self.machine = replace(H200, multiprocessors=MULTIPROCESSORS)
         self._made = 0
 
@@ -160,7 +165,9 @@ class EmulatedDevice:
         passed = [None if isinstance(given, np.uintp) else given for given in arguments]
         given = [array.view(np.ndarray) for array in passed if isinstance(array, np.ndarray)]
         threads = -(-block[0] // 32) * 32
-        emulated_kernel(source, name, **defines).launch(grid[0], threads, *passed, reads=given, everywhere=True)
+        kernel = emulated_kernel(source, name, **defines)
+        kernel.launch(grid[0], threads, *passed, reads=given, everywhere=True)
+        self.raised[name] += kernel.raised
 
 
 def _bytes_at(pointer, size):

@@ -227,8 +227,10 @@ inline void check_shared(unsigned place, unsigned size) {
 
 // Eight places of 16 bytes are read at a time, unless two of them that differ are in the same banks.
 inline long conflicts = 0, reads = 0;
+inline long raised = 0;  // numbers in global memory
 extern "C" long bank_conflicts() { return conflicts; }
 extern "C" long bank_reads() { return reads; }
+extern "C" long times_raised() { return raised; }
 
 inline void count_conflicts(const unsigned* const* places) {
     int most = 0;

@@ -125,6 +125,7 @@ void store_if(void* to, const Numbers& numbers, bool wanted) {
 }
 
 inline void add_to_shared(int* number, int value) { *number += value; }
+inline void raise_in_shared(int* number, int value) { *number = std::max(*number, value); }
 inline unsigned read_early(const unsigned* from) {
     unsigned found;
     std::memcpy(&found, emulated::readable(from, sizeof found), sizeof found);
@@ -135,6 +136,7 @@ inline void add_to_global(unsigned long long* number, unsigned long long value) 
 inline void add_to_global(int* number, int value) { *number += value; }
 inline void raise_in_global(int* number, int value, bool wanted = true) {
     if (!wanted) return;
+    ++raised;
     emulated::readable(number, sizeof(int));
     *number = std::max(*number, value);
 }

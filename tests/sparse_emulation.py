@@ -46,11 +46,17 @@ def address(array: np.ndarray) -> int:
 
 
 class SparseKernelOnHost:
-    """A kernel that can be launched with NumPy arrays, addresses, and scalars of the very types that it takes."""
+    """A kernel that can be launched with NumPy arrays, addresses, and scalars of the very types that it takes.
+
+    Attributes
+    ----------
+    raised : how often the last launch raised a number in global memory.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
+        self._library, self.raised = library, 0
         library.launch.restype = ctypes.c_char_p
+        library.times_raised.restype = ctypes.c_long
 
     def launch(
         self,
@@ -83,7 +89,9 @@ class SparseKernelOnHost:
             self._add(array)
         if everywhere:
             self._library.add_region(ctypes.c_void_p(1), ctypes.c_int64((1 << 62) - 1))
+        before = self._library.times_raised()
         fault = self._library.launch(blocks, threads, ctypes.c_uint(seed), *passed)
+        self.raised = self._library.times_raised() - before
         if fault:
             raise EmulationError(fault.decode())
 

@@ -129,9 +129,9 @@ TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
 
 
 def room(machine: Machine, block: BlockShape) -> int:
-    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's barriers."""
-    reserved, barriers = 1 << 10, 16 * MOST_STAGES
-    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - barriers
+    """Return the dynamic shared memory of a block: what is left by the system and by the kernel's own variables."""
+    reserved, own = 1 << 10, 256 + (4 * block.rows if block.halves else 0)
+    return min(machine.block_bytes, machine.multiprocessor_bytes // block.blocks - reserved) // 128 * 128 - own
 
 
 def record_bytes(block: BlockShape, units: Any) -> Any:

@@ -77,8 +77,8 @@ READ_CLOCKS = 0.94
 CHUNK_INSTRUCTIONS = 35
 """Of a warp: to wait for a chunk, to find its part of it, and to give it back."""
 
-SLOT_INSTRUCTIONS = 26
-"""Of a warp: to finish an output."""
+SLOT_INSTRUCTIONS, HALF_SLOT_INSTRUCTIONS = 26, 60
+"""Of a warp: to finish an output; one in halves that another layer follows."""
 
 L2_BYTES, HALF_L2_BYTES = 60.0, 45.0
 """Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
@@ -220,6 +220,7 @@ def estimated_clocks(
     # What arrives takes the port of shared memory, too. For float32, other constants were fitted without that.
     arriving = lines * block.line / 128 if block.halves else 0
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
+    instructions += (HALF_SLOT_INSTRUCTIONS if block.halves else SLOT_INSTRUCTIONS) * block.slots
     one_by_one = 0.0 if block.teams else edges / groups
     edge_clocks = HALF_EDGE_CLOCKS + HALF_ROW_CLOCKS * block.vector if block.halves else EDGE_CLOCKS
     waited = (
@@ -229,7 +230,7 @@ def estimated_clocks(
         + block.line * tiling.chunk / _l2_bytes(block)
     )
     side_by_side = (
-        (instructions + SLOT_INSTRUCTIONS * block.slots) / ISSUED,
+        instructions / ISSUED,
         (work.reads * unevenness + arriving) * READ_CLOCKS,
         brought,
         waited * rounds / max(1, share),

@@ -113,6 +113,19 @@ def test_chains_in_emulation(device, way, widths, rows, share, rng):
     assert_near(run(chain, fewer), exact(layers, fewer), way.allowed * len(layers))
 
 
+@pytest.mark.parametrize("block", HALF_BLOCKS, ids=str)
+def test_a_block_tells_of_a_rows_largest_number_once_in_emulation(device, block, rng, monkeypatch):
+    """Warps that all raised it in global memory would wait for each other."""
+    only(block, monkeypatch)
+    layers, rows = layers_of(rng, (20, 600, 8), 0.1), 2 * block.rows - 5
+    chain = ready(layers, CHUNKS, rows)
+    given = rng.normal(size=(rows, 20)).astype(np.float32)
+    assert_near(run(chain, given), exact(layers, given), CHUNKS.allowed * len(layers))
+    groups = chain._weights[0].tiling.groups
+    assert groups > 1
+    assert device.raised["gather_chunks_half"] == 2 * block.rows * groups
+
+
 @pytest.mark.parametrize("turned", [False, True], ids=["last part first", "first part first"])
 @ways
 def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, monkeypatch, rng):

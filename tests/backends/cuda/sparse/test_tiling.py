@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, room
+from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, HALF_BLOCKS, room
 from sparsenn.backends.cuda.sparse.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.cuda.sparse.tiling import (
     WHOLE_ROUNDS,
@@ -133,5 +133,6 @@ def test_a_layer_alone_may_take_other_tiles_than_among_others():
 
 
 def test_room_is_what_the_device_leaves():
-    assert room(H200, BLOCKS[0]) == 227 * 1024 - 128
-    assert room(H200, next(block for block in BLOCKS if block.blocks == 2)) == 113 * 1024 - 128
+    assert room(H200, BLOCKS[0]) == 227 * 1024 - 256
+    assert room(H200, next(block for block in BLOCKS if block.blocks == 2)) == 113 * 1024 - 256
+    assert room(H200, HALF_BLOCKS[0]) == 227 * 1024 - 256 - 4 * HALF_BLOCKS[0].rows

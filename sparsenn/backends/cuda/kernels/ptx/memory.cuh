@@ -92,6 +92,12 @@ __device__ __forceinline__ void add_to_shared(int* number, int value) {
     asm volatile("red.shared.add.s32 [%0], %1;" ::"r"(place), "r"(value) : "memory");
 }
 
+// red.shared.max: raises a number to another and waits for nothing.
+__device__ __forceinline__ void raise_in_shared(int* number, int value) {
+    const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(number));
+    asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(place), "r"(value) : "memory");
+}
+
 // ---- Global memory ----------------------------------------------------------------------------------------------
 
 // ld.global.cg.v4, volatile: 16 bytes past the multiprocessor's own cache, as often as it is asked for.

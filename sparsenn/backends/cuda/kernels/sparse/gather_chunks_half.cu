@@ -9,6 +9,8 @@
 //           largest number: of these follows a bound of the outputs, and of that how they are scaled. What is infinite or
 //           no number is a zero among halves, and told by `largest`: all outputs of its row become NaN. The outputs of the
 //           last layer are not scaled: they are float32, or halves if LAST is AS_HALVES.
+//           `largest` of the outputs is found in shared memory, and raised once for a block: where weights are few, warps
+//           that all raise the same words of global memory would wait for these longer than they compute.
 // Needs     compute capability 8.0, and what gather_chunks does; VECTOR of 4 or 8, no TEAMS. ACTIVATION is as in
 //           activation.cuh.
 // Beside    two_of_four, on tensor cores, too, which shares a weight among rows and an input among outputs, but multiplies
@@ -21,6 +23,37 @@
 
 #define AS_HALVES 2
 
+// The bits of the largest numbers of a tile's rows, of what a block computes of them: zeros between two tiles.
+struct Largest {
+    int of_rows[ROWS];
+    uint64 barrier;  // for all threads that compute; two phases a tile
+
+    // All threads call, before they are synchronized.
+    __device__ __forceinline__ void make() {
+        for (int row = threadIdx.x; row < ROWS; row += (WARPS + 1) * WARP) of_rows[row] = 0;
+        if (threadIdx.x == 0) barrier_init(&barrier, WARPS * WARP);
+    }
+
+    // Raises those of a lane's rows, and `global`, of all rows of the tile, once all warps that compute have.
+    __device__ __forceinline__ void raise(const int (&own)[VECTOR], int* global) {
+        const int warp = of_warp(threadIdx.x / WARP), lane = computed_once(threadIdx.x % WARP);  // no register is left for it
+#pragma unroll
+        for (int v = 0; v < VECTOR; v++) raise_in_shared(of_rows + v * WARP + lane, own[v]);
+        barrier_arrive(&barrier);
+        barrier_wait(&barrier, 0);
+#pragma unroll
+        for (int part = 0; part < VECTOR; part += WARPS) {
+            if (part + warp >= VECTOR) break;
+            const int row = (part + warp) * WARP + lane;
+            int& found = of_rows[row % VECTOR * WARP + row / VECTOR];
+            raise_in_global(global + row, found);
+            found = 0;
+        }
+        barrier_arrive(&barrier);
+        barrier_wait(&barrier, 1);
+    }
+};
+
 // What becomes of sums.
 struct Finish {
     char* target;
@@ -28,6 +61,7 @@ struct Finish {
     Bound bound;
     int room;  // of a tile, for lines
     float clip;
+    Largest& largest_of_block;
 
     // Writes a warp's outputs of a tile. `tells`: whether this warp says how rows are scaled.
     __device__ __forceinline__ void operator()(const float (&sums)[OUTPUTS][VECTOR], const Slots& slots, int tile,
@@ -63,8 +97,7 @@ struct Finish {
             write(lines + static_cast<int64>(output) * (ROWS * BYTES), rows, output >= 0);
         }
         if constexpr (!LAST)
-#pragma unroll
-            for (int v = 0; v < VECTOR; v++) raise_in_global(facts.largest_out + row + v, largest[v]);
+            largest_of_block.raise(largest, facts.largest_out + static_cast<int64>(tile) * ROWS);
     }
 
     __device__ __forceinline__ static void write(char* to, const float (&rows)[VECTOR], bool wanted) {
@@ -93,7 +126,10 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                        int* __restrict__ exponents_out, int* __restrict__ largest_out, const int* __restrict__ count,
                        int first, int most_tiles, int room_in, int room_out, int groups, int chunks, int chunk,
                        int stages, int stage_bytes, float reach, float offset, float most, float clip) {
+    __shared__ Largest largest;
+    if constexpr (!LAST) largest.make();
     const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
+    const RowFacts facts = {exponents_in, largest_in, exponents_out, largest_out};
     compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
-            Finish{target, {exponents_in, largest_in, exponents_out, largest_out}, {reach, offset, most}, room_out, clip});
+            Finish{target, facts, {reach, offset, most}, room_out, clip, largest});
 }
