@@ -6,13 +6,17 @@ launch, because CuPy does not let one capture cuBLAS.
 
 `cublas` takes features of float32, as does `cublas_tf32`, which multiplies numbers rounded to 11 bits. `cublas_float16`
 takes features of float16 too, and then returns float16; inputs and intermediates become infinite beyond 65,504.
+
+Tensor cores are fed by 16 bytes: the last two pad widths with zeros to multiples of that. All outputs of a row in which
+a number is infinite may become NaN by that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,8 +56,9 @@ def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: in
     """Estimate what all layers take for so many rows, of numbers of so many bytes."""
     given, widths = estimates.CUBLAS[precision], estimates.widths_of(layers)
     device = estimates.library_seconds(given, precision, machine, widths, rows, row_bytes)
-    rounded = given.number_bytes != row_bytes
-    return estimates.awaited(device, len(layers) + rounded, estimates.QUEUE_PRODUCT)
+    padded = estimates.padded_widths(precision, widths, rows)
+    copied = (given.number_bytes != row_bytes or padded[0] != widths[0]) + (padded[-1] != widths[-1])
+    return estimates.awaited(device, len(layers) + copied, estimates.QUEUE_PRODUCT)
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------
@@ -180,30 +185,39 @@ def _lt_product(device: int, precision: str, *given: Any) -> LtProduct | None:
 
 def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
     """Make all layers ready; UsageError where a weight is beyond half precision, if that is the precision."""
-    half, rows = np.dtype(np.float16), given.rows
-    wanted = half if precision == "float16" else np.dtype(np.float32)
+    rows, wanted = given.rows, np.dtype(np.float16 if precision == "float16" else np.float32)
     if not rows:
         return partial(_no_rows, stack.widths[-1])
     if precision == "float16":
         check_half_range(stack)
-        weights, biases = kept(stack, "half layers", lambda: _halves(stack))
-    else:
-        weights, biases = ([getattr(layer, name) for layer in stack.layers] for name in ("weights", "bias"))
-    if precision == "tf32" and rows >= BY_COLUMNS:
-        weights = kept(stack, "by columns", lambda: [cupy().asfortranarray(each) for each in weights])
+    widths = estimates.padded_widths(precision, stack.widths, rows)
+    by_columns = precision == "tf32" and rows >= BY_COLUMNS
+    as_given = given.type == wanted and widths[0] == stack.widths[0]
     layers = []
-    for number, layer in enumerate(stack.layers):
+    for number, sizes in enumerate(pairwise(widths)):
         first, last = number == 0, number + 1 == len(stack.layers)
+        layer = _padded(stack, number, sizes, wanted, by_columns)
         result = np.dtype(given.type) if last else wanted
-        bias = biases[number] if result == wanted else layer.bias
-        aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and given.type == wanted else 256
-        layers.append(_layer(precision, stack.device, layer, weights[number], bias, rows, result, aligned))
-    return partial(_run, layers, wanted)
+        aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and as_given else 256
+        bias = layer.bias.astype(result, copy=False)
+        layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
+    return partial(_run, layers, wanted, widths[0], stack.widths[-1])
 
 
-def _halves(stack: DenseStack) -> tuple[list[Array], list[Array]]:
-    half = np.float16
-    return [layer.weights.astype(half) for layer in stack.layers], [layer.bias.astype(half) for layer in stack.layers]
+def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:
+    """Return a layer with so many inputs and outputs, zeros behind its own, and weights of the type wanted."""
+    own = stack.layers[number]
+    given = (own.inputs, own.outputs), own.weights.dtype, False
+    asked = sizes, wanted, by_columns
+    return own if asked == given else kept(stack, ("padded", number, *asked), lambda: _copied(own, *asked))
+
+
+def _copied(layer: DenseLayer, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:
+    weights = cupy().zeros(sizes, wanted, order="F" if by_columns else "C")
+    weights[: layer.inputs, : layer.outputs] = layer.weights
+    bias = cupy().zeros(sizes[1], np.float32)
+    bias[: layer.outputs] = layer.bias
+    return replace(layer, weights=weights, bias=bias)
 
 
 def _no_rows(outputs: int, features: Array) -> Array:
@@ -211,11 +225,16 @@ def _no_rows(outputs: int, features: Array) -> Array:
     return none
 
 
-def _run(layers: Sequence[_Layer], number: Any, features: Array) -> Array:
-    features = features if features.dtype == number else features.astype(number)
+def _run(layers: Sequence[_Layer], number: Any, inputs: int, outputs: int, features: Array) -> Array:
+    """Queue all layers, which take so many inputs; return the first of their last one's outputs."""
+    if inputs != features.shape[1]:
+        given, features = features, cupy().zeros((features.shape[0], inputs), number)
+        features[:, : given.shape[1]] = given
+    elif features.dtype != number:
+        features = features.astype(number)
     for layer in layers:
         features = layer(features)
-    return features
+    return features if outputs == features.shape[1] else cupy().ascontiguousarray(features[:, :outputs])
 
 
 CUBLAS = dense_kernel(

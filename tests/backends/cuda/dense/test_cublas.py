@@ -1,6 +1,9 @@
 """cuBLAS's products with bias and activation: estimates; the kernel after a product, emulated; and all on a GPU."""
 
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from emulation import emulated
 from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense import cublas, cublas_lt, estimates
 from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FLOAT16, CUBLAS_TF32, KERNELS, seconds
+from sparsenn.backends.cuda.dense.kernel import Given
 from sparsenn.backends.cuda.dense.stack import upload_dense
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.machine import A100, H200
@@ -80,6 +84,37 @@ def test_estimates_are_of_all_that_is_waited_for(precision, widths, rows, taken)
     assert seconds(precision, H200, layers, rows) == pytest.approx(taken, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("precision", "widths", "rows", "padded"),
+    [
+        ("float32", (1001, 333, 1777), 10_000, (1001, 333, 1777)),
+        ("tf32", (1001, 333, 1777), 10_000, (1004, 336, 1780)),
+        ("float16", (1001, 333, 1777), 10_000, (1008, 336, 1784)),
+        ("float16", (1001, 333, 1777), 100, (1001, 336, 1777)),  # copying rows takes longer than it saves
+        ("float16", (784, 1001, 10), 10_000, (784, 1008, 10)),
+        ("float16", (1001, 10), 1_000_000, (1001, 10)),
+        ("tf32", (1001, 2043), 10_000, (1004, 2044)),
+        ("float16", (1024, 1024), 60_000, (1024, 1024)),
+    ],
+)
+def test_widths_are_padded_where_that_saves_time(precision, widths, rows, padded):
+    assert estimates.padded_widths(precision, widths, rows) == padded
+
+
+@pytest.mark.parametrize("kernel", [CUBLAS_TF32, CUBLAS_FLOAT16], ids=lambda kernel: kernel.name)
+def test_padded_layers_are_estimated_as_they_are_multiplied(kernel):
+    def taken(widths, row_bytes):
+        layers = [Linear(np.ones(shape, np.float32)) for shape in pairwise(widths)]
+        return seconds(kernel.precision, H200, layers, 10_000, row_bytes)
+
+    given = 2 if kernel is CUBLAS_FLOAT16 else 4
+    whole, hidden, outer = (taken(widths, given) for widths in ((1024,) * 3, (1024, 1021, 1024), (1021, 1024, 1021)))
+    assert hidden == whole
+    assert whole < outer < 2 * whole  # two copies more
+    if kernel is CUBLAS_FLOAT16:  # rows are padded where they are rounded
+        assert taken((1021, 1024, 1024), 4) < taken((1024, 1024, 1024), 4)
+
+
 def test_a_launch_more_is_queued_while_the_device_is_busy():
     assert estimates.awaited(1e-3, 1, 1e-5) == pytest.approx(1.01e-3)
     assert estimates.awaited(1e-3, 10, 1e-5) == pytest.approx(1.01e-3)
@@ -138,6 +173,57 @@ def test_what_a_product_does_not_write_is_not_taken_for_nan(written, kept, monke
         assert cublas._keeps_nan(product, 4, np.ones((5, 6), np.float16), np.float16) is kept
 
 
+@dataclass
+class _Computed:
+    """A layer as `cublas._layer` makes it ready, computed by NumPy; it holds what it reads to their types."""
+
+    layer: Any
+    weights: Any
+    number: Any
+
+    def __call__(self, features):
+        assert features.dtype == self.weights.dtype
+        assert features.shape[1] == self.weights.shape[0]
+        sums = features.astype(np.float64) @ self.weights.astype(np.float64) + self.layer.bias
+        return (np.maximum(sums, 0) if self.layer.activation == RELU else sums).astype(self.number)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
+@pytest.mark.parametrize("widths", [(33, 57, 11, 7), (33, 57), (32, 57, 8)], ids=str)
+def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kind, rng, monkeypatch):
+    """Rows are padded, and outputs cut, in what is queued."""
+    if precision == "tf32" and kind == np.float16:
+        pytest.skip("these rows are float32")
+    monkeypatch.setattr(estimates, "PADDED_WORK", 0)
+    monkeypatch.setattr(estimates, "PADDED_SIDE", 0)
+    made = []
+
+    def ready(precision, device, layer, weights, bias, rows, number, aligned):
+        made.append((weights.shape, weights.dtype, bias.dtype, aligned))
+        return _Computed(layer, weights, number)
+
+    monkeypatch.setattr(cublas, "_layer", ready)
+    layers = layers_of(rng, widths)
+    features = rng.normal(size=(200, widths[0])).astype(kind)
+    with emulated_device(monkeypatch):
+        stack = upload_dense(0, layers)
+        run = cublas._prepare(precision, stack, Given(200, np.dtype(kind), True))
+        found = run(features)
+        assert found.flags.c_contiguous
+        assert found.dtype == kind
+        assert_near(found, exact(layers, features), precision)
+        assert np.array_equal(run(features), found)
+    grain = 8 if precision == "float16" else 4
+    number = np.float16 if precision == "float16" else np.float32
+    padded = [-(-width // grain) * grain for width in widths]
+    assert [shape for shape, *_ in made] == list(pairwise(padded))
+    assert all(weights == number for _, weights, _, _ in made)
+    assert made[-1][2] == kind
+    whole = widths[0] == padded[0] and kind == number
+    assert made[0][3] == (16 if whole else 256)
+
+
 @pytest.fixture(params=["cuBLASLt", "cuBLAS"])
 def through(request, monkeypatch):
     """Run a test with cuBLASLt, and as if there were none."""
@@ -165,6 +251,23 @@ def test_half_rows(widths, through, rng):
     layers = layers_of(rng, widths)
     features = rng.normal(size=(100, widths[0])).astype(np.float16)
     assert_near(launched(CUBLAS_FLOAT16, layers, features), exact(layers, features), "float16")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [CUBLAS_TF32, CUBLAS_FLOAT16], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_layers_that_are_padded(kernel, activation, through, rng, monkeypatch):
+    monkeypatch.setattr(estimates, "PADDED_WORK", 0)
+    monkeypatch.setattr(estimates, "PADDED_SIDE", 0)
+    layers = layers_of(rng, (33, 57, 131, 7), activation)
+    for rows in (1, 17, 1000):
+        for kind in (np.float32, np.float16) if kernel is CUBLAS_FLOAT16 else (np.float32,):
+            features = rng.normal(size=(rows, 33)).astype(kind)
+            features[rows // 2, 5] = np.nan
+            found = launched(kernel, layers, features)
+            assert np.isnan(found[rows // 2]).all()
+            there = np.arange(rows) != rows // 2
+            assert_near(found[there], exact(layers, features[there]), kernel.precision)
 
 
 @pytest.mark.gpu
@@ -222,9 +325,11 @@ def test_a_launch_can_be_captured(kernel, rng):
     if cublas_lt.library() is None:
         pytest.skip("CuPy does not let graphs capture cuBLAS")
     cp = cupy()
-    layers = layers_of(rng, (784, 300, 10), Tanh())
-    stack, features = upload_dense(0, layers), cp.asarray(rng.normal(size=(300, 784)).astype(np.float32))
-    assert_captured(lambda: kernel.launch(stack, features))
+    layers = layers_of(rng, (783, 301, 10), Tanh())
+    stack = upload_dense(0, layers)
+    for rows in (300, 4000):  # which are padded
+        features = cp.asarray(rng.normal(size=(rows, 783)).astype(np.float32))
+        assert_captured(partial(kernel.launch, stack, features))
 
 
 @pytest.mark.gpu
