@@ -56,9 +56,8 @@ def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: in
     """Estimate what all layers take for so many rows, of numbers of so many bytes."""
     given, widths = estimates.CUBLAS[precision], estimates.widths_of(layers)
     device = estimates.library_seconds(given, precision, machine, widths, rows, row_bytes)
-    padded = estimates.padded_widths(precision, widths, rows)
-    copied = (given.number_bytes != row_bytes or padded[0] != widths[0]) + (padded[-1] != widths[-1])
-    return estimates.awaited(device, len(layers) + copied, estimates.QUEUE_PRODUCT)
+    launches = len(layers) + sum(estimates.copies(precision, widths, rows, row_bytes))
+    return estimates.awaited(device, launches, estimates.QUEUE_PRODUCT)
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------

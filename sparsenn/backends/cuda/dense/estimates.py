@@ -27,6 +27,7 @@ __all__ = [
     "FusedRates",
     "LibraryRates",
     "awaited",
+    "copies",
     "fused_seconds",
     "library_seconds",
     "padded_widths",
@@ -153,6 +154,17 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
     return tuple(padded)
 
 
+def copies(precision: str, widths: Sequence[int], rows: int, row_bytes: int) -> tuple[bool, bool]:
+    """Return whether features are rounded or padded before a library's products, and whether outputs are cut after.
+
+    Parameters
+    ----------
+    row_bytes : of a number of the features.
+    """
+    padded = padded_widths(precision, widths, rows)
+    return CUBLAS[precision].number_bytes != row_bytes or padded[0] != widths[0], padded[-1] != widths[-1]
+
+
 def fused_seconds(given: FusedRates, machine: Machine, widths: Sequence[int], rows: int) -> float:
     """Estimate a launch of a kernel that takes tiles of rows through all layers."""
     products = sum(before * after for before, after in pairwise(widths))
@@ -176,12 +188,13 @@ def library_seconds(
     """
     share = machine.multiply_adds(precision) / H200.multiply_adds(precision)
     bandwidth = machine.copy_bandwidth
-    padded, total = padded_widths(precision, widths, rows), 0.0
-    if given.number_bytes != row_bytes or padded[0] != widths[0]:
+    entering, leaving = copies(precision, widths, rows, row_bytes)
+    total = 0.0
+    if entering:
         total += LAUNCH + (row_bytes + given.number_bytes) * rows * widths[0] / (ROUNDED_SHARE * bandwidth)
-    if padded[-1] != widths[-1]:
+    if leaving:
         total += LAUNCH + 2 * row_bytes * rows * widths[-1] / (ROUNDED_SHARE * bandwidth)
-    for number, (inputs, outputs) in enumerate(pairwise(padded), start=2):
+    for number, (inputs, outputs) in enumerate(pairwise(padded_widths(precision, widths, rows)), start=2):
         left = row_bytes if number == len(widths) else given.number_bytes
         weights = given.number_bytes * inputs * outputs
         moved = weights / WEIGHT_SHARE + rows * (given.number_bytes * inputs + left * outputs) / LIBRARY_SHARE
