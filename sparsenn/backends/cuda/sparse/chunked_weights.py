@@ -301,7 +301,8 @@ def _deal(counts: Array, block: BlockShape, most: int) -> Array:
     dealt = np.zeros((groups, block.slots), np.int64)
     every, full = np.arange(groups), -(-most // block.warps)
     for place, edges in enumerate(counts.transpose(2, 0, 1)[:most]):
-        shared = np.matmul(load, (edges + EVENNESS)[:, :, None])[:, :, 0]
+        with np.errstate(invalid="ignore"):  # NumPy may warn of a product of finite numbers
+            shared = np.matmul(load, (edges + EVENNESS)[:, :, None])[:, :, 0]
         warp = np.where(taken < full, shared, np.inf).argmin(axis=1)
         dealt[:, place] = warp * block.outputs + taken[every, warp]
         taken[every, warp] += 1
