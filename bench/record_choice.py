@@ -3,7 +3,7 @@
 Usage: python bench/record_choice.py [--device cuda|cpu] [--networks N] [--first N] [--most-work W] [--every-kernel]
 [--runs R] [--seconds S] [--machine NAME]
 
-Networks are random, the same in every run: sparse, dense and mixed ones of 1 to 24 layers, 16 to 8192 wide, of 0.5 to
+Networks are random, the same in every run: sparse, dense and mixed ones of 1 to 24 layers, 10 to 8192 wide, of 0.2 to
 80 % of all weights, on 1 to 60,000 rows; of some nearly all rows die on the way. The other ways are each kernel by
 name, of those that `auto` may take (of all with --every-kernel), the network with its sparse layers stored as dense
 ones, and computing dead and equal rows like any others. A way that refuses the network is left out.
@@ -40,11 +40,11 @@ MOST = 1.25
 """The most that the choice may take, in parts of the fastest other way."""
 
 NETWORKS = 36
-SEED = 7_041_776
+SEED = 7_041_777
 
 KINDS = ("sparse", "sparse", "dense", "mixed")
-WIDTHS = (16, 64, 100, 128, 200, 256, 300, 512, 1000, 1024, 2048, 3000, 4096, 8192)
-DENSITIES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8)
+WIDTHS = (10, 37, 64, 100, 128, 200, 256, 301, 512, 785, 1000, 1024, 2047, 2048, 3001, 4096, 8192)
+DENSITIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8)
 ROWS = (1, 7, 32, 128, 500, 1000, 4000, 10_000, 25_000, 60_000)
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 
@@ -123,7 +123,7 @@ def shapes(count: int, most_work: float = MOST_WORK, on_gpu: bool = True) -> Ite
             widths = (int(rng.choice(WIDTHS)),) * (depth + 1)
         else:
             widths = tuple(map(int, rng.choice(WIDTHS, depth + 1)))
-        precision = "float32" if rng.random() < 0.7 or not on_gpu else str(rng.choice(["tf32", "float16"]))
+        precision = "float32" if rng.random() < 0.4 or not on_gpu else str(rng.choice(["tf32", "float16"]))
         shape = Shape(
             kind if depth > 2 or kind != "mixed" else "sparse",
             widths,

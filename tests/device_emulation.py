@@ -10,7 +10,7 @@ import ctypes
 import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -27,12 +27,24 @@ __all__ = ["EmulatedDevice", "OnDevice", "emulated_device"]
 MULTIPROCESSORS = 2
 
 
+class Place:
+    """Where data lie; what is copied there is queued, as kernels are."""
+
+    queue: Callable[[Callable[[], None]], None]
+
+    def __init__(self, ptr) -> None:
+        self.ptr = ptr
+
+    def copy_from_device_async(self, source, size):
+        Place.queue(lambda: ctypes.memmove(self.ptr, source.ptr, size))
+
+
 class OnDevice(np.ndarray):
     """An array whose `data` says where it is, as CuPy's does."""
 
     @property
     def data(self):
-        return SimpleNamespace(ptr=self.ctypes.data)
+        return Place(self.ctypes.data)
 
     def get(self):
         return np.array(self)
@@ -99,6 +111,9 @@ class Stream:
 
     def record(self):
         return SimpleNamespace(done=True)
+
+    def is_capturing(self):
+        return self.taken is not None
 
     def begin_capture(self):
         self._capture = Capture()
@@ -210,12 +225,15 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         Device=lambda number: _Entered(),
         Stream=made.stream,
         Event=Event,
+        MemoryPool=lambda: SimpleNamespace(malloc=None),
+        using_allocator=lambda allocator: nullcontext(),
         runtime=runtime,
         get_current_stream=lambda: made.streams[-1],
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
     )
     runtime.CUDARuntimeError = MemoryError
     library = Library(cuda)
+    monkeypatch.setattr(Place, "queue", staticmethod(made.queue), raising=False)
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setattr(device, "_imported", library)
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparsenn.backends.cuda.device import cupy
 
-__all__ = ["Recording", "launch", "note", "part", "recording"]
+__all__ = ["Recording", "launch", "note", "part", "recorded", "recording"]
 
 
 @dataclass
@@ -44,6 +44,11 @@ def recording() -> Iterator[Recording]:
         _current.reset(token)
 
 
+def recorded() -> bool:
+    """Return whether somebody records what is launched."""
+    return _current.get() is not None
+
+
 def part(name: str) -> AbstractContextManager[None]:
     """Call what is launched inside `name`. Where nobody records, nothing is done, which takes less."""
     record = _current.get()
@@ -73,7 +78,7 @@ def launch(
     """
     if 0 in grid:
         return
-    if _current.get() is None:
+    if not recorded():
         kernel(grid, block, arguments, shared_mem=shared_bytes)
         return
     with part(name):

@@ -26,6 +26,7 @@ from sparsenn.backends.cuda.dense import estimates
 from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.replayed import Replayed, Room
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
@@ -54,10 +55,7 @@ _EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT
 
 def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:
     """Estimate what all layers take for so many rows, of numbers of so many bytes."""
-    given, widths = estimates.CUBLAS[precision], estimates.widths_of(layers)
-    device = estimates.library_seconds(given, precision, machine, widths, rows, row_bytes)
-    launches = len(layers) + sum(estimates.copies(precision, widths, rows, row_bytes))
-    return estimates.awaited(device, launches, estimates.QUEUE_PRODUCT)
+    return estimates.library_awaited(precision, machine, estimates.widths_of(layers), rows, row_bytes)[0]
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------
@@ -200,7 +198,12 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and as_given else 256
         bias = layer.bias.astype(result, copy=False)
         layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
-    return partial(_run, layers, wanted, widths[0], stack.widths[-1])
+    run = partial(_run, layers, wanted, widths[0], stack.widths[-1])
+    if library() is None:
+        return run
+    machine, row_bytes = machine_of(stack.device), np.dtype(given.type).itemsize
+    as_graph = estimates.library_awaited(precision, machine, stack.widths, rows, row_bytes)[1]
+    return Replayed(run, kept(stack, "room", Room)) if as_graph else run
 
 
 def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:

@@ -1,8 +1,8 @@
 """Estimates of what kernels of mlp take: queueing, layers that wait for each other, bytes and multiply-adds.
 
 Constants are seconds, or rates a second, of an H200. Those of arithmetic go with the machine's multiply-adds in the
-precision, those of waiting with its clock, and bytes with its bandwidth. Launches are not part of a graph: the device
-begins when the first is queued, and goes on no faster than the host queues the others.
+precision, those of waiting with its clock, and bytes with its bandwidth. Where launches are not part of a graph, the
+device begins when the first is queued, and goes on no faster than the host queues the others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ __all__ = [
     "OVERFLOWING",
     "QUEUE_FUSED",
     "QUEUE_PRODUCT",
+    "QUEUE_REPLAY",
     "WIDE",
     "FusedRates",
     "LibraryRates",
     "awaited",
     "copies",
     "fused_seconds",
+    "library_awaited",
     "library_seconds",
     "padded_widths",
     "widths_of",
@@ -40,6 +42,13 @@ LAUNCH = 3.0e-6
 QUEUE_FUSED, QUEUE_PRODUCT = 10e-6, 14.5e-6
 """The host's time for a launch of a kernel of ours, and for a library's product; from 1 to 24 layers, queued while the
 device had nothing to do."""
+
+QUEUE_REPLAY, COPY = 12e-6, 1.5e-6
+"""The host's time for a graph of products, with the copies before and after it; and the device's for a small copy, of
+features or outputs."""
+
+SLOW_HOST = 1.3
+"""What a host may take to queue a product, in parts of `QUEUE_PRODUCT`: a graph's time hardly depends on that."""
 
 FITTING, OVERFLOWING, WIDE = range(3)
 """Weights find room beside rows that stay in registers; one of the two leaves its place; or both, in wide layers."""
@@ -218,6 +227,22 @@ def _tiled_seconds(
         return rounds * side / LIBRARY_TILES[0] * inputs / parts * given.depth
 
     return min(map(seconds, LIBRARY_TILES)) / machine.share(precision)
+
+
+def library_awaited(
+    precision: str, machine: Machine, widths: Sequence[int], rows: int, row_bytes: int
+) -> tuple[float, bool]:
+    """Estimate a library's products of all layers until the last is done, in seconds; and say whether as a graph.
+
+    Launch by launch, they take no less than the host takes to queue them; for a graph, features and outputs are copied.
+    """
+    device = library_seconds(CUBLAS[precision], precision, machine, widths, rows, row_bytes)
+    launches = len(widths) - 1 + sum(copies(precision, widths, rows, row_bytes))
+    copied = 2 * COPY + 2 * row_bytes * rows * (widths[0] + widths[-1]) / machine.copy_bandwidth
+    as_graph = QUEUE_REPLAY + copied + device
+    if launches > 1 and as_graph < awaited(device, launches, SLOW_HOST * QUEUE_PRODUCT):
+        return as_graph, True
+    return awaited(device, launches, QUEUE_PRODUCT), False
 
 
 def awaited(device: float, launches: int, queue: float) -> float:
