@@ -1,7 +1,7 @@
-"""A device that is emulated: what of CuPy the chains of sparse layers use, over NumPy, with kernels run on the host.
+"""A device that is emulated: what of CuPy chains of sparse layers and replayed dense ones use, over NumPy.
 
-What is queued is done at once; a graph is what was queued while it was captured. Kernels whose blocks or grids have two
-dimensions are written in NumPy here.
+Kernels run on the host. What is queued is done at once; a graph is what was queued while it was captured. Kernels whose
+blocks or grids have two dimensions are written in NumPy here.
 """
 
 from __future__ import annotations
@@ -225,7 +225,8 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         Device=lambda number: _Entered(),
         Stream=made.stream,
         Event=Event,
-        MemoryPool=lambda: SimpleNamespace(malloc=None),
+        get_allocator=lambda: None,
+        MemoryPool=lambda allocator: SimpleNamespace(malloc=None),
         using_allocator=lambda allocator: nullcontext(),
         runtime=runtime,
         get_current_stream=lambda: made.streams[-1],

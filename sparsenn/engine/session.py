@@ -43,9 +43,10 @@ class Session(OneOfSeveral):
         outputs = session(rows)                       # where the rows are, and in their form
         result = session.run(rows)                    # categories, statistics by layer, timings
 
-    Whatever depends on the number and form of the rows is made ready when such rows first come, and kept. A session
-    may be used by several threads: they take turns. Rows on a GPU are not copied, and where the network allows it
-    nothing waits for the device: outputs are queued on CuPy's current stream, as CuPy's own functions are.
+    Whatever depends on the number and form of the rows is made ready when such rows first come, and kept; a graph of
+    dense layers when as many rows come for the second time. A session may be used by several threads: they take turns.
+    Where the network allows it, nothing waits for the GPU once that is ready, and rows that are there are not copied to
+    the host: outputs are queued on CuPy's current stream, as CuPy's own functions are.
 
     A session can be closed, which frees its memory, and used as a context; it pickles as its network and options.
 

@@ -35,3 +35,22 @@ def test_a_device_is_not_waited_for_while_a_stream_is_captured(monkeypatch: pyte
     assert streams.capture(stream, enqueue) == "graph"
     waiting.join()
     assert done == ["begin", "queued", "end", "waited"]
+
+
+def test_a_capture_that_fails_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    runtime = SimpleNamespace(getDevice=lambda: 0)
+    monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+
+    def end() -> None:
+        done.append("end")
+        raise RuntimeError("what was captured is spoilt")
+
+    stream = SimpleNamespace(begin_capture=lambda: done.append("begin"), end_capture=end)
+
+    def enqueue() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        streams.capture(stream, enqueue)
+    assert done == ["begin", "end"]

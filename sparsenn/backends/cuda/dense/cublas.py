@@ -26,7 +26,7 @@ from sparsenn.backends.cuda.dense import estimates
 from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
-from sparsenn.backends.cuda.dense.replayed import Replayed, Room
+from sparsenn.backends.cuda.dense.replayed import Replayed
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
@@ -199,11 +199,19 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         bias = layer.bias.astype(result, copy=False)
         layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
     run = partial(_run, layers, wanted, widths[0], stack.widths[-1])
-    if library() is None:
-        return run
-    machine, row_bytes = machine_of(stack.device), np.dtype(given.type).itemsize
-    as_graph = estimates.library_awaited(precision, machine, stack.widths, rows, row_bytes)[1]
-    return Replayed(run, kept(stack, "room", Room)) if as_graph else run
+    return Replayed(run, room) if (room := _graph_bytes(precision, stack, given, layers)) else run
+
+
+def _graph_bytes(precision: str, stack: DenseStack, given: Given, layers: Sequence[_Layer]) -> int:
+    """Return about what a graph of the layers is to keep; 0 where there is none, as without cuBLASLt."""
+    size = precision, stack.widths, given.rows, np.dtype(given.type).itemsize
+    products = [layer.product for layer in layers if isinstance(layer.product, LtProduct)]
+    graphs = [kept.run for kept in stack.ready.values() if isinstance(kept.run, Replayed)]
+    found = estimates.graph_bytes(*size) + max((product.workspace for product in products), default=0)
+    fits = found + sum(graph.nbytes for graph in graphs) <= estimates.MOST_GRAPH_BYTES
+    if len(products) < len(layers) or not fits:
+        return 0
+    return found if estimates.library_awaited(size[0], machine_of(stack.device), *size[1:])[1] else 0
 
 
 def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:

@@ -152,6 +152,11 @@ class LtProduct:
         self._one, self._zero = c_float(1.0), c_float(0.0)
         self._run, self._references = lt.cublasLtMatmul, (byref(self._one), byref(self._zero), byref(self._found))
 
+    @property
+    def workspace(self) -> int:
+        """Bytes of memory that it takes while it is computed."""
+        return int(self._found.workspace)
+
     def _fastest(self, alignments: Iterable[tuple[int, Any]]) -> _Heuristic:
         """Ask for what cuBLASLt takes for the fastest way."""
         lt, found, count = library(), _Heuristic(), c_int(0)
@@ -175,7 +180,7 @@ class LtProduct:
     def __call__(self, features: Array, weights: Array, sums: Array) -> None:
         """Queue the product on the current stream."""
         cp = cupy()
-        stream, size = cp.cuda.get_current_stream().ptr, int(self._found.workspace)
+        stream, size = cp.cuda.get_current_stream().ptr, self.workspace
         room: Any = cp.cuda.alloc(size) if size else None
         one, zero, algorithm = self._references
         a, b, c = address(weights), address(features), address(sums)

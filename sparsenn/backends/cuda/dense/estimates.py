@@ -20,16 +20,15 @@ __all__ = [
     "FITTING",
     "FUSED",
     "LAUNCH",
+    "MOST_GRAPH_BYTES",
     "OVERFLOWING",
     "QUEUE_FUSED",
-    "QUEUE_PRODUCT",
-    "QUEUE_REPLAY",
     "WIDE",
     "FusedRates",
     "LibraryRates",
     "awaited",
-    "copies",
     "fused_seconds",
+    "graph_bytes",
     "library_awaited",
     "library_seconds",
     "padded_widths",
@@ -48,7 +47,10 @@ QUEUE_REPLAY, COPY = 12e-6, 1.5e-6
 features or outputs."""
 
 SLOW_HOST = 1.3
-"""What a host may take to queue a product, in parts of `QUEUE_PRODUCT`: a graph's time hardly depends on that."""
+"""What a host may take to queue a product, as a multiple of `QUEUE_PRODUCT`: a graph's time hardly depends on that."""
+
+MOST_GRAPH_BYTES = 128 << 20
+"""Bytes that the graphs of a stack of layers keep at most."""
 
 FITTING, OVERFLOWING, WIDE = range(3)
 """Weights find room beside rows that stay in registers; one of the two leaves its place; or both, in wide layers."""
@@ -163,7 +165,7 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
     return tuple(padded)
 
 
-def copies(precision: str, widths: Sequence[int], rows: int, row_bytes: int) -> tuple[bool, bool]:
+def _copies(precision: str, widths: Sequence[int], rows: int, row_bytes: int) -> tuple[bool, bool]:
     """Return whether features are rounded or padded before a library's products, and whether outputs are cut after.
 
     Parameters
@@ -197,7 +199,7 @@ def library_seconds(
     """
     share = machine.multiply_adds(precision) / H200.multiply_adds(precision)
     bandwidth = machine.copy_bandwidth
-    entering, leaving = copies(precision, widths, rows, row_bytes)
+    entering, leaving = _copies(precision, widths, rows, row_bytes)
     total = 0.0
     if entering:
         total += LAUNCH + (row_bytes + given.number_bytes) * rows * widths[0] / (ROUNDED_SHARE * bandwidth)
@@ -236,13 +238,21 @@ def library_awaited(
 
     Launch by launch, they take no less than the host takes to queue them; for a graph, features and outputs are copied.
     """
-    device = library_seconds(CUBLAS[precision], precision, machine, widths, rows, row_bytes)
-    launches = len(widths) - 1 + sum(copies(precision, widths, rows, row_bytes))
+    rates = CUBLAS[precision]
+    device = library_seconds(rates, precision, machine, widths, rows, row_bytes)
+    launches = len(widths) - 1 + sum(_copies(precision, widths, rows, row_bytes))
     copied = 2 * COPY + 2 * row_bytes * rows * (widths[0] + widths[-1]) / machine.copy_bandwidth
     as_graph = QUEUE_REPLAY + copied + device
-    if launches > 1 and as_graph < awaited(device, launches, SLOW_HOST * QUEUE_PRODUCT):
+    fits = graph_bytes(precision, widths, rows, row_bytes) <= MOST_GRAPH_BYTES
+    if launches > 1 and fits and as_graph < awaited(device, launches, SLOW_HOST * QUEUE_PRODUCT):
         return as_graph, True
     return awaited(device, launches, QUEUE_PRODUCT), False
+
+
+def graph_bytes(precision: str, widths: Sequence[int], rows: int, row_bytes: int) -> int:
+    """Return about what a graph of products keeps, in bytes: rows before and after all layers, and around a layer."""
+    widest = max(before + after for before, after in pairwise(widths))
+    return rows * (row_bytes * (widths[0] + widths[-1]) + CUBLAS[precision].number_bytes * widest)
 
 
 def awaited(device: float, launches: int, queue: float) -> float:

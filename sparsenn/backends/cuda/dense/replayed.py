@@ -7,74 +7,83 @@ from collections.abc import Callable
 from typing import Any
 
 from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.recorder import recorded
-from sparsenn.backends.cuda.streams import Turns, captured
+from sparsenn.backends.cuda.streams import captured
 from sparsenn.formats import Array
 
-__all__ = ["Replayed", "Room"]
-
-
-class Room:
-    """What the graphs of a stack share, which run one after the other: memory for what lies between layers.
-
-    Attributes
-    ----------
-    turns : whose turn it is with that memory.
-    """
-
-    def __init__(self) -> None:
-        cuda = cupy().cuda
-        self.turns = Turns()
-        self._pool, self._stream = cuda.MemoryPool(), cuda.Stream(non_blocking=True)
-
-    def captured(self, enqueue: Callable[[], None]) -> Any:
-        """Return a graph of what is launched meanwhile, whose memory nothing but such graphs uses."""
-        with cupy().cuda.using_allocator(self._pool.malloc):
-            return captured(enqueue, self._stream)
+__all__ = ["Replayed"]
 
 
 class Replayed:
     """Layers for a number of rows: queued one by one in the first call, captured in the second, replayed in all others.
 
-    Features are copied to where the graph reads them, and outputs from where it leaves them. Where the caller captures
-    the stream, or records how long parts take, layers are queued one by one.
+    Features are copied to where the graph reads them, and outputs from where it leaves them. The call that captures
+    waits for the device. Layers are queued one by one where the caller captures the stream or records how long parts
+    take, and where there is no graph because memory did not suffice or another thread disturbed the capture.
 
     Parameters
     ----------
     run : queues all layers, and returns their outputs.
-    room : of the stack.
+    nbytes : that a graph keeps.
     """
 
-    def __init__(self, run: Callable[[Array], Array], room: Room) -> None:
-        self._run, self._room = run, room
-        self._called = False
+    def __init__(self, run: Callable[[Array], Array], nbytes: int) -> None:
+        self._run, self.nbytes = run, nbytes
+        self._called = self._refused = False
         self._graph: Any = None
         self._features: Any = None
         self._outputs: Any = None
+        self._between: list[Any] = []
+        self._ended: Any = None
+        self._key: Any = None
 
     def __call__(self, features: Array) -> Array:
         """Queue all layers on the current stream, and return their outputs."""
-        if not self._called or recorded() or cupy().cuda.get_current_stream().is_capturing():
+        cuda = cupy().cuda
+        stream = cuda.get_current_stream()
+        if not self._called or self._refused or recorded() or stream.is_capturing():
             self._called = True
             return self._run(features)
-        stream = self._room.turns.take()
         if self._graph is None:
-            self._capture(features)
-        else:
-            _copy(self._features, features)
+            try:
+                self._capture(features)
+            except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError):
+                self._refused, self._features, self._outputs = True, None, None
+                self._between.clear()
+                return self._run(features)
+        elif stream_key(stream) != self._key:
+            stream.wait_event(self._ended)
+        _copy(self._features, features)
         self._graph.launch(stream)
         outputs: Array = cupy().ndarray(self._outputs.shape, self._outputs.dtype)
         _copy(outputs, self._outputs)
+        self._ended.record(stream)
+        self._key = stream_key(stream)
         return outputs
 
     def _capture(self, features: Array) -> None:
+        """Capture the layers; the memory between them is kept as long as the graph: the pool only divides it."""
+        cuda = cupy().cuda
+        allocate = cuda.get_allocator()
+
+        def take(size: int) -> Any:
+            self._between.append(allocate(size))
+            taken = self._between[-1]
+            return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
+
+        pool = cuda.MemoryPool(take)
+
+        def enqueue() -> None:
+            self._outputs = None  # the capture finds the memory that the launches before it had
+            with cuda.using_allocator(pool.malloc):
+                self._outputs = self._run(self._features)
+
+        self._between.clear()
         self._features = cupy().ndarray(features.shape, features.dtype)
         _copy(self._features, features)
-        self._graph = self._room.captured(self._enqueue)
-
-    def _enqueue(self) -> None:
-        self._outputs = None  # so that the capture finds the memory that the launches before it had
-        self._outputs = self._run(self._features)
+        self._ended = cuda.Event(disable_timing=True)
+        self._graph = captured(enqueue)
 
 
 def _copy(to: Array, source: Array) -> None:

@@ -180,6 +180,7 @@ class _Computed:
     layer: Any
     weights: Any
     number: Any
+    product = None
 
     def __call__(self, features):
         assert features.dtype == self.weights.dtype
@@ -204,6 +205,7 @@ def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kin
         return _Computed(layer, weights, number)
 
     monkeypatch.setattr(cublas, "_layer", ready)
+    monkeypatch.setattr(cublas, "machine_of", lambda device: H200)
     layers = layers_of(rng, widths)
     features = rng.normal(size=(200, widths[0])).astype(kind)
     with emulated_device(monkeypatch):
