@@ -1,4 +1,4 @@
-"""Streams of other libraries, and graphs of what is queued on a stream."""
+"""Streams of other libraries, graphs of what is queued on a stream, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.kept import stream_key
 
-__all__ = ["capture", "captured", "on_stream", "wait_for_device"]
+__all__ = ["Turns", "capture", "captured", "event", "on_stream", "wait_for_device"]
 
 _captures: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 """By device: CUDA refuses to wait for a device while a stream of it is captured, by whichever thread, and spoils what
@@ -57,3 +58,32 @@ def wait_for_device() -> None:
     runtime = cupy().cuda.runtime
     with _captures[runtime.getDevice()]:
         runtime.deviceSynchronize()
+
+
+def event() -> Any:
+    """Return an event that records no time."""
+    return cupy().cuda.Event(disable_timing=True)
+
+
+class Turns:
+    """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._key: Any = None
+        self._queued = event()
+
+    def take(self) -> Any:
+        """Return the current stream, which waits for all that the stream of the turn before has been given."""
+        cuda = cupy().cuda
+        stream = cuda.get_current_stream()
+        key = stream_key(stream)
+        if key == self._key:
+            return stream
+        if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
+            wait_for_device()
+        elif self._last is not None:
+            self._queued.record(self._last)
+            stream.wait_event(self._queued)
+        self._last, self._key = stream, key
+        return stream

@@ -199,19 +199,20 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         bias = layer.bias.astype(result, copy=False)
         layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
     run = partial(_run, layers, wanted, widths[0], stack.widths[-1])
-    return Replayed(run, room) if (room := _graph_bytes(precision, stack, given, layers)) else run
+    nbytes = _graph_bytes(precision, stack, given, layers)
+    return Replayed(run, nbytes) if nbytes else run
 
 
 def _graph_bytes(precision: str, stack: DenseStack, given: Given, layers: Sequence[_Layer]) -> int:
     """Return about what a graph of the layers is to keep; 0 where there is none, as without cuBLASLt."""
-    size = precision, stack.widths, given.rows, np.dtype(given.type).itemsize
+    widths, rows, row_bytes = stack.widths, given.rows, np.dtype(given.type).itemsize
     products = [layer.product for layer in layers if isinstance(layer.product, LtProduct)]
-    graphs = [kept.run for kept in stack.ready.values() if isinstance(kept.run, Replayed)]
-    found = estimates.graph_bytes(*size) + max((product.workspace for product in products), default=0)
-    fits = found + sum(graph.nbytes for graph in graphs) <= estimates.MOST_GRAPH_BYTES
-    if len(products) < len(layers) or not fits:
+    as_graph = estimates.library_awaited(precision, machine_of(stack.device), widths, rows, row_bytes)[1]
+    if len(products) < len(layers) or not as_graph:
         return 0
-    return found if estimates.library_awaited(size[0], machine_of(stack.device), *size[1:])[1] else 0
+    found = estimates.graph_bytes(precision, widths, rows, row_bytes) + max(each.workspace for each in products)
+    others = sum(kept.run.nbytes for kept in stack.ready.values() if isinstance(kept.run, Replayed))
+    return found if found + others <= estimates.MOST_GRAPH_BYTES else 0
 
 
 def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:

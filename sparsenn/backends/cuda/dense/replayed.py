@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.recorder import recorded
-from sparsenn.backends.cuda.streams import captured
+from sparsenn.backends.cuda.streams import Turns, captured
 from sparsenn.formats import Array
 
 __all__ = ["Replayed"]
@@ -35,16 +34,15 @@ class Replayed:
         self._features: Any = None
         self._outputs: Any = None
         self._between: list[Any] = []
-        self._ended: Any = None
-        self._key: Any = None
+        self._turns = Turns()
 
     def __call__(self, features: Array) -> Array:
         """Queue all layers on the current stream, and return their outputs."""
         cuda = cupy().cuda
-        stream = cuda.get_current_stream()
-        if not self._called or self._refused or recorded() or stream.is_capturing():
+        if not self._called or self._refused or recorded() or cuda.get_current_stream().is_capturing():
             self._called = True
             return self._run(features)
+        stream = self._turns.take()
         if self._graph is None:
             try:
                 self._capture(features)
@@ -52,14 +50,10 @@ class Replayed:
                 self._refused, self._features, self._outputs = True, None, None
                 self._between.clear()
                 return self._run(features)
-        elif stream_key(stream) != self._key:
-            stream.wait_event(self._ended)
         _copy(self._features, features)
         self._graph.launch(stream)
         outputs: Array = cupy().ndarray(self._outputs.shape, self._outputs.dtype)
         _copy(outputs, self._outputs)
-        self._ended.record(stream)
-        self._key = stream_key(stream)
         return outputs
 
     def _capture(self, features: Array) -> None:
@@ -82,7 +76,6 @@ class Replayed:
         self._between.clear()
         self._features = cupy().ndarray(features.shape, features.dtype)
         _copy(self._features, features)
-        self._ended = cuda.Event(disable_timing=True)
         self._graph = captured(enqueue)
 
 

@@ -284,6 +284,7 @@ def _grouped(teams: Teams, block: BlockShape, groups: int) -> tuple[Array, Array
     return group, (team - bounds[group]) * block.outputs + among
 
 
+@np.errstate(invalid="ignore")  # NumPy may warn of products of finite numbers
 def _deal(counts: Array, block: BlockShape, most: int) -> Array:
     """Return the slot in its block that each output gets, (groups, slots) by place.
 
@@ -301,8 +302,7 @@ def _deal(counts: Array, block: BlockShape, most: int) -> Array:
     dealt = np.zeros((groups, block.slots), np.int64)
     every, full = np.arange(groups), -(-most // block.warps)
     for place, edges in enumerate(counts.transpose(2, 0, 1)[:most]):
-        with np.errstate(invalid="ignore"):  # NumPy may warn of a product of finite numbers
-            shared = np.matmul(load, (edges + EVENNESS)[:, :, None])[:, :, 0]
+        shared = np.matmul(load, (edges + EVENNESS)[:, :, None])[:, :, 0]
         warp = np.where(taken < full, shared, np.inf).argmin(axis=1)
         dealt[:, place] = warp * block.outputs + taken[every, warp]
         taken[every, warp] += 1

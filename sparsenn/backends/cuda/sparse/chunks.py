@@ -30,7 +30,7 @@ from sparsenn.backends.cuda.recorder import launch, part
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Call, Parts, Turns
+from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Call, Parts
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
     room_of,
@@ -42,7 +42,7 @@ from sparsenn.backends.cuda.sparse.rows import (
 )
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.cuda.sparse.tiling import Tiling, in_parts, shared_tilings
-from sparsenn.backends.cuda.streams import captured
+from sparsenn.backends.cuda.streams import Turns, captured
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array

@@ -28,10 +28,10 @@ from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH, compiled_acti
 from sparsenn.backends.cuda.device import as_current, cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import part
-from sparsenn.backends.cuda.sparse.replay import Call, Parts, Turns
+from sparsenn.backends.cuda.sparse.replay import Call, Parts
 from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.cuda.streams import captured
+from sparsenn.backends.cuda.streams import Turns, captured
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 

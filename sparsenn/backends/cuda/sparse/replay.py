@@ -1,4 +1,4 @@
-"""Runs that are captured once and replayed: what they are given, parts of their rows, and whose turn it is.
+"""Runs that are captured once and replayed: what they are given, and parts of their rows.
 
 A chain of layers owns its buffers. Its launches are captured as a graph that reads the number of rows, and where the
 inputs are, from a small record on the device; `sparse/begin_run.cu` sets that at the beginning of each run.
@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.streams import wait_for_device
+from sparsenn.backends.cuda.streams import event
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR
 from sparsenn.workers import chunks
 
-__all__ = ["CALL_BYTES", "NOTHING", "PARTS", "Call", "Parts", "Turns"]
+__all__ = ["CALL_BYTES", "NOTHING", "PARTS", "Call", "Parts"]
 
 CALL_BYTES = 32
 """Of a `Call` record in `sparse/resident.cuh`."""
@@ -102,7 +101,7 @@ class Parts:
     def __init__(self, rows: int, side: int, count: int) -> None:
         cuda = cupy().cuda
         self._first, *others = chunks(rows, max(1, parts_of(rows, count * side)) * side) or [(0, 0)]
-        self._others = [(part, cuda.Stream(non_blocking=True), _event()) for part in others]
+        self._others = [(part, cuda.Stream(non_blocking=True), event()) for part in others]
 
     def enqueue(self, enqueue_part: Callable[[int, int], None]) -> None:
         """Queue all parts on streams that leave the current one and come back to it.
@@ -111,7 +110,7 @@ class Parts:
         ----------
         enqueue_part : queues a part's layers on the current stream, given its first row and the row behind its last.
         """
-        current, begun = cupy().cuda.get_current_stream(), _event()
+        current, begun = cupy().cuda.get_current_stream(), event()
         begun.record(current)
         for part, stream, ended in self._others:
             with stream:
@@ -121,31 +120,3 @@ class Parts:
         enqueue_part(*self._first)
         for _, _, ended in self._others:
             current.wait_event(ended)
-
-
-def _event() -> Any:
-    return cupy().cuda.Event(disable_timing=True)
-
-
-class Turns:
-    """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
-
-    def __init__(self) -> None:
-        self._last: Any = None
-        self._key: Any = None
-        self._queued = _event()
-
-    def take(self) -> Any:
-        """Return the current stream, which waits for all that the stream of the turn before has been given."""
-        cuda = cupy().cuda
-        stream = cuda.get_current_stream()
-        key = stream_key(stream)
-        if key == self._key:
-            return stream
-        if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
-            wait_for_device()
-        elif self._last is not None:
-            self._queued.record(self._last)
-            stream.wait_event(self._queued)
-        self._last, self._key = stream, key
-        return stream

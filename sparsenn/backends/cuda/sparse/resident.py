@@ -38,7 +38,7 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES
 from sparsenn.backends.cuda.sparse.counted import count_inputs, counted_first, rows_for
 from sparsenn.backends.cuda.sparse.estimates import resident_seconds
 from sparsenn.backends.cuda.sparse.packed import PackedNetwork, bytes_of, pack_network
-from sparsenn.backends.cuda.sparse.replay import Call, Turns
+from sparsenn.backends.cuda.sparse.replay import Call
 from sparsenn.backends.cuda.sparse.rows import to_dense
 from sparsenn.backends.cuda.sparse.stack import Stack
 from sparsenn.backends.cuda.sparse.stages import (
@@ -56,7 +56,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     runs_at_once,
     stage_lengths,
 )
-from sparsenn.backends.cuda.streams import captured
+from sparsenn.backends.cuda.streams import Turns, captured
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
