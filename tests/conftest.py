@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 BESIDE = folder() or Path(gettempdir(), "tests")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(BESIDE.with_name("numba-of-tests")))
 os.environ.setdefault("MPLCONFIGDIR", str(BESIDE.with_name("matplotlib-of-tests")))
+os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that the extra test-frameworks installs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SLOW_LEFT_OUT = "tests marked slow are left out (--all runs them)"

@@ -82,12 +82,12 @@ def ci(root: Path, fails: str = "") -> tuple[int, list[str]]:
 
 
 def everything(reason: str) -> tuple[int, list[str]]:
-    return 0, ["check ", f"tests: all, the slow ones too: {reason}", "test --all"]
+    return 0, ["check ", f"tests: all, the slow ones too: {reason}", "test --frameworks --all"]
 
 
 def test_fast_tests_suffice_where_nothing_else_has_changed(clone: Path) -> None:
     commit(clone, *PLAIN)
-    assert ci(clone) == (0, ["check ", FAST, "test "])
+    assert ci(clone) == (0, ["check ", FAST, "test --frameworks"])
 
 
 @pytest.mark.parametrize("name", [*FOR_SLOW, ".ci/run"])
@@ -115,7 +115,7 @@ def test_a_branch_is_held_against_where_it_left_main(clone: Path) -> None:
     commit(clone, "README.md")
     assert ci(clone) == everything("kernels/b.cuh has changed")
     git(clone, "update-ref", "refs/remotes/origin/main", "HEAD")  # on main: against the commit before
-    assert ci(clone)[1][1:] == [FAST, "test "]
+    assert ci(clone)[1][1:] == [FAST, "test --frameworks"]
 
 
 def test_where_it_cannot_be_told_what_changed_all_tests_run(clone: Path) -> None:
@@ -124,7 +124,7 @@ def test_where_it_cannot_be_told_what_changed_all_tests_run(clone: Path) -> None
     assert ci(clone) == everything("what has changed cannot be told")
 
 
-@pytest.mark.parametrize(("fails", "last"), [("sparsenn", None), ("check", "check "), ("test", "test ")])
+@pytest.mark.parametrize(("fails", "last"), [("sparsenn", None), ("check", "check "), ("test", "test --frameworks")])
 def test_it_ends_with_what_fails_and_its_exit_code(clone: Path, fails: str, last: str | None) -> None:
     commit(clone, "README.md")
     code, said = ci(clone, fails)

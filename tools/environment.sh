@@ -81,7 +81,7 @@ _install() { # ROOT EXTRA
   _say "compiling the kernels (once, half a minute)"
   (cd "$1" && "$python" -m sparsenn kernels list --compile >/dev/null) || return 1
   local stamp
-  for stamp in base ${2:-}; do
+  for stamp in base ${2:+"${2%%-*}" "$2"}; do # test-frameworks includes test
     _digest "$1" >"$1/.venv/.installing" && mv "$1/.venv/.installing" "$1/.venv/.installed-$stamp" || return 1
   done
 }

@@ -177,6 +177,14 @@ def test_tests_take_their_extra_and_run_in_the_root(project: Path, tmp_path: Pat
     assert len(steps(project)) == 3
 
 
+def test_frameworks_are_an_extra_that_includes_that_of_the_tests(project: Path) -> None:
+    code, out, _ = run(project, "test", "--frameworks", "FILE")
+    assert (code, out) == (0, f"ran in {project}: -m pytest FILE\n")
+    assert steps(project) == ["venv", "begin .[test-frameworks]", "end"]
+    assert run(project, "test", "FILE")[2] == ""
+    assert len(steps(project)) == 3
+
+
 @pytest.mark.parametrize("arguments", [(), ("--all",)])
 def test_without_a_choice_of_tests_they_are_spread_over_the_processors(
     project: Path, arguments: tuple[str, ...]
