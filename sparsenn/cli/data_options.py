@@ -37,9 +37,9 @@ Inputs = Annotated[
     typer.Option(
         metavar="FILE",
         help="Samples to run a model on, with or without targets: .csv, .tsv or .parquet, .npy, .npz (arrays, or a "
-        "sparse matrix saved by SciPy), .mtx, .h5, IDX images, FANN's text. A table as wide as the model's inputs "
-        "holds no targets; in a wider one the last columns are targets (--targets), unless the model knows its columns "
-        "by name. Without targets or labels, neither loss nor accuracy is reported.",
+        "sparse matrix saved by SciPy), .mtx, .h5, IDX images, FANN's text. A table is as wide as the model's "
+        "inputs, and holds no targets unless --targets says so, or the model knows its columns by name. "
+        "Without targets or labels, neither loss nor accuracy is reported.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -84,8 +84,8 @@ TargetsOrNone = Annotated[
         "--targets",
         metavar="N",
         min=1,
-        help="Number of target columns of a table, the last ones. By default: none if the table is as wide as the "
-        "model's inputs; otherwise one for a classifier, or as many as the model has outputs.",
+        help="Number of target columns of a table, the last ones. By default none, but those that the model "
+        "knows by name.",
         rich_help_panel=_DATA,
     ),
 ]

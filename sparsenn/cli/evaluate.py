@@ -177,7 +177,7 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
         pruned = {key: told for key, told in model.provenance.items() if key == PRUNED}
         notes = {"model": path.name, "plan": str(result.plan), **pruned}
         names = None if model.encoding is None else model.encoding.targets
-        predicted = result.predicted if model.classes else None
+        predicted = result.predicted if model.classes and model.network.outputs > 1 else None
         write_model_output(files.output, result.outputs, predicted, notes, model.class_names, names)
     if files.json is not None:
         write_json(files.json, to_json(model_record(str(path), str(inputs), result)))

@@ -99,7 +99,8 @@ def run_model_in_pieces(source: str, run: InPieces) -> bool:
     model = read_model(path)
     if model.encoding is not None:
         raise UsageError(f"{path} was trained on a table, whose columns have names: run it on --inputs as a whole")
-    classes = model.classes and run.files.output is not None and run.files.output.suffix.lower() == ".npy"
+    scores = model.classes and model.network.outputs > 1
+    classes = scores and run.files.output is not None and run.files.output.suffix.lower() == ".npy"
     prepare = None if model.scaling is None else model.scaling.apply
     with reporting(run.progress) as report:
         result = _run(run, model.network, path, run.samples, report, prepare=prepare, classes=classes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats.arrays import Array
-from sparsenn.formats.table import Table, Texts, is_number
+from sparsenn.formats.table import Table, Texts, is_number, listed, width_fault
 from sparsenn.memory import check_memory
 
 __all__ = ["Column", "TableEncoding", "class_codes", "class_names"]
@@ -109,8 +109,12 @@ class TableEncoding:
         columns = tuple(_learnt(table, number, number in texts, impute) for number in inputs)
         return cls(columns, tuple(table.names[number] for number in targets), table.named)
 
-    def encode(self, table: Table) -> Array:
+    def encode(self, table: Table, labelled: bool = False) -> Array:
         """Return what the network takes of each row: float32 of shape (rows, width).
+
+        Parameters
+        ----------
+        labelled : as `places` takes it.
 
         Raises
         ------
@@ -121,7 +125,7 @@ class TableEncoding:
         ResourceError
             The numbers take more than memory.
         """
-        places = self.places(table)
+        places = self.places(table, labelled)
         check_memory(4 * table.rows * self.width, f"{table.path}: {table.rows:,} rows of {self.width:,} inputs")
         inputs, first = np.zeros((table.rows, self.width), np.float32), 0
         for column, place in zip(self.columns, places, strict=True):
@@ -133,39 +137,51 @@ class TableEncoding:
             first += column.width
         return inputs
 
-    def places(self, table: Table) -> list[int]:
+    def places(self, table: Table, labelled: bool = False) -> list[int]:
         """Return the place of each column in a table, counted from 0: by name where there are names, else in order.
+
+        Parameters
+        ----------
+        labelled : whether a table whose columns go by no names holds the targets, too.
 
         Raises
         ------
         ShapeError
             The table does not have the columns.
         """
-        if self.by_name(table):
+        if self.by_name(table, labelled):
             return [table.names.index(column.name) for column in self.columns]
-        known, found = len(self.columns), len(table.names)
+        known = len(self.columns)
         if not (table.named and self.named):
-            if found in (known, known + len(self.targets)):
-                return list(range(known))
-            told = f"has {found:,} columns; the model takes {known:,}, or {known + len(self.targets):,} with targets"
-            raise ShapeError(f"the table {told}")
-        missing = [column.name for column in self.columns if column.name not in table.names]
-        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        raise ShapeError(f"the table has no column {', '.join(map(repr, missing[:3]))}{more}, which the model takes")
+            if len(table.names) != known + labelled * len(self.targets):
+                raise ShapeError(width_fault(table.names, known, len(self.targets), labelled))
+            return list(range(known))
+        names = {column.name for column in self.columns}
+        missing = listed([column.name for column in self.columns if column.name not in table.names])
+        extra = [name for name in table.names if name not in (*names, *self.targets)]
+        told = f"; it does not take {listed(extra)}" if extra else ""
+        raise ShapeError(f"the table has no column {missing}, which the model takes{told}")
 
-    def target_places(self, table: Table) -> list[int]:
+    def target_places(self, table: Table, labelled: bool) -> list[int]:
         """Return the places of the targets in a table that has the columns; none where it does not hold them all.
 
         Where columns are not found by name, they are the last ones.
         """
-        if self.by_name(table):
+        if self.by_name(table, labelled):
             held = all(name in table.names for name in self.targets)
             return [table.names.index(name) for name in self.targets] if held else []
         return list(range(len(self.columns), len(table.names)))
 
-    def by_name(self, table: Table) -> bool:
-        """Return whether a table's columns are found by their names, or by their numbers where neither has names."""
-        return table.named == self.named and all(column.name in table.names for column in self.columns)
+    def by_name(self, table: Table, labelled: bool) -> bool:
+        """Return whether a table's columns are found by their names.
+
+        Where neither has names, they go by their numbers, if the table holds targets and its last column is known.
+        """
+        names = [column.name for column in self.columns]
+        if self.named or table.named:
+            return self.named and table.named and all(name in table.names for name in names)
+        known = {*names, *self.targets}
+        return labelled and known <= {*table.names} and table.names[-1] in known
 
 
 def class_names(table: Table, column: int, surely: bool = False) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,10 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats.arrays import Array
 from sparsenn.printable import one_line
 
-__all__ = ["Table", "Texts", "Unread", "is_number"]
+__all__ = ["Table", "Texts", "Unread", "column_numbers", "is_number", "listed", "width_fault"]
+
+_SHOWN = 8
+"""Columns that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +131,38 @@ class Table:
         if isinstance(found, Unread):
             raise self.fault(column, f"holds {found.kind}, neither numbers nor texts; leave the column out")
         return found
+
+
+def column_numbers(columns: int) -> tuple[str, ...]:
+    """Return what columns without names are called: their numbers, counted from 1."""
+    return tuple(map(str, range(1, columns + 1)))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names of columns for a message: the first few, and how many there are besides."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_SHOWN]) + more
+
+
+def width_fault(names: Sequence[str], inputs: int, targets: int, labelled: bool) -> str:
+    """Return what is wrong with a table whose width alone says what its columns are.
+
+    Parameters
+    ----------
+    names : of the columns; their numbers where they have none.
+    inputs : how many columns the model takes.
+    targets : how many are targets if the table holds any; 0 where that is not known.
+    labelled : whether the table was said to hold them.
+    """
+    width = len(names)
+    held = "" if tuple(names) == column_numbers(width) else f" ({listed(names)})"
+    found = f"the table has {width:,} column{'' if width == 1 else 's'}{held}; the model takes {inputs:,}"
+    if labelled:
+        return f"{found} and then {targets:,} of targets"
+    if width <= inputs:
+        return found
+    last = targets or width - inputs
+    return f"{found}; remove the others, or, if the last are targets, tell infer how many with --targets {last}"
 
 
 def is_number(text: str) -> bool:

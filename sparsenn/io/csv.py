@@ -10,14 +10,14 @@ from __future__ import annotations
 import csv as csv_lines
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array, Table, Texts
-from sparsenn.formats.table import is_number
+from sparsenn.formats.table import column_numbers, is_number
 from sparsenn.io.bounded import Source
 from sparsenn.io.text import faulty_lines, line_ends
 from sparsenn.workers import apart
@@ -40,7 +40,11 @@ _EMPTY_LINE = re.compile(rb"\n[ \t\r]*\n")
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
+def read_csv(
+    path: str | os.PathLike[str],
+    delimiter: str = ",",
+    check: Callable[[Sequence[str]], None] | None = None,
+) -> Array:
     """Read a table of numbers, through gzip if the name ends in `.gz`; a first line that holds no number is a header.
 
     Parameters
@@ -49,6 +53,8 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
         The file.
     delimiter : str, default ","
         What divides the columns: a comma, or a semicolon in its place; or a tab.
+    check : callable, optional
+        Given the names of the columns, their numbers where there are none, before any number is read; may raise.
 
     Returns
     -------
@@ -65,6 +71,8 @@ def read_csv(path: str | os.PathLike[str], delimiter: str = ",") -> Array:
     """
     header, body, line, delimiter = _parts(path, delimiter)
     columns = len(header) if header else body.partition(b"\n")[0].count(delimiter.encode("ascii")) + 1
+    if check is not None:
+        check(header or column_numbers(columns))
     return parse_numbers(path, body, columns, delimiter, line)
 
 
@@ -113,7 +121,7 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
     """
     header, body, line, delimiter = _parts(path, delimiter, known)
     columns = len(header or _fields(body.partition(b"\n")[0], delimiter))
-    names = header or tuple(str(number) for number in range(1, columns + 1))
+    names = header or column_numbers(columns)
     if columns > 1 and (place := _EMPTY_LINE.search(body)):
         raise FileFormatError(path, "is empty", line + body.count(b"\n", 0, place.start()) + 1)
     try:

@@ -12,6 +12,7 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import Array, TableEncoding
+from sparsenn.formats.table import width_fault
 from sparsenn.io.csv import read_csv
 from sparsenn.io.fann import read_fann
 from sparsenn.io.hdf5_source import opened
@@ -22,7 +23,7 @@ from sparsenn.io.parquet import read_parquet
 from sparsenn.network import Image
 from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns
-from sparsenn.training.tables import DELIMITERS, TABLES, assumed, encoded, learnt, read_any_table
+from sparsenn.training.tables import DELIMITERS, TABLES, encoded, learnt, read_any_table, without
 
 __all__ = ["read_data", "read_rows"]
 
@@ -116,7 +117,8 @@ def read_data(
             return _with_targets(path, _of_arrays(path, suffix, classes, outputs))
         if suffix in TABLES and like is not None and like.encoding is not None:
             known = [column.name for column in like.encoding.columns]
-            found = encoded(read_any_table(path, known), like.encoding, like.classes, like.class_names, outputs)
+            table = without(read_any_table(path, known), ignore)
+            found = encoded(table, like.encoding, like.classes, like.class_names, outputs, labelled=True)
             return _with_targets(path, found)
         if suffix in TABLES:
             return learnt(
@@ -167,8 +169,8 @@ def read_rows(
     """Read what a model is to be run on, with targets or labels where there are some; the file's name says its kind.
 
     ==================================  ================================================================================
-    `.csv`, `.tsv`, also with `.gz`     a line a row: only inputs if it is as wide as the model's inputs, and else the
-    and `.parquet`                      last columns are targets; columns by name where the model knows names
+    `.csv`, `.tsv`, also with `.gz`     a line a row, as wide as the model's inputs and the targets that are asked for;
+    and `.parquet`                      inputs and targets by name where the model knows names
     `.npy`                              (rows, inputs); or images, (rows, height, width) or (rows, channels, height,
                                         width)
     `.npz`                              one such array, or inputs, and targets or labels, by name; or a sparse matrix
@@ -191,8 +193,8 @@ def read_rows(
     labels : str or path-like, optional
         File of the labels of IDX images; unless given, the one named as MNIST names them, beside the images.
     targets : int, optional
-        Number of columns of a table, from the last, that are targets; unless given, none of a table that is as wide as
-        the model's inputs, and else one of a class, or as many as the model has outputs.
+        Number of columns of a table, from the last, that are targets; unless given, none but those that the model knows
+        by name.
     classes : bool, default False
         Whether the one target column is a label, or several are one-hot.
     class_names : tuple of str, optional
@@ -229,17 +231,16 @@ def read_rows(
                 f"the model was trained for {known:,} target columns, not {targets:,}; leave out --targets"
             )
         table = read_any_table(path, [column.name for column in encoding.columns])
-        encoding.places(table)
-    matrix = _matrix(path, suffix) if suffix in TABLES and encoding is None else None
-    last = 0 if matrix is None else _target_columns(matrix.shape[1], inputs, outputs, targets, classes)
+        encoding.places(table, targets is not None)
+    last = targets or 0
+    matrix = _matrix(path, suffix, inputs, last) if suffix in TABLES and encoding is None else None
     try:
         if encoding is not None and suffix in TABLES:
-            return encoded(table, encoding, classes, class_names, counted)
+            return encoded(table, encoding, classes, class_names, counted, targets is not None)
         if matrix is not None:
             if not last:
                 return InputRows(matrix)
-            found = of_columns(matrix[:, :-last], matrix[:, -last:], classes, counted)
-            return found if targets is not None else replace(found, note=assumed(last, classes, inputs))
+            return of_columns(matrix[:, :-last], matrix[:, -last:], classes, counted)
         if suffix in (".npy", ".npz"):
             return _of_arrays(path, suffix, classes, counted, scale_bytes)
         if suffix == ".mtx":
@@ -260,27 +261,18 @@ def read_rows(
     return read_data(path, classes=classes, outputs=counted)
 
 
-def _matrix(path: str | os.PathLike[str], suffix: str) -> Array:
-    """Read a table that holds nothing but numbers."""
-    return read_parquet(path).matrix() if suffix == ".parquet" else read_csv(path, DELIMITERS[suffix])
+def _matrix(path: str | os.PathLike[str], suffix: str, inputs: int, targets: int) -> Array:
+    """Read a table that holds nothing but numbers, as many columns as a model takes and then the targets."""
 
+    def check(names: Sequence[str]) -> None:
+        if len(names) != inputs + targets:
+            raise ShapeError(width_fault(names, inputs, targets, targets > 0))
 
-def _target_columns(width: int, inputs: int, outputs: int, targets: int | None, classes: bool) -> int:
-    """Return how many of a table's columns, from the last, are targets."""
-    if targets is not None:
-        if width != inputs + targets:
-            found = max(0, width - targets)
-            raise ShapeError(f"the rows hold {found:,} numbers; the model takes rows of {inputs:,}")
-        return targets
-    if width == inputs:
-        return 0
-    last = 1 if classes else outputs
-    if width != inputs + last:
-        kind = "a class" if classes else f"{outputs:,} targets"
-        raise ShapeError(
-            f"the rows hold {width:,} numbers; the model takes rows of {inputs:,}, or of {inputs + last:,} with {kind}"
-        )
-    return last
+    if suffix != ".parquet":
+        return read_csv(path, DELIMITERS[suffix], check)
+    table = read_parquet(path)
+    check(table.names)
+    return table.matrix()
 
 
 def _of_arrays(

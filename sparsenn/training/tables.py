@@ -16,7 +16,7 @@ from sparsenn.io.csv import read_table
 from sparsenn.io.parquet import read_parquet
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 
-__all__ = ["DELIMITERS", "TABLES", "assumed", "encoded", "learnt", "read_any_table"]
+__all__ = ["DELIMITERS", "TABLES", "encoded", "learnt", "read_any_table", "without"]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """What divides the columns of a table, by the suffix of its name."""
@@ -74,7 +74,7 @@ def learnt(
     if len({*target}) < len(target) or {*target} & {*ignore}:
         raise UsageError(f"{table.path}: a column cannot be a target twice, or be ignored as well")
     note = _left_out(table)
-    table = _without(table, ignore)
+    table = without(table, ignore)
     _check_known(table, "target", target)
     columns = len(table.names)
     if not target and not 1 <= targets < columns:
@@ -91,7 +91,12 @@ def learnt(
 
 
 def encoded(
-    table: Table, encoding: TableEncoding, classes: bool, names: tuple[str, ...] | None, outputs: int | None
+    table: Table,
+    encoding: TableEncoding,
+    classes: bool,
+    names: tuple[str, ...] | None,
+    outputs: int | None,
+    labelled: bool,
 ) -> TrainingData | InputRows:
     """Return a table's rows as a model takes them, with targets where the table holds all of them.
 
@@ -101,33 +106,17 @@ def encoded(
     classes : whether its targets are classes.
     names : what the classes are called; None where they are counted from 0.
     outputs : how many classes there are; None where there are none.
+    labelled : whether a table whose columns go by no names holds targets.
 
     Raises
     ------
     SparseNNError
         As `TableEncoding.encode` does; or a target is missing, or no class that is known.
     """
-    places = encoding.target_places(table)
+    places = encoding.target_places(table, labelled)
     if not places:
-        return InputRows(encoding.encode(table), note=_unused(table, encoding))
-    found = _with_targets(table, encoding, places, classes, names, outputs)
-    if encoding.by_name(table):
-        return found
-    return replace(found, note=assumed(len(places), classes, len(encoding.columns)))
-
-
-def assumed(last: int, classes: bool, inputs: int) -> str:
-    """Return what was assumed of a table of which nothing but its width says which columns are targets.
-
-    Parameters
-    ----------
-    last : how many columns, the last ones, were taken as targets.
-    classes : whether they are classes.
-    inputs : how many were taken as inputs.
-    """
-    what = "the class of each row" if classes else "targets"
-    columns = "the last column was" if last == 1 else f"the last {last:,} columns were"
-    return f"{columns} taken as {what}, as the model takes the {inputs:,} before"
+        return InputRows(encoding.encode(table, labelled), note=_unused(table, encoding))
+    return _with_targets(table, encoding, places, classes, names, outputs)
 
 
 def _with_targets(
@@ -138,7 +127,7 @@ def _with_targets(
     names: tuple[str, ...] | None,
     outputs: int | None,
 ) -> TrainingData:
-    inputs = encoding.encode(table)
+    inputs = encoding.encode(table, labelled=True)
     if names is not None:
         found = TrainingData.of_labels(inputs, class_codes(table, places[0], names), len(names))
     else:
@@ -165,7 +154,8 @@ def _check_known(table: Table, what: str, names: Collection[str]) -> None:
 _VERBS = {"ignore": "ignore", "text": "take as text", "target": "train for"}
 
 
-def _without(table: Table, ignored: Collection[str]) -> Table:
+def without(table: Table, ignored: Collection[str]) -> Table:
+    """Return a table without some columns, and without those that have no name."""
     kept = [number for number, name in enumerate(table.names) if not _NAMELESS.fullmatch(name) and name not in ignored]
     names, columns = tuple(table.names[number] for number in kept), tuple(table.columns[number] for number in kept)
     return replace(table, names=names, columns=columns)

@@ -121,20 +121,22 @@ def test_every_kind_of_rows(
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
-def test_a_wider_table_ends_in_targets(
+def test_a_wider_table_ends_in_targets_if_they_are_asked_for(
     run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, kind: str
 ) -> None:
     labels = expected.argmax(axis=1)
     labels[::4] = (labels[::4] + 1) % OUTPUTS
     path = folder / f"rows.{kind}"
     write_rows(path, np.c_[rows, labels].astype(np.float32))
-    found = record(run("infer", folder / "classes.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    found = record(
+        run("infer", folder / "classes.h5", "--inputs", path, "--targets", 1, "--device", "cpu", "--json", "-")
+    )
     assert found["accuracy"] == 0.75
     write_rows(path, np.c_[rows, expected].astype(np.float32))
-    found = record(run("infer", folder / "numbers.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    how = ("--targets", OUTPUTS, "--json", "-", "--device", "cpu")
+    found = record(run("infer", folder / "numbers.h5", "--inputs", path, *how))
     assert 0 <= found["value"] < 1e-8
     write_rows(path, np.c_[rows, np.eye(OUTPUTS)[labels]].astype(np.float32))
-    how = ("--targets", OUTPUTS, "--json", "-", "--device", "cpu")
     assert record(run("infer", folder / "classes.h5", "--inputs", path, *how))["accuracy"] == 0.75
 
 
@@ -255,8 +257,8 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
     [
         ("narrow.npy", "narrow.npy does not fit"),
         ("narrow.npy", "the rows hold 5 numbers; the model takes rows of 6"),
-        ("narrow.csv", "the rows hold 5 numbers; the model takes rows of 6, or of 7 with a class"),
-        ("single.csv", "the rows hold 1 numbers; the model takes rows of 6, or of 7 with a class"),
+        ("narrow.csv", "the table has 5 columns; the model takes 6"),
+        ("single.csv", "the table has 1 column; the model takes 6"),
         ("narrow.csr.npz", "the rows hold 5 numbers; the model takes rows of 6"),
         ("nan.csr.npz", "row 4 of the inputs holds a number that is not finite"),
         ("nan.npy", "of the inputs holds a number that is not finite"),
@@ -271,7 +273,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("high.npz", "labels are whole numbers from 0 to 2"),
         ("absent.npy", "no such file"),
         ("absent.npz", "no such file"),
-        ("narrow.parquet", "the rows hold 5 numbers; the model takes rows of 6, or of 7 with a class"),
+        ("narrow.parquet", "has 5 columns ('c0', 'c1', 'c2', 'c3', 'c4'); the model takes 6"),
         ("narrow.mtx", "the rows hold 5 numbers; the model takes rows of 6"),
         ("none.parquet", "holds 0 rows of 6 columns"),
         ("nan.parquet", "row 4, column 'c2' holds inf, which is not finite in float32"),
@@ -306,7 +308,7 @@ def test_targets_go_with_tables(run: Run, folder: Path, rows: np.ndarray) -> Non
 
 def test_help_tells_the_rule(run: Run) -> None:
     text = " ".join(run("infer", "--help").stdout.replace("│", " ").split())
-    assert "A table as wide as the model's inputs holds no targets" in text
+    assert "holds no targets unless --targets says so" in text
 
 
 def run_scaled(run: Run, folder: Path, name: str, *options: object) -> np.ndarray:
@@ -376,12 +378,37 @@ def test_scalings_that_are_refused(
     assert told in done.stderr
 
 
-def test_the_summary_says_what_was_assumed_and_found(run: Run, folder: Path, rows: np.ndarray) -> None:
+def test_a_column_too_many_is_no_label(run: Run, folder: Path, rows: np.ndarray) -> None:
+    text = "".join(f"{number},{','.join(map(str, row))}\n" for number, row in enumerate(rows.tolist()))
+    out = folder / "predictions.csv"
+    for name, header in (("named.csv", "id,a,b,c,d,e,f\n"), ("nameless.csv", "")):
+        (folder / name).write_text(header + text)
+        for model in ("classes.h5", "numbers.h5"):
+            how = ("--inputs", folder / name, "--output", out, "--device", "cpu")
+            done = run("infer", folder / model, *how)
+            names = " ('id', 'a', 'b', 'c', 'd', 'e', 'f')" if header else ""
+            assert f"the table has 7 columns{names}; the model takes 6; remove the others" in done.stderr
+            assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+            assert not out.exists()
+
+
+def test_the_width_is_told_before_a_text_is(run: Run, folder: Path) -> None:
+    (folder / "rows.csv").write_text("a,b,c,d,e,f,kind\n1,2,3,4,5,6,x\n")
+    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.csv", "--device", "cpu")
+    assert done.exit_code == 2
+    assert "'f', 'kind'); the model takes 6" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy"])
+def test_numbers_of_one_output_are_written(run: Run, folder: Path, rows: np.ndarray, suffix: str) -> None:
+    weights = np.arange(1.0, INPUTS + 1)[:, None]
     write_rows(folder / "rows.csv", rows)
-    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.csv", "--device", "cpu")
-    assert "(classes count from 0)" in done.stdout
-    assert "was taken as" not in done.stdout
-    write_rows(folder / "rows.csv", np.c_[rows, np.ones(ROWS)].astype(np.float32))
-    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.csv", "--device", "cpu")
-    told = " ".join(done.stdout.split())
-    assert "the last column was taken as the class of each row, as the model takes the 6 before" in told
+    for classes in (False, True):
+        loss = "cross_entropy" if classes else "mse"
+        write_model(folder / "one.h5", Model(Network((Linear(weights, None, Identity()),)), loss, classes))
+        out = folder / f"found.{suffix}"
+        done = run("infer", folder / "one.h5", "--inputs", folder / "rows.csv", "--output", out, "--device", "cpu")
+        assert done.exit_code == 0
+        found = np.load(out) if suffix == "npy" else np.loadtxt(out)
+        np.testing.assert_allclose(found.ravel(), (rows @ weights).ravel(), rtol=1e-5)
+        out.unlink()

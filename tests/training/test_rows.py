@@ -27,17 +27,17 @@ HOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], dead
     classes=st.booleans(),
     suffix=st.sampled_from([".csv", ".tsv"]),
 )
-def test_columns_beyond_the_models_inputs_are_targets(
+def test_no_column_is_a_target_unless_it_is_asked_for(
     tmp_path: Path, columns: int, inputs: int, outputs: int, targets: int | None, classes: bool, suffix: str
 ) -> None:
     path = tmp_path / f"table{suffix}"
     table = np.arange(3 * columns).reshape(3, columns) % 2 * 1.0
     table[:, -1] = 0
     path.write_text("".join(("," if suffix == ".csv" else "\t").join(map(str, row)) + "\n" for row in table.tolist()))
-    last = targets if targets is not None else 0 if columns == inputs else 1 if classes else outputs
+    last = targets or 0
     one_hot = not classes or last < 2 or bool((table[:, -last:].sum(axis=1) == 1).all())
     if columns != inputs + last:
-        with pytest.raises(ShapeError, match=f"the model takes rows of {inputs}"):
+        with pytest.raises(ShapeError, match=f"{columns} columns?; the model takes {inputs}"):
             read_rows(path, inputs, outputs, targets=targets, classes=classes)
     elif not one_hot:
         with pytest.raises(FileFormatError, match="one-hot"):

@@ -82,16 +82,24 @@ def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -
     np.testing.assert_array_equal(unlabelled.inputs, held_out.inputs)
     nameless = read_rows(write(tmp_path, "20,Bonn,1\n"), 4, 2, **how)
     np.testing.assert_array_equal(nameless.inputs, held_out.inputs)
-    labelled = read_rows(write(tmp_path, "20,Bonn,1,a\n"), 4, 2, **how)
+    wider = write(tmp_path, "20,Bonn,1,a\n")
+    with pytest.raises(ShapeError, match=r"has 4 columns; the model takes 3; .* with --targets 1"):
+        read_rows(wider, 4, 2, **how)
+    labelled = read_rows(wider, 4, 2, targets=1, **how)
     assert isinstance(labelled, TrainingData)
-    assert labelled.note == "the last column was taken as the class of each row, as the model takes the 3 before"
+    np.testing.assert_array_equal(labelled.targets, [[1, 0]])
 
 
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
         ("age,height\n1,2\n", ShapeError, "the table has no column 'town', which the model takes"),
-        ("1,Ulm\n", ShapeError, "the table has 2 columns; the model takes 3, or 4 with targets"),
+        (
+            "id,age,height\n7,1,2\n",
+            ShapeError,
+            "the table has no column 'town', which the model takes; it does not take 'id'",
+        ),
+        ("1,Ulm\n", ShapeError, "the table has 2 columns; the model takes 3"),
         (
             "age,town,height\n1,Ulm,1\n2,Rom,1\n",
             FileFormatError,
@@ -201,9 +209,16 @@ def test_columns_by_number(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, "7,1,x\n8,2,y\n"), target=["1"], ignore=["3"])
     np.testing.assert_array_equal(data.inputs, [[1], [2]])
     np.testing.assert_array_equal(data.targets, [[7], [8]])
-    found = read_rows(write(tmp_path, "7,1,x\n"), 1, 1, encoding=data.encoding)
+    assert isinstance(read_rows(write(tmp_path, "1\n"), 1, 1, encoding=data.encoding), InputRows)
+    found = read_rows(write(tmp_path, "7,1\n"), 1, 1, targets=1, encoding=data.encoding)
     assert isinstance(found, TrainingData)
     np.testing.assert_array_equal(found.inputs, [[1]])
+    np.testing.assert_array_equal(found.targets, [[7]])
+    more = write(tmp_path, "9,3,z\n")
+    for targets in (None, 1):
+        with pytest.raises(ShapeError, match="has 3 columns; the model takes 1"):
+            read_rows(more, 1, 1, targets=targets, encoding=data.encoding)
+    np.testing.assert_array_equal(read_data(more, ignore=["3"], like=data).inputs, [[3]])
 
 
 def test_a_target_is_nothing_else(path: Path) -> None:
