@@ -236,7 +236,7 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
         ((model, "--inputs", table, "--no-verify"), "--no-verify goes with a dataset"),
         ((model, "--inputs", table, "--device", "cpu", "--kernel", "panel"), "unknown cpu kernel for mlp"),
         ((model, "--inputs", table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
-        ((model, "--inputs", labelled, "--targets", 1), "the rows hold 2 numbers; the model takes rows of 3"),
+        ((model, "--inputs", labelled, "--targets", 1), "('x', 'y', 'class'); the model takes 3 and then 1 of targets"),
         ((problem, "--inputs", table), "not a sparsenn model: it says 'sparsenn dataset'"),
         ((problem, "--classes"), "--classes goes with a model"),
         ((tmp_path / "none.h5", "--inputs", table), "no such file"),
@@ -254,12 +254,13 @@ def test_infer_looks_at_widths_before_labels(
     assert run("train", labelled, "--classes", "--epochs", 1, "--output", model, "--device", "cpu").exit_code == 0
     wide.write_text("1,2,3,0.25\n")
     bad.write_text("1,2,0.25\n")
-    for data, fragment in (
-        (wide, "wide.csv does not fit"),
-        (wide, "the table has 4 columns; the model takes 2, or 3 with targets"),
-        (bad, "label 0.25"),
+    for data, options, fragment in (
+        (wide, (), "wide.csv does not fit"),
+        (wide, ("--targets", 1), "the table has 4 columns; the model takes 2 and then 1 of targets"),
+        (bad, (), "if the last are targets, tell infer how many with --targets 1"),
+        (bad, ("--targets", 1), "label 0.25"),
     ):
-        done = run("infer", model, "--inputs", data, *limit)
+        done = run("infer", model, "--inputs", data, *options, *limit)
         assert (done.exit_code, done.stdout) == (2, "")
         assert fragment in done.stderr
 
