@@ -264,6 +264,8 @@ def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> 
 def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:
     """Return the labels of classes that a node holds, or picks from."""
     if node.op_type == "ArrayFeatureExtractor":
+        if isinstance(values[node.input[0]], Signal):
+            return ()
         return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
     if node.op_type != "ZipMap":
         return ()
