@@ -85,12 +85,20 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
     """
     walk = _Walk(model, tensors)
     faults: list[InputError] = []
+    sizes: list[int | None] = []
     for signal in _inputs(model.graph, walk.constants, sparse_below):
         try:
             return walk.run(signal)
         except InputError as error:
             faults.append(error)
-    raise faults[0]
+            sizes.append(signal[1].rows)
+    first, *others = faults
+    if not others or str(first) == str(others[0]) or sizes[0] == 1:
+        raise first
+    raise InputError(
+        f"{first}; there the input's first axis, of length {sizes[0]}, is taken for rows. With the whole input "
+        f"as one row: {others[0]}"
+    )
 
 
 class _Walk:
