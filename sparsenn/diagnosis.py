@@ -23,11 +23,11 @@ REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "matplotli
 """Distributions that every installation has."""
 
 OPTIONAL = {
-    "onnx": "pip install 'sparsenn[onnx]', to read and write ONNX files",
+    "onnx": "pip install onnx, to read and write ONNX files",
     "onnxruntime": "pip install onnxruntime, to compare with it in sparsenn benchmark",
     "torch": "pip install torch, to import PyTorch's modules",
     "scikit-learn": "pip install scikit-learn, to import its models and to serve as its estimator",
-    "dask": "pip install 'sparsenn[dask]', to run on a cluster",
+    "dask": "pip install 'dask[array]' distributed, to run on a cluster",
 }
 """Distributions that some functions need, with how to get them and for what."""
 
@@ -169,11 +169,11 @@ def _driver() -> Iterator[Finding]:
 
 
 def _cupy() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.inventory import compiler_version, cupy_version, driver_version, matching_extra
+    from sparsenn.backends.cuda.inventory import compiler_version, cupy_version, driver_version, matching_package
 
     found, driver = cupy_version(), driver_version()
     if found is None:
-        remedy = None if driver is None else f"pip install 'sparsenn[{matching_extra(driver)}]', to use the GPU"
+        remedy = None if driver is None else f"pip install '{matching_package(driver)}', to use the GPU"
         yield Finding("gpu", "CuPy", None, "not installed", remedy)
         return
     yield Finding("gpu", "CuPy", found, found)

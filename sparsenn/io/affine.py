@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.sparse import csc_array, diags_array, issparse
 
 from sparsenn.formats import Array
@@ -50,6 +51,8 @@ class Scaling:
 
     def pooled(self, image: tuple[int, ...], pooled: tuple[int, ...]) -> Scaling | None:
         """Return it for images of another size; None where pixels of a channel differ."""
+        if self.idle:
+            return Scaling()
         scale, shift = by_channel(self.scale, image), by_channel(self.shift, image)
         if scale is None or shift is None:
             return None
@@ -155,6 +158,29 @@ class Convolution:
         twice = replace(self, weights=np.repeat(self.weights, 2, axis=0), bias=np.repeat(bias, 2))
         pairs = np.stack([np.ones(width), np.broadcast_to(-slopes, (width,))], axis=1)
         return twice.times(np.tile([1.0, -1.0], width)), Convolution(pairs[:, :, None, None], groups=width)
+
+    def as_product(self, image: tuple[int, ...]) -> Product:
+        """Return it as a product of the pixels of an image, channel after channel, with a sparse matrix."""
+        (down, across), size = self.padding, prod(image[1:])
+        pixels = np.pad(np.arange(size).reshape(image[1:]), ((down, down), (across, across)), constant_values=-1)
+        spans = tuple(
+            apart * (length - 1) + 1 for apart, length in zip(self.dilation, self.weights.shape[2:], strict=True)
+        )
+        windows = sliding_window_view(pixels, spans)[
+            :: self.stride[0], :: self.stride[1], :: self.dilation[0], :: self.dilation[1]
+        ]
+        filters, channels = self.weights.shape[:2]
+        group = np.arange(filters) // (filters // self.groups)
+        first = (group[:, None] * channels + np.arange(channels)) * size  # pixel of the channels that a filter takes
+        made = prod(windows.shape[:2])
+        shape = (filters, channels, *windows.shape)
+        inputs = first[:, :, None, None, None, None] + windows
+        outputs = np.arange(filters * made).reshape(filters, 1, *windows.shape[:2], 1, 1)
+        numbers = np.broadcast_to(self.weights[:, :, None, None], shape)
+        taken = (numbers != 0) & (windows >= 0)
+        places = tuple(np.broadcast_to(each, shape)[taken] for each in (inputs, outputs))
+        weights = csc_array((numbers[taken], places), shape=(image[0] * size, filters * made))
+        return Product(weights, np.repeat(np.broadcast_to(np.asarray(self.bias, np.float64), (filters,)), made))
 
     def layer(self, activation: Activation, sparse_below: float = 0.0) -> Layer:
         """Return the layer; a convolution is never sparse."""

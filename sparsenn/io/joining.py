@@ -9,6 +9,7 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
+from sparsenn.io.affine import Scaling
 from sparsenn.io.branches import Node
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, Join
@@ -28,22 +29,35 @@ def joined(signals: Sequence[Signal], layer: Join) -> Signal:
     ShapeError
         The layer does not join their shapes.
     InputError
-        Their axes or their numbers lie in different orders.
+        Their rows lie along other axes, or it adds numbers that lie in different orders.
     """
+    first = signals[0]
+    for signal in signals:
+        if signal.axis != first.axis:
+            raise InputError(f"it joins {first} and {signal}, whose rows lie along other axes")
+    shape = layer.joined_shape([signal.shape for signal in signals])
     settled = [signal.flushed() for signal in signals]
-    if any(signal.lies for signal in settled):
-        settled = [signal.images() if len(signal.shape) > 1 else signal.flat() for signal in settled]
+    if any(signal.image for signal in settled) or all(signal.lies is None and signal.is_image for signal in settled):
+        settled = [signal.images() if signal.lies is None and signal.is_image else signal for signal in settled]
+    if not all(signal.is_image for signal in settled):
+        settled = [signal.flat() for signal in settled]
+        if all(signal.node is None for signal in settled):
+            settled[0] = settled[0].settled()  # by which a network knows the width of its rows
     first = settled[0]
     if len({signal.image for signal in settled}) > 1:
         raise InputError("it joins images with rows of features made from the same inputs")
-    shape = layer.joined_shape([signal.shape for signal in settled])
-    for signal in settled:
-        same = np.array_equal(_order(signal), _order(first)) if isinstance(layer, Add) else signal.order is None
-        if signal.axis != first.axis or len(signal.lies or ()) != len(first.lies or ()) or not same:
-            raise InputError(f"it joins {first} and {signal}, which hold their numbers in different orders")
-    lies = None if first.lies is None else layer.joined_shape([signal.lies for signal in settled if signal.lies])
+    orders = [_order(signal) for signal in settled]
+    if isinstance(layer, Add):
+        order = orders[0]
+        if not all(np.array_equal(each, order) for each in orders):
+            raise InputError(f"it adds several of {first}, which hold their numbers in different orders")
+    else:
+        starts = np.cumsum([0, *(each.size for each in orders[:-1])])
+        order = np.concatenate([each + start for each, start in zip(orders, starts, strict=True)])
+    lies = layer.joined_shape([signal.lies for signal in settled if signal.lies])
     node = Node(layer, tuple(signal.node for signal in settled))
-    return replace(first, shape=shape, lies=lies, node=node)
+    same = np.array_equal(order, np.arange(order.size))
+    return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)
 
 
 def _order(signal: Signal) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
+from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal, named
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
@@ -158,7 +159,7 @@ def _depthwise(signal: Signal, layer: Layer) -> Signal:
 def _separable(signal: Signal, layer: Layer) -> Signal:
     depthwise, pointwise, bias = layer.arrays("depthwise_kernel", "pointwise_kernel")
     signal = _slid(signal, layer.config, _by_channel(depthwise), None, 2, depthwise.shape[2])
-    return layer.activated(signal.convolved(pointwise.transpose(3, 2, 0, 1), bias))
+    return layer.activated(convolve(signal, pointwise.transpose(3, 2, 0, 1), bias))
 
 
 def _by_channel(kernel: Array) -> Array:
@@ -185,7 +186,7 @@ def _slid(
         padding = (0, 0), (spans[1] - 1, 0)
     elif config["padding"] != "valid":
         raise ValueError(f"padding {config['padding']!r}")
-    return signal.convolved(filters, bias, stride, padding, apart, groups)
+    return convolve(signal, filters, bias, stride, padding, apart, groups)
 
 
 def _batch_norm(signal: Signal, layer: Layer) -> Signal:
@@ -277,7 +278,7 @@ def _leaky(signal: Signal, layer: Layer) -> Signal:
 def _padding(signal: Signal, layer: Layer) -> Signal:
     given = layer.config["padding"]
     sides = [(int(each), int(each)) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in given]
-    return signal.padded((sides[-2] if len(sides) > 1 else (0, 0), sides[-1]))
+    return pad_with_zeros(signal, (sides[-2] if len(sides) > 1 else (0, 0), sides[-1]))
 
 
 def _parametric(signal: Signal, layer: Layer) -> Signal:

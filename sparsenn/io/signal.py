@@ -18,7 +18,7 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import Array
-from sparsenn.io.affine import Affine, Convolution, Product, Scaling, Sides, by_channel, centred
+from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, chain
 from sparsenn.layers import (
     Activation,
@@ -30,11 +30,10 @@ from sparsenn.layers import (
     ReLU,
     Softmax,
 )
-from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Layer, Network
 
-__all__ = ["Signal", "inputs", "named"]
+__all__ = ["Signal", "check_finite", "inputs", "named"]
 
 _UNTOLD = (0,)
 """The shape of rows of which nothing has told yet how many numbers they have."""
@@ -90,6 +89,13 @@ class Signal:
         """Whether nothing is pending that changes it."""
         return isinstance(self.pending, Scaling) and self.pending.idle
 
+    @property
+    def is_image(self) -> bool:
+        """Whether its rows are channels, height and width, or may be taken for such, for its layers, too."""
+        if self.axis != 0 or len(self.shape) not in (2, 3):
+            return False
+        return self.order is None and self.lies in (None, self.picture)
+
     def full(self, rows: Any) -> tuple[Any, ...]:
         """Return the tensor's shape, with `rows` for the number of rows."""
         return self.shape if self.axis is None else (*self.shape[: self.axis], rows, *self.shape[self.axis :])
@@ -110,7 +116,7 @@ class Signal:
         """Return the product with a factor plus a shift: one for all, or one for each channel or number of a row."""
         given = next((np.size(each) for each in (factor, shift) if np.ndim(each) == 1), None)
         signal = self if given is None else self._told(given)
-        return signal.times(signal._by_channel("factor", factor)).plus(signal._by_channel("shift", shift))
+        return signal.times(signal.for_channels("factor", factor)).plus(signal.for_channels("shift", shift))
 
     def product(self, weights: Any, shape: tuple[int, ...]) -> Signal:
         """Return the product of a row with weights, as a tensor whose rows have `shape`.
@@ -119,7 +125,7 @@ class Signal:
         ----------
         weights : a matrix of shape (inputs, outputs), dense or one of SciPy's; its inputs are in the tensor's order.
         """
-        _check_finite(weights)
+        check_finite(weights)
         if self.order is not None:
             weights = (weights.tocsr() if issparse(weights) else weights)[np.argsort(self.order)]
         before = self if isinstance(self.pending, Scaling) else self.flushed()
@@ -143,42 +149,7 @@ class Signal:
             flat = f"; a flattening between them makes {self.width}" if len(self.shape) > 1 else ""
             raise ShapeError(f"takes rows of {inputs}, but is given {' × '.join(map(str, self.shape))}{flat}")
         made = signal.product(csc_array(weights) if issparse(weights) else weights, (outputs,))
-        return made if bias is None else made.plus(made._by_channel("bias", bias))
-
-    def convolved(
-        self,
-        filters: Array,
-        bias: Any = None,
-        stride: Pair = (1, 1),
-        padding: Sides = ((0, 0), (0, 0)),
-        dilation: Pair = (1, 1),
-        groups: int = 1,
-    ) -> Signal:
-        """Return what a convolution makes of images; its filters are (filters, channels / groups, height, width)."""
-        if filters.ndim != 4 or 0 in filters.shape:
-            raise ShapeError(f"the weights have shape {filters.shape}; a convolution's have four dimensions")
-        _check_finite(filters)
-        signal = self.images()
-        channels = signal.pixels[0]
-        if groups < 1 or filters.shape[1] * groups != channels or filters.shape[0] % groups:
-            raise ShapeError(f"filters of shape {filters.shape} in {groups} groups do not fit {channels} channels")
-        filters, dilation, around = centred(filters, dilation, padding)
-        made = Convolution(filters, 0.0, stride, around, dilation, groups)
-        scaled = made.after(signal.pending, signal.pixels) if isinstance(signal.pending, Scaling) else None
-        if scaled is None:
-            signal = signal.flushed()
-        if signal.lies is None or len(signal.lies) != 3:
-            raise InputError("it takes images whose pixels are scaled one by one; no layer of sparsenn does that")
-        made = made if scaled is None else scaled
-        image = made.layer(Identity()).output_shape((1, *signal.pixels))[1:]
-        signal = replace(signal, pending=made)._as_image(image)
-        return signal if bias is None else signal.plus(signal._by_channel("bias", bias))
-
-    def padded(self, padding: Sides) -> Signal:
-        """Return images with zeros around them: a convolution of single pixels, each channel by itself."""
-        signal = self.images()
-        channels = signal.pixels[0]
-        return signal.flushed().convolved(np.ones((channels, 1, 1, 1), np.float32), padding=padding, groups=channels)
+        return made if bias is None else made.plus(made.for_channels("bias", bias))
 
     # ---- What is not affine -----------------------------------------------------------------------------------------
 
@@ -197,7 +168,7 @@ class Signal:
     def leaked(self, slope: Any) -> Signal:
         """Return it with what is below zero multiplied, by one number or one for each channel: by two layers."""
         signal = self if np.ndim(slope) == 0 else self._told(np.size(slope))
-        signal, slopes = signal._ready_for(signal._by_channel("slope", slope))
+        signal, slopes = signal._ready_for(signal.for_channels("slope", slope))
         by_number = slopes.ndim and len(signal.lies or ()) == 3 and isinstance(signal.pending, Scaling)
         if by_number and by_channel(slopes, signal.pixels) is None:
             signal = signal.flat()
@@ -219,7 +190,7 @@ class Signal:
             if not (signal.idle or means or (isinstance(layer, MaxPool2d) and np.all(signal.pending.scale > 0))):
                 later = None
         signal = (signal.flushed() if later is None else signal).images().then(layer)
-        return replace(signal, pending=Scaling() if later is None else later)._as_image(image)
+        return replace(signal, pending=Scaling() if later is None else later).as_image(image)
 
     def flattened(self, channels_last: bool = False) -> Signal:
         """Return rows of images, which another program may hold with the channels last."""
@@ -282,6 +253,34 @@ class Signal:
         signal = self.flushed()
         return signal if signal.node else signal._with_layer(Identity())
 
+    def _with_channels_in(self, order: Array) -> Signal:
+        """Return images with channels in another order, by a convolution of single pixels."""
+        size = prod(self.pixels[1:])
+        channels = order[::size] // size
+        if not np.array_equal(order, (channels[:, None] * size + np.arange(size)).ravel()):
+            raise InputError(
+                "it takes images whose pixels were put into another order by layers before it (Transpose, Reshape); "
+                "only whole channels can be: export the model with channels first throughout"
+            )
+        filters = np.eye(channels.size, dtype=np.float32)[channels][:, :, None, None]
+        return replace(self.flushed(), order=None, pending=Convolution(filters))
+
+    @property
+    def picture(self) -> Image:
+        """Channels, height and width that its axes say, if its numbers are images; 1-D ones have height 1.
+
+        Raises
+        ------
+        ShapeError
+            Its axes are no image's.
+        """
+        if self.shape == _UNTOLD:
+            raise ShapeError(f"takes images, but their shape is not given: {self.hint}")
+        shape = self.shape if self.axis == 0 else self.shape[1:]
+        if not (self.axis == 0 or (self.axis is None and self.shape[:1] == (1,))) or len(shape) not in (2, 3):
+            raise ShapeError(f"takes images, but is given {self}: {self.hint}")
+        return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (shape[0], 1, shape[1])
+
     @property
     def pixels(self) -> Image:
         """Channels, height and width of images as layers have them."""
@@ -297,22 +296,21 @@ class Signal:
         InputError
             It is none: its axes are others, or in another order, or it was made of rows of features.
         """
-        signal = self
-        if self.shape == _UNTOLD:
-            raise ShapeError(f"takes images, but their shape is not given: {self.hint}")
-        if signal.axis is None and len(signal.shape) in (3, 4) and signal.shape[0] == 1:
-            signal = replace(signal, shape=signal.shape[1:], axis=0)
-        if signal.axis != 0 or len(signal.shape) not in (2, 3):
-            raise ShapeError(f"takes images, but is given {signal}: {self.hint}")
-        if signal.order is not None:
+        image = self.picture
+        signal = self if self.axis == 0 else replace(self, shape=self.shape[1:], axis=0)
+        if signal.order is not None and signal.lies is None:
             raise InputError(
                 "it takes images whose channels are not the first axis of the rows that the network takes; export with "
                 "channels first (tf2onnx: --inputs-as-nchw)"
             )
-        image = signal.shape if len(signal.shape) == 3 else (signal.shape[0], 1, signal.shape[1])
         if signal.lies not in (None, image):
-            raise InputError("it takes images made of rows of features; sparsenn has no layer that does that")
-        network_image = (image[0], image[1], image[2]) if signal.lies is None else signal.image
+            raise InputError(
+                "it takes images made of rows of features, as a product makes them, or a convolution of an input whose "
+                "channels are not its first axis; only small convolutions can: export with channels first throughout"
+            )
+        if signal.order is not None:
+            signal = signal._with_channels_in(signal.order)
+        network_image = image if signal.lies is None else signal.image
         if (signal.lies, signal.image) == (image, network_image):
             return signal
         return replace(signal, lies=image, image=network_image)
@@ -348,7 +346,7 @@ class Signal:
         """Return it with rows of so many numbers, if nothing told before."""
         return replace(self, shape=(width,)) if self.shape == _UNTOLD else self
 
-    def _by_channel(self, what: str, given: Any) -> Any:
+    def for_channels(self, what: str, given: Any) -> Any:
         """Return one number, or those for each channel in a shape that is broadcast to the row's."""
         numbers = np.asarray(given, np.float64)
         if numbers.ndim == 0:
@@ -374,7 +372,7 @@ class Signal:
         channels = by_channel(flat, self.lies)
         return (self.flushed(), flat) if channels is None else (self, channels)
 
-    def _as_image(self, image: tuple[int, ...]) -> Signal:
+    def as_image(self, image: tuple[int, ...]) -> Signal:
         """Return it with rows that are now images of this shape, with one axis less where they had no height."""
         return replace(self, shape=image if len(self.shape) == 3 else (image[0], image[2]), lies=image)
 
@@ -415,7 +413,8 @@ def named(place: str) -> Iterator[None]:
         raise kind(f"{place}: {error}") from error
 
 
-def _check_finite(weights: Any) -> None:
+def check_finite(weights: Any) -> None:
+    """Refuse weights that are not finite, dense or one of SciPy's."""
     if not np.isfinite(weights.data if issparse(weights) else weights).all():
         raise InputError("the weights hold NaN or infinity")
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.io.affine import Sides
+from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d
@@ -61,7 +62,7 @@ def convolution(
     else:
         down, across = _pair(0 if padding == "valid" else padding, 0, dimensions)  # type: ignore[arg-type]
         sides = (down, down), (across, across)
-    return signal.convolved(filters, _optional("bias", bias), _pair(stride, 1, dimensions), sides, apart, groups)
+    return convolve(signal, filters, _optional("bias", bias), _pair(stride, 1, dimensions), sides, apart, groups)
 
 
 def batch_norm(signal: Signal, weight: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> Signal:
@@ -139,7 +140,7 @@ def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: flo
     left, right, above, below = (*map(int, sides[:4]), *[0] * (4 - len(sides)))
     if signal.rank < 4 and (above or below):
         raise InputError("pads channels; only zeros around images are supported")
-    return signal.padded(((above, below), (left, right)))
+    return pad_with_zeros(signal, ((above, below), (left, right)))
 
 
 def parametric_relu(signal: Signal, weight: Any) -> Signal:

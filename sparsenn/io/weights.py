@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
+from sparsenn.io.convolving import convolve
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
@@ -331,7 +332,7 @@ def _layer(signal: Signal, group: _Group, turned: bool) -> Signal:
         return _normalised(signal, arrays)
     weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
     if len(weight.shape) == 4:
-        return signal.convolved(weight, bias)
+        return convolve(signal, weight, bias)
     return signal.connected(weight.T if turned else weight, bias)
 
 

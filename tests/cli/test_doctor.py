@@ -105,16 +105,18 @@ class Driver:
         return call
 
 
-@pytest.mark.parametrize(("version", "told", "extra"), [(12040, "12.4", "cuda12"), (13010, "13.1", "cuda13")])
-def test_a_driver_without_cupy_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, version: int, told: str, extra: str
+@pytest.mark.parametrize(
+    ("version", "told", "package"), [(12040, "12.4", "cupy-cuda12x"), (13010, "13.1", "cupy-cuda13x")]
+)
+def test_a_driver_without_cupy_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, version: int, told: str, package: str
 ) -> None:
     monkeypatch.setattr(inventory, "_driver", lambda: Driver(version))
     monkeypatch.setattr(inventory, "distributions", list)
     findings = diagnose()
     assert found(findings, "gpu", "driver").value == told
     assert found(findings, "gpu", "GPUs").value == ["NVIDIA Abacus"]
-    assert found(findings, "gpu", "CuPy").remedy == f"pip install 'sparsenn[{extra}]', to use the GPU"
+    assert found(findings, "gpu", "CuPy").remedy == f"pip install '{package}[ctk]', to use the GPU"
 
 
 def test_a_driver_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

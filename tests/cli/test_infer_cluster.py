@@ -125,7 +125,7 @@ def test_without_dask_it_is_told_what_to_install(run: Any, problem: Path, monkey
     monkeypatch.setattr("sparsenn.distributed.cluster.library.find_spec", lambda name: None)
     told = run("infer", problem, "--workers", 2)
     assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
-    assert 'pip install "sparsenn[dask]"' in told.stderr
+    assert 'pip install "dask[array]" distributed' in told.stderr
 
 
 def test_a_cluster_that_is_not_there_is_told(run: Any, problem: Path) -> None:

@@ -140,7 +140,7 @@ def _packages() -> list[str]:
 
 
 def _extra(cuda: int) -> str:
-    return f"sparsenn[cuda{cuda}] for CUDA {cuda} (driver {OLDEST_DRIVERS[cuda]} or newer)"
+    return f"cupy-cuda{cuda}x[ctk] for CUDA {cuda} (driver {OLDEST_DRIVERS[cuda]} or newer)"
 
 
 def _hidden() -> str:

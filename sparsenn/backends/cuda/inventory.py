@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.errors import DeviceError
 
-__all__ = ["check_first_device", "compiler_version", "cupy_version", "driver_version", "gpu_names", "matching_extra"]
+__all__ = ["check_first_device", "compiler_version", "cupy_version", "driver_version", "gpu_names", "matching_package"]
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 """CUDA's driver, which comes with a GPU's."""
@@ -60,9 +60,9 @@ def gpu_names() -> list[str]:
     return names
 
 
-def matching_extra(driver: str) -> str:
-    """Return the extra of this package for a driver, told by the newest CUDA that it knows."""
-    return "cuda13" if int(driver.partition(".")[0]) >= 13 else "cuda12"
+def matching_package(driver: str) -> str:
+    """Return the package of CuPy for a driver, told by the newest CUDA that it knows."""
+    return "cupy-cuda13x[ctk]" if int(driver.partition(".")[0]) >= 13 else "cupy-cuda12x[ctk]"
 
 
 def cupy_version() -> str | None:

@@ -115,8 +115,8 @@ def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device
         shown = ", ".join(f"{name}={value}" for name, value in defines) or "no defines"
         raise DeviceError(
             f"the kernel {source_path} ({shown}) cannot be compiled for cuda:{device}: {error}; "
-            "check that the CuPy package is the one for the driver's CUDA version (sparsenn[cuda12] or "
-            "sparsenn[cuda13]), or use --device cpu"
+            "check that the CuPy package is the one for the driver's CUDA version (cupy-cuda12x[ctk] or "
+            "cupy-cuda13x[ctk]), or use --device cpu"
         ) from error
     finally:
         _spent.seconds += time.perf_counter() - start

@@ -63,4 +63,6 @@ def _imported(name: str) -> Any:
 
 
 def _missing(reason: str) -> UsageError:
-    return UsageError(f'clusters need the packages dask and distributed ({reason}): pip install "sparsenn[dask]"')
+    return UsageError(
+        f'clusters need the packages dask and distributed ({reason}): pip install "dask[array]" distributed'
+    )

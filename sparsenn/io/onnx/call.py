@@ -12,11 +12,12 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
+from sparsenn.io.onnx.folding import ROWS_UNKNOWN, names_rows
 from sparsenn.io.onnx.tensors import Constant, dense
 from sparsenn.io.signal import Signal
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 
-__all__ = ["Call", "Classes", "Value", "aligned", "floats", "weights_of"]
+__all__ = ["Call", "Classes", "Value", "aligned", "deeper", "floats", "weights_of"]
 
 Value: TypeAlias = Any
 """A `Signal`, `Classes`, a constant, or None where an optional input is left out."""
@@ -72,9 +73,10 @@ class Call:
         Raises
         ------
         InputError
-            It depends on the network's input.
+            It depends on the network's input, or holds the number of rows.
         """
         value = self.inputs[number] if number < len(self.inputs) else None
+        _check_no_rows(value)
         if isinstance(value, Signal | Classes):
             raise InputError(f"its input {number + 1} depends on the network's input; a constant is needed")
         return None if value is None else dense(value)
@@ -114,6 +116,11 @@ class Call:
         return None if found is None else [int(axis) for axis in found]
 
 
+def _check_no_rows(value: Value) -> None:
+    if names_rows(value):
+        raise InputError(ROWS_UNKNOWN)
+
+
 def floats(constant: Constant) -> Array:
     """Return a constant as an array of finite float64.
 
@@ -122,6 +129,7 @@ def floats(constant: Constant) -> Array:
     InputError
         It holds no numbers, or others.
     """
+    _check_no_rows(constant)
     array = dense(constant)
     if array.dtype.kind in "bOUS":
         raise InputError(f"it computes with a constant of {array.dtype}; numbers are needed")
@@ -140,9 +148,7 @@ def aligned(signal: Signal, constant: Constant) -> tuple[Signal, Array]:
         They are no finite numbers, or do not fit; or they would make the signal larger, or differ by row.
     """
     numbers = floats(constant)
-    more = numbers.ndim - signal.rank
-    if more > 0:
-        signal = _deeper(signal, more)
+    signal = deeper(signal, numbers.ndim - signal.rank)
     numbers = numbers.reshape((1,) * (signal.rank - numbers.ndim) + numbers.shape)
     if signal.axis is not None:
         if numbers.shape[signal.axis] != 1:
@@ -163,6 +169,7 @@ def weights_of(constant: Constant) -> Any:
     InputError
         It has not two axes, besides some of length 1, or holds no numbers.
     """
+    _check_no_rows(constant)
     if not issparse(constant):
         shape = constant.shape
         if len(shape) < 2 or prod(shape[:-2]) != 1:
@@ -177,7 +184,9 @@ def weights_of(constant: Constant) -> Any:
     return csc_array(constant)
 
 
-def _deeper(signal: Signal, axes: int) -> Signal:
-    """Return a signal with axes of length 1 before its others."""
+def deeper(signal: Signal, axes: int) -> Signal:
+    """Return a signal with axes of length 1 before its others; with none more where the number is not above 0."""
+    if axes <= 0:
+        return signal
     axis = None if signal.axis is None else signal.axis + axes
     return replace(signal, shape=(1,) * axes + signal.shape, axis=axis)

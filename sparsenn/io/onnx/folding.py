@@ -15,15 +15,20 @@ from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.tensors import Constant, dense
 from sparsenn.memory import check_memory
 
-__all__ = ["ROWS", "fold", "names_rows"]
+__all__ = ["ROWS", "ROWS_UNKNOWN", "fold", "names_rows"]
 
 ROWS = -(1 << 62)
-"""What stands for the number of rows in a shape that the graph computes with."""
+"""What stands for the number of rows in a shape that the graph computes with, always as int64."""
+
+ROWS_UNKNOWN = (
+    "it computes with the number of rows, which is not known when the file is read: export with fixed sizes, or a "
+    "model that does not compute with the size of its batch"
+)
 
 _MOVING = frozenset(
     ("Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze", "Transpose")
 )
-"""Operators that only move numbers, also one that stands for the number of rows."""
+"""Operators that only move the numbers of their data, also one that stands for the number of rows."""
 
 _ELEMENTWISE = frozenset(
     (
@@ -62,10 +67,12 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
         raise InputError(
             "all its inputs are constants, but sparsenn cannot compute it: fold constants first (onnxsim does)"
         )
-    if any(value is not None and names_rows(value) for value in inputs) and operator not in _MOVING:
-        raise InputError(
-            "it computes with the number of rows, which is not known when the file is read: export with fixed sizes"
-        )
+    if any(map(names_rows, inputs)):
+        moved = len(inputs) if operator == "Concat" else 1
+        if operator not in _MOVING or any(map(names_rows, inputs[moved:])):
+            raise InputError(ROWS_UNKNOWN)
+        if operator == "Cast":
+            return [_cast_rows(node, inputs[0])]
     if (folded := _sparse(operator, inputs)) is not None:
         return [folded]
     arrays = [None if value is None else dense(value) for value in inputs]
@@ -78,9 +85,18 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
         raise InputError(f"it cannot be computed from its constants: {reason_of(error)}") from error
 
 
-def names_rows(value: Constant) -> bool:
+def names_rows(value: Constant | None) -> bool:
     """Whether one of these integers stands for the number of rows."""
     return isinstance(value, np.ndarray) and value.dtype == np.int64 and bool((value == ROWS).any())
+
+
+def _cast_rows(node: Any, value: Constant) -> Constant:
+    """Return sizes, of which one is the number of rows, as integers of another type: they stay int64."""
+    types = onnx_library().TensorProto
+    to = next(attribute.i for attribute in node.attribute if attribute.name == "to")
+    if to not in (types.INT32, types.INT64):
+        raise InputError(ROWS_UNKNOWN)
+    return value
 
 
 _FIRST = {"DequantizeLinear": 19}

@@ -85,12 +85,20 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
     """
     walk = _Walk(model, tensors)
     faults: list[InputError] = []
+    sizes: list[int | None] = []
     for signal in _inputs(model.graph, walk.constants, sparse_below):
         try:
             return walk.run(signal)
         except InputError as error:
             faults.append(error)
-    raise faults[0]
+            sizes.append(signal[1].rows)
+    first, *others = faults
+    if not others or str(first) == str(others[0]) or sizes[0] == 1:
+        raise first
+    raise InputError(
+        f"{first}; there the input's first axis, of length {sizes[0]}, is taken for rows. With the whole input "
+        f"as one row: {others[0]}"
+    )
 
 
 class _Walk:
@@ -264,6 +272,8 @@ def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> 
 def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:
     """Return the labels of classes that a node holds, or picks from."""
     if node.op_type == "ArrayFeatureExtractor":
+        if isinstance(values[node.input[0]], Signal):
+            return ()
         return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
     if node.op_type != "ZipMap":
         return ()

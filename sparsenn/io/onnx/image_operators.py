@@ -10,6 +10,7 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
+from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.onnx.call import Call, floats
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
@@ -19,7 +20,7 @@ __all__ = ["IMAGE_OPERATORS"]
 
 
 def _conv(call: Call) -> Signal:
-    signal = call.signal.images()
+    signal = call.signal
     weights = _filters(signal, call.given(1))
     stride, dilation = _pair(call, "strides", 1, 1), _pair(call, "dilations", 1, 1)
     window = weights.shape[2], weights.shape[3]
@@ -27,7 +28,7 @@ def _conv(call: Call) -> Signal:
         raise InputError(f"its kernel_shape is {call.attributes['kernel_shape']}, and its weights have {window}")
     pads = _pads(call, signal, window, stride, dilation)
     bias = None if call.constant(2) is None else floats(call.given(2))
-    return signal.convolved(weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
+    return convolve(signal, weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
 
 
 def _pad(call: Call) -> Signal:
@@ -46,12 +47,12 @@ def _pad(call: Call) -> Signal:
     if any(any(sides.get(axis, ())) for axis in (0, 1)):
         raise InputError(f"it pads {signal} along rows or channels; only zeros around images are supported")
     across = sides.get(signal.rank - 1, (0, 0))
-    return signal.padded((sides.get(2, (0, 0)) if signal.rank == 4 else (0, 0), across))
+    return pad_with_zeros(signal, (sides.get(2, (0, 0)) if signal.rank == 4 else (0, 0), across))
 
 
 def _filters(signal: Signal, weights: Array) -> Array:
     """Return filters as a convolution of two dimensions has them."""
-    if weights.ndim != len(signal.shape) + 1 or 0 in weights.shape:
+    if weights.ndim not in (3, 4) or weights.ndim != signal.rank or 0 in weights.shape:
         raise InputError(f"it takes {signal}, and its weights have the shape {weights.shape}")
     floats(weights)
     form = weights if weights.ndim == 4 else weights[:, :, None, :]
@@ -65,15 +66,16 @@ def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair
         return (0, 0), (0, 0)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pads = []
-        for size, span, step, apart in zip(signal.pixels[1:], window, stride, dilation, strict=True):
+        for size, span, step, apart in zip(signal.picture[1:], window, stride, dilation, strict=True):
             total = max((-(-size // step) - 1) * step + apart * (span - 1) + 1 - size, 0)
             less, more = total // 2, total - total // 2
             pads.append((less, more) if auto == "SAME_UPPER" else (more, less))
         return pads[0], pads[1]
     if auto != "NOTSET":
         raise InputError(f"its auto_pad is {auto}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
-    given = [int(size) for size in call.attribute("pads", [0] * (2 * (len(signal.shape) - 1)))]
-    if len(given) != 2 * (len(signal.shape) - 1) or min(given, default=0) < 0:
+    count = 2 * (signal.rank - 2)
+    given = [int(size) for size in call.attribute("pads", [0] * count)]
+    if len(given) != count or min(given, default=0) < 0:
         raise InputError(f"it takes {signal}, and its pads are {given}; two of at least 0 for each axis are needed")
     across = given[-1 - len(given) // 2], given[-1]
     return ((given[0], given[2]) if len(given) == 4 else (0, 0)), across

@@ -23,9 +23,7 @@ def onnx_library() -> Any:
             import_module(f"onnx.{part}")
         return import_module("onnx")
     except ImportError as error:
-        raise UsageError(
-            f'ONNX files need the package onnx ({error}); install it: pip install "sparsenn[onnx]"'
-        ) from error
+        raise UsageError(f"ONNX files need the package onnx ({error}); install it: pip install onnx") from error
 
 
 def reason_of(error: Exception) -> str:

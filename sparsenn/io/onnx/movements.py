@@ -11,6 +11,7 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import ROWS
+from sparsenn.io.onnx.tensors import dense
 from sparsenn.io.signal import Signal
 
 __all__ = ["MOVEMENTS", "transposed"]
@@ -76,10 +77,12 @@ def _filled(signal: Signal, target: list[int]) -> list[int]:
 
 
 def _reshape(call: Call) -> Value:
-    value, target = call.inputs[0], [int(size) for size in call.given(1).reshape(-1)]
-    if isinstance(value, Classes):
-        return value
-    signal = _only_signal(call)
+    if isinstance(call.inputs[0], Classes):
+        return call.inputs[0]
+    signal, shape = _only_signal(call), call.inputs[1]
+    if isinstance(shape, Signal | Classes):
+        raise InputError("its shape depends on the network's input; it must be a constant")
+    target = [int(size) for size in dense(shape).reshape(-1)]
     if call.attribute("allowzero", 0) and 0 in target:
         raise InputError("it makes a tensor without numbers")
     full = signal.full(ROWS)

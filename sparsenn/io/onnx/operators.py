@@ -6,19 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from math import inf, prod
+from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, hstack
+from scipy.sparse import csc_array, eye_array, hstack, issparse, kron
 
 from sparsenn.errors import InputError
+from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.affine import Convolution, Product, Scaling
 from sparsenn.io.joining import joined
-from sparsenn.io.onnx.call import Call, Classes, Value, aligned, floats, weights_of
+from sparsenn.io.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.onnx.movements import MOVEMENTS, transposed
+from sparsenn.io.onnx.selections import SELECTIONS
 from sparsenn.io.onnx.tensors import Constant
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, Concatenate, ReLU, Sigmoid, Tanh
+from sparsenn.memory import check_memory
 
 __all__ = ["OPERATORS"]
 
@@ -41,27 +45,52 @@ def _times_weights(signal: Signal, constant: Constant) -> Signal:
     """Return a signal times weights on its right."""
     vector = constant.ndim == 1
     weights = weights_of(constant.reshape(-1, 1) if vector else constant)
+    single = signal.rank == 1
+    if not single:
+        signal = deeper(signal, constant.ndim - signal.rank)
     if not signal.shape or signal.axis == signal.rank - 1:
         raise InputError(f"it takes {signal}, and sums over rows")
-    if weights.shape[0] != signal.shape[-1] or weights.shape[0] != signal.width:
+    if weights.shape[0] != signal.shape[-1]:
         raise InputError(f"it takes {signal}, and its weights take {weights.shape[0]} inputs along the last axis")
-    return signal.product(weights, signal.shape[:-1] + (() if vector else weights.shape[1:]))
+    batch = (1,) * (constant.ndim - 2) if single else signal.shape[:-1]
+    alike = _alike(prod(signal.shape[:-1]), weights, 1)
+    return signal.product(alike, batch + (() if vector else weights.shape[1:]))
 
 
 def _weights_times(constant: Constant, signal: Signal) -> Signal:
     """Return a signal times weights on its left."""
     weights = weights_of(constant)
+    if signal.rank > 1:
+        signal = deeper(signal, constant.ndim - signal.rank)
     summed = max(signal.rank - 2, 0)
     if signal.axis == summed or not signal.shape:
         raise InputError(f"it takes {signal}, and sums over rows")
     place = summed - (signal.axis is not None and signal.axis < summed)
-    if weights.shape[1] != signal.shape[place] or weights.shape[1] != signal.width:
+    if weights.shape[1] != signal.shape[place]:
         raise InputError(f"it takes {signal}, and its weights take {weights.shape[1]} inputs along axis {summed}")
-    return signal.product(weights.T, (*signal.shape[:place], weights.shape[0], *signal.shape[place + 1 :]))
+    before, after = signal.shape[:place], signal.shape[place + 1 :]
+    if signal.rank == 1:
+        before = (1,) * (constant.ndim - 2)
+    alike = _alike(prod(before), weights.T, prod(after))
+    return signal.product(alike, (*before, weights.shape[0], *after))
+
+
+def _alike(before: int, weights: Any, after: int) -> Any:
+    """Return weights along one axis of rows of several as those of whole rows: sizes before and after it stay."""
+    if before == after == 1:
+        return weights
+    count = before * after * int(weights.nnz if issparse(weights) else weights.size)
+    if count > INDEX32_LIMIT:
+        raise InputError(f"it multiplies along one of several axes, which would take {count:,} weights; too many")
+    check_memory(16 * count, "weights along one of several axes")
+    return csc_array(kron(eye_array(before), kron(weights, eye_array(after))))
 
 
 def _gemm(call: Call) -> Signal:
     one, other = call.inputs[:2]
+    ranks = [value.rank if isinstance(value, Signal) else value.ndim for value in (one, other)]
+    if ranks != [2, 2]:
+        raise InputError(f"it multiplies tensors of {ranks[0]} and {ranks[1]} axes; two are needed of both")
     swapped = [int(call.attribute(name, 0)) for name in ("transA", "transB")]
     sides = [_turned(value) if turn else value for value, turn in zip((one, other), swapped, strict=True)]
     signal = _matmul(replace(call, inputs=sides))
@@ -248,7 +277,8 @@ def _concat(call: Call) -> Signal:
 
 
 def _sum(call: Call) -> Value:
-    return reduce(lambda one, other: _add(replace(call, inputs=[one, other])), call.inputs)
+    ordered = sorted(call.inputs, key=lambda value: not isinstance(value, Signal))  # a constant has no sum of its own
+    return reduce(lambda one, other: _add(replace(call, inputs=[one, other])), ordered)
 
 
 def _summed(one: Signal, other: Signal) -> Signal:
@@ -267,7 +297,8 @@ def _products(signals: list[Signal]) -> list[Product] | None:
     products = []
     for signal in signals:
         flat = len(signal.shape) == 1 and len(signal.lies or (0,)) == 1
-        if signal.node is not signals[0].node or signal.order is not None or not flat:
+        alike = signal.node is signals[0].node and signal.axis == signals[0].axis
+        if not (alike and flat) or signal.order is not None:
             return None
         if isinstance(signal.pending, Convolution):
             return None
@@ -280,15 +311,6 @@ def _joined(signal: Signal, product: Product) -> Signal:
     """Return a product in the place of what was pending."""
     width = product.weights.shape[1]
     return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)
-
-
-def _labels(call: Call) -> Classes:
-    found = [value for value in call.inputs if isinstance(value, Classes)]
-    if len(found) != 1:
-        raise InputError(
-            "it picks elements of a constant by what the network computes; that is supported for labels of classes only"
-        )
-    return found[0]
 
 
 def _zip_map(call: Call) -> Signal:
@@ -311,14 +333,13 @@ def _check_floats(signal: Signal) -> Signal:
 OPERATORS: dict[str, Callable[[Call], Value]] = {
     **MOVEMENTS,
     **IMAGE_OPERATORS,
+    **SELECTIONS,
     "Add": _add,
     "ArgMax": _argmax,
-    "ArrayFeatureExtractor": _labels,
     "BatchNormalization": _batch_normalization,
     "Clip": _clip,
     "Concat": _concat,
     "Div": _div,
-    "Gather": _labels,
     "Gemm": _gemm,
     "HardSigmoid": _hard_sigmoid,
     "MatMul": _matmul,

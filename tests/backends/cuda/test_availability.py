@@ -67,7 +67,7 @@ FULL = CUDARuntimeError(2, "cudaErrorMemoryAllocation: out of memory")
 NO_NVRTC = RuntimeError('Failure finding "libnvrtc.so.13":\n No such file: libnvrtc.so.13\n')
 
 EITHER = (
-    "install sparsenn[cuda13] for CUDA 13 (driver 580 or newer) or sparsenn[cuda12] for CUDA 12 (driver 525 or newer)"
+    "install cupy-cuda13x[ctk] for CUDA 13 (driver 580 or newer) or cupy-cuda12x[ctk] for CUDA 12 (driver 525 or newer)"
 )
 
 
@@ -107,7 +107,7 @@ def refusal(device="cuda"):
         ),
         (
             fake_cupy(count=TOO_OLD, driver=12040),
-            "the installed CuPy is made for CUDA 13.2, the driver only for CUDA up to 12.4: install sparsenn[cuda12] "
+            "the installed CuPy is made for CUDA 13.2, the driver only for CUDA up to 12.4: install cupy-cuda12x[ctk] "
             "for CUDA 12 (driver 525 or newer), or update the driver to 580 or newer",
         ),
         (
@@ -122,7 +122,7 @@ def refusal(device="cuda"):
         ),
         (
             fake_cupy(count=TOO_OLD, made_for=14010, driver=13000),
-            "the installed CuPy is made for CUDA 14.1, the driver only for CUDA up to 13.0: install sparsenn[cuda13] "
+            "the installed CuPy is made for CUDA 14.1, the driver only for CUDA up to 13.0: install cupy-cuda13x[ctk] "
             "for CUDA 13 (driver 580 or newer), or update the driver",
         ),
         (
@@ -174,7 +174,7 @@ def test_what_pip_takes_for_installed_is_to_be_removed_first(monkeypatch, packag
     install(monkeypatch, *packages)
     removal = f"pip uninstall {' '.join(packages).lower()}, then "
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(count=TOO_OLD, driver=12040))
-    assert f"12.4: {removal}install sparsenn[cuda12] for CUDA 12" in refusal()
+    assert f"12.4: {removal}install cupy-cuda12x[ctk] for CUDA 12" in refusal()
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert refusal().endswith(f": {removal}{EITHER}")
 

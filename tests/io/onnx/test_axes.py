@@ -1,0 +1,290 @@
+"""What lies along which axis: rows are not mixed, and features become images, and images features, as graphs say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="reads ONNX files")
+from onnx import TensorProto, helper
+from onnx_graphs import Array, check, model, node, normal
+
+from sparsenn import Conv2d, Linear, SparseLinear, from_onnx
+from sparsenn.errors import InputError
+
+
+def ints(*numbers: int) -> Array:
+    return np.array(numbers, np.int64)
+
+
+def cast(name: str, to: str, kind: int = TensorProto.FLOAT) -> Any:
+    return helper.make_node("Cast", [name], [to], to=kind)
+
+
+# ---- The number of rows ---------------------------------------------------------------------------------------------
+
+SIZE = [node("Shape", "x", to="s"), node("Gather", "s", "zero", to="n")]
+
+COMPUTED: dict[str, tuple[list[Any], dict[str, Array]]] = {
+    "cast": ([cast("n", "f")], {}),
+    "cast to double": ([cast("n", "f", TensorProto.DOUBLE)], {}),
+    "cast and divided": ([cast("n", "a"), node("Div", "one", "a", to="f")], {}),
+    "multiplied": ([node("Mul", "n", "two", to="m"), cast("m", "f")], {"two": ints(2)}),
+    "range": ([node("Range", "none", "n", "step", to="r"), cast("r", "f")],
+              {"none": np.int64(0), "step": np.int64(1)}),
+    "zeros": ([node("Reshape", "n", "flat", to="v"), node("ConstantOfShape", "v", to="f")], {"flat": ints(1)}),
+    "expanded": ([node("Concat", "n", "four", axis=0, to="v"), node("Expand", "one", "v", to="f")],
+                 {"four": ints(4), "flat": ints(1)}),
+    "gathered by": ([node("Gather", "table", "n", to="f")], {"table": normal(9)}),
+    "sliced to": ([node("Slice", "table", "none", "n", to="f")], {"table": normal(9), "none": ints(0)}),
+    "as it is": ([node("Identity", "n", to="f")], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COMPUTED)
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Div"])
+def test_numbers_computed_from_the_number_of_rows_are_refused(case: str, operator: str) -> None:
+    nodes, constants = COMPUTED[case]
+    proto = model(
+        [*SIZE, *nodes, node("Relu", "x", to="r"), node(operator, "r", "f")],
+        ["n", 4],
+        zero=ints(0),
+        one=np.float32(1),
+        **constants,
+    )
+    with pytest.raises(InputError, match="the number of rows, which is not known"):
+        from_onnx(proto)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
+def test_the_number_of_rows_may_be_cast_to_integers_in_a_shape(kind: int) -> None:
+    nodes = [
+        node("Shape", "x", to="s"),
+        cast("s", "t", kind),
+        node("Slice", "t", "zero", "one", to="n"),
+        node("Concat", "n", "rest", axis=0, to="u"),
+        cast("u", "v", TensorProto.INT64),
+        node("Reshape", "x", "v", to="w"),
+        node("MatMul", "w", "W"),
+    ]
+    rest = np.array([6], np.int32 if kind == TensorProto.INT32 else np.int64)
+    check(model(nodes, ["n", 2, 3], zero=ints(0), one=ints(1), rest=rest, W=normal(6, 5)), normal(4, 2, 3))
+
+
+# ---- Rows along another axis ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [[], [node("Relu", "x", to="z")]])
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Sum", "Concat"])
+def test_rows_are_not_joined_with_features(operator: str, layers: list[Any]) -> None:
+    first = "z" if layers else "x"
+    axis = {"axis": 1} if operator == "Concat" else {}
+    nodes = [*layers, node("Transpose", first, to="t", perm=[1, 0]), node(operator, first, "t", **axis)]
+    with pytest.raises(InputError, match="whose rows lie along other axes"):
+        from_onnx(model(nodes, [2, 2]))
+
+
+def test_weights_of_more_axes_add_axes() -> None:
+    softmax = [node("MatMul", "x", "W", to="a"), node("Softmax", "a", axis=1)]
+    with pytest.raises(InputError, match=r"node 2 \(Softmax\): it takes a tensor of shape \(1, rows, 3\)"):
+        from_onnx(model(softmax, ["n", 5], W=normal(1, 5, 3)))
+    check(model([node("MatMul", "W", "x")], [5], W=normal(1, 3, 5)), normal(5), axis=None)
+    check(model([node("MatMul", "x", "W")], [5], W=normal(1, 1, 5, 3)), normal(5), axis=None)
+    check(model([node("MatMul", "x", "W")], ["n", 1, 5], W=normal(1, 5, 3)), normal(4, 1, 5))
+
+
+def test_weights_along_one_of_several_axes() -> None:
+    check(model([node("MatMul", "x", "W")], ["n", 2, 5], W=normal(5, 3)), normal(4, 2, 5))
+    check(model([node("MatMul", "W", "x")], ["n", 2, 5], W=normal(3, 2)), normal(4, 2, 5))
+    check(model([node("MatMul", "x", "w")], ["n", 2, 5], w=normal(5)), normal(4, 2, 5))
+    sparse = normal(40, 3) * (np.arange(120).reshape(40, 3) % 7 == 0)
+    network = check(model([node("MatMul", "x", "W")], ["n", 3, 40], W=sparse), normal(4, 3, 40))
+    assert network.edges == 3 * np.count_nonzero(sparse)
+
+
+def test_a_matrix_that_a_graph_mixes_is_one_row() -> None:
+    nodes = [node("MatMul", "x", "W", to="a"), node("MatMul", "A", "a", to="b"), node("Relu", "b")]
+    network = check(model(nodes, [6, 4], W=normal(4, 3), A=normal(6, 6)), normal(6, 4), axis=None)
+    assert (network.inputs, network.outputs) == (24, 18)
+
+
+def test_what_is_neither_rows_nor_one_row_is_refused_as_both() -> None:
+    nodes = [node("MatMul", "A", "x", to="a"), node("Softmax", "a", axis=1)]
+    with pytest.raises(
+        InputError, match=r"sums over rows; there the input's first axis, of length 6, .*node 2 \(Softmax\)"
+    ):
+        from_onnx(model(nodes, [6, 4], A=normal(6, 6)))
+
+
+def test_gemm_takes_matrices_alone() -> None:
+    with pytest.raises(InputError, match="of 3 and 2 axes"):
+        from_onnx(model([node("Gemm", "x", "W")], ["n", 1, 5], W=normal(5, 3)))
+
+
+# ---- Images and features --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [["n", 3, 4, 4], ["n", 3, 4]])
+@pytest.mark.parametrize("operator", ["Concat", "Add"])
+def test_input_images_are_joined_before_any_layer(operator: str, size: list[Any]) -> None:
+    joined = node(operator, "x", "x", to="t", **({"axis": 1} if operator == "Concat" else {}))
+    x = normal(2, *size[1:])
+    pool = node("MaxPool", "t", kernel_shape=[2] * (len(size) - 2))
+    for last in (pool, node("Identity", "t"), node("Relu", "t"), node("Flatten", "t")):
+        network = check(model([joined, last], size), x)
+        assert network.inputs == x[0].size
+    filters = normal(5, 6 if operator == "Concat" else 3, *[2] * (len(size) - 2))
+    check(model([joined, node("Conv", "t", "F")], size, F=filters), x)
+
+
+def test_inputs_of_other_axes_are_joined_before_any_layer() -> None:
+    check(model([node("Concat", "x", "x", axis=1)], ["n", 2, 3, 2, 2]), normal(2, 2, 3, 2, 2))
+    check(model([node("Add", "x", "x")], ["n", 2, 3, 2, 2]), normal(2, 2, 3, 2, 2))
+
+
+ROWS_TO_IMAGES = {
+    "one channel": [node("Unsqueeze", "x", "one", to="u")],
+    "one line": [node("Unsqueeze", "x", "one", to="v"), node("Unsqueeze", "v", "one", to="u")],
+    "scaled": [node("Sub", "x", "m", to="z"), node("Unsqueeze", "z", "one", to="u")],
+    "after a layer": [node("Gemm", "x", "V", "m", to="z"), node("Unsqueeze", "z", "one", to="u")],
+    "several channels": [node("Gemm", "x", "V", to="z"), node("Relu", "z", to="r"), node("Reshape", "r", "to", to="u")],
+    "sequences": [node("Reshape", "x", "sequence", to="z"), node("Transpose", "z", to="u", perm=[0, 2, 1])],
+}
+
+
+@pytest.mark.parametrize("case", ROWS_TO_IMAGES)
+@pytest.mark.parametrize("last", ["Relu", "Conv"])
+def test_convolutions_of_rows_of_features(case: str, last: str) -> None:
+    channels = {"several channels": 2, "sequences": 2}.get(case, 1)
+    axes = 2 if case == "one line" else 1
+    attributes: dict[str, Any] = {"pads": [2, 1], "strides": [2], "dilations": [2]} if axes == 1 else {}
+    nodes = [
+        *ROWS_TO_IMAGES[case],
+        node("Conv", "u", "F", "b", to="c", **attributes),
+        node(last, "c", *(["G"] if last == "Conv" else []), to="d"),
+        node("Flatten", "d", to="e"),
+    ]
+    constants: dict[str, Array] = {
+        "F": normal(4, channels, *[1] * (axes - 1), 3),
+        "G": normal(2, 4, *[1] * axes),
+        "b": normal(4),
+        "m": normal(8),
+        "V": normal(8, 8),
+        "one": ints(1),
+        "to": ints(-1, 2, 4),
+        "sequence": ints(0, 4, 2),
+    }
+    check(model(nodes, ["n", 8], outputs=("e",), **constants), normal(3, 8))
+
+
+def test_grouped_convolutions_of_rows_of_features() -> None:
+    nodes = [node("Reshape", "x", "s", to="u"), node("Mul", "u", "m", to="v"), node("Conv", "v", "F", group=2)]
+    numbers = {"s": ints(-1, 4, 3, 3), "m": normal(4, 3, 3), "F": normal(6, 2, 2, 2)}
+    network = check(model(nodes, ["n", 36], **numbers), normal(3, 36))
+    assert [type(layer) for layer in network if isinstance(layer, Linear | SparseLinear | Conv2d)] == [SparseLinear]
+
+
+def test_large_images_of_rows_of_features_are_refused() -> None:
+    nodes = [node("Mul", "x", "m", to="v"), node("Conv", "v", "F")]
+    with pytest.raises(InputError, match="pixels are scaled one by one"):
+        from_onnx(model(nodes, ["n", 3, 90, 90], m=normal(3, 90, 90), F=normal(64, 3, 3, 3)))
+    nodes = [node("Transpose", "x", to="a", perm=[0, 3, 1, 2]), node("Conv", "a", "F")]
+    with pytest.raises(InputError, match="export with channels first"):
+        from_onnx(model(nodes, ["n", 90, 90, 3], F=normal(64, 3, 3, 3)))
+
+
+def test_shuffled_channels() -> None:
+    nodes = [
+        node("Conv", "x", "F", to="a"),
+        node("Relu", "a", to="b"),
+        node("Reshape", "b", "apart", to="c"),
+        node("Transpose", "c", to="d", perm=[0, 2, 1, 3, 4]),
+        node("Reshape", "d", "together", to="e"),
+        node("Conv", "e", "G", group=2),
+    ]
+    shapes = {"apart": ints(-1, 2, 4, 3, 4), "together": ints(-1, 8, 3, 4)}
+    network = check(
+        model(nodes, ["n", 3, 4, 5], F=normal(8, 3, 2, 2), G=normal(4, 4, 1, 1), **shapes), normal(2, 3, 4, 5)
+    )
+    assert sum(isinstance(layer, Conv2d) for layer in network) == 3
+
+
+def test_images_with_moved_pixels_are_refused_for_what_they_are() -> None:
+    nodes = [node("Conv", "x", "F", to="a"), node("Transpose", "a", to="b", perm=[0, 1, 3, 2])]
+    pooled = node("MaxPool", "b", kernel_shape=[2, 2])
+    with pytest.raises(InputError, match=r"whose pixels were put into another order .*; only whole channels") as caught:
+        from_onnx(model([*nodes, pooled], ["n", 3, 4, 4], F=normal(8, 3, 1, 1)))
+    assert "tf2onnx" not in str(caught.value)
+
+
+def test_heads_of_a_detector_are_joined() -> None:
+    nodes, heads = [node("Conv", "x", "F", to="a"), node("Conv", "a", "G", to="b", strides=[2, 2])], []
+    for name in "ab":
+        nodes.append(node("Transpose", name, to=f"{name}1", perm=[0, 2, 3, 1]))
+        nodes.append(node("Reshape", f"{name}1", "anchors", to=f"{name}2"))
+        heads.append(f"{name}2")
+    proto = model(
+        [*nodes, node("Concat", *heads, axis=1)],
+        ["n", 3, 6, 6],
+        F=normal(8, 3, 2, 2),
+        G=normal(4, 8, 2, 2),
+        anchors=ints(0, -1, 4),
+    )
+    check(proto, normal(2, 3, 6, 6))
+
+
+# ---- Selections -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["input", "product", "activation", "images"])
+@pytest.mark.parametrize("operator", ["Gather", "Slice", "ArrayFeatureExtractor"])
+def test_columns_that_constants_pick(before: str, operator: str) -> None:
+    first = {
+        "input": [node("Mul", "x", "m", to="a")],
+        "product": [node("Gemm", "x", "V", "m", to="a")],
+        "activation": [node("Relu", "x", to="a")],
+        "images": [node("Reshape", "x", "s", to="r"), node("Conv", "r", "F", to="c"), node("Flatten", "c", to="a")],
+    }[before]
+    ml = operator == "ArrayFeatureExtractor"
+    inputs = ["starts", "ends", "one", "steps"] if operator == "Slice" else ["picked"]
+    attributes = {"axis": 1} if operator == "Gather" else {}
+    picked = node(operator, "a", *inputs, to="b", domain="ai.onnx.ml" if ml else "", **attributes)
+    numbers = {"starts": ints(-1), "ends": ints(1), "one": ints(1), "steps": ints(-2), "picked": ints(7, 0, 3, 3)}
+    constants = {"m": normal(8), "V": normal(8, 8), "s": ints(-1, 2, 2, 2), "F": normal(2, 2, 1, 1)}
+    constants["W"] = normal(3 if operator == "Slice" else 4, 3)
+    nodes = [*first, picked, node("Sub", "b", "h", to="c1"), node("MatMul", "c1", "W")]
+    check(model(nodes, ["n", 8], ml=ml, h=np.float32(0.5), **numbers, **constants), normal(4, 8))
+
+
+def test_channels_and_pixels_that_constants_pick() -> None:
+    nodes = [
+        node("Conv", "x", "F", to="a"),
+        node("Gather", "a", "p", axis=1, to="b"),
+        node("Slice", "b", "s", "e", "k"),
+    ]
+    numbers = {"F": normal(4, 2, 2, 2), "p": ints(-1, 0), "s": ints(1, 0), "e": ints(9, 2), "k": ints(3, 2)}
+    check(model(nodes, ["n", 2, 5, 4], **numbers), normal(3, 2, 5, 4))
+    check(model([node("Gather", "x", "p", axis=2)], ["n", 2, 5], p=np.int64(3)), normal(3, 2, 5))
+    check(model([node("Gather", "x", "p", axis=0)], [5, "n"], p=ints(3, 1)), normal(5, 4), axis=1)
+    check(model([node("Slice", "x", "s", "e")], ["n", 5], s=ints(0, 1), e=ints(2**31 - 1, 3)), normal(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ([node("Gather", "x", "p", axis=0)], "picks rows of it; .* leave the selection out"),
+        ([node("Slice", "x", "p", "q", "zero")], "picks rows of it"),
+        ([node("Gather", "x", "far", axis=1)], "picks positions along axis 1 that are not there"),
+        ([node("Gather", "x", "p", axis=2)], "which has no axis 2"),
+        (
+            [cast("x", "i", TensorProto.INT64), node("Gather", "table", "i")],
+            "picks elements of a constant by what the network",
+        ),
+    ],
+)
+def test_other_selections_are_refused(nodes: list[Any], why: str) -> None:
+    constants = {"p": ints(0), "q": ints(2), "zero": ints(0), "far": ints(9), "table": normal(9)}
+    with pytest.raises(InputError, match=why):
+        from_onnx(model(nodes, ["n", 5], dtype=np.int64 if nodes[0].op_type == "Cast" else np.float32, **constants))
