@@ -27,9 +27,11 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
     in one and two dimensions, `ReLU`, `ReLU6`, `LeakyReLU`, `PReLU`, `Hardtanh`, `Hardsigmoid`, `Sigmoid`, `Tanh`,
-    `Softmax`, `Flatten`, `Unflatten` of inputs, and what does nothing when a module is evaluated. Masks of
-    `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout. A `Sequential` of these is read
-    module by module; what else there is, by `torch.export`, for which an example is needed.
+    `Softmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, padding with zeros, and what does nothing when
+    a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout.
+    A `Sequential` of these is read module by module, each as often as it stands there; what else there is, by
+    `torch.export`, for which an example is needed. What depends on the number of rows, or changes the module at each
+    call, is refused.
 
     Parameters
     ----------
