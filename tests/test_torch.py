@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import pytest
 from real_networks import RIGHT, images_and_labels
 
 import sparsenn
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.engine import Session
+from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import from_torch, from_weights
-from sparsenn.layers import Conv2d, Linear, ReLU
+from sparsenn.layers import Conv2d, Identity, Linear, ReLU
 from sparsenn.network import Network
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -96,6 +99,40 @@ def test_there_is_no_gradient(pair: tuple[Any, Any, Any]) -> None:
         wrapped(rows.requires_grad_()).sum().backward()
 
 
+def dual(function: Callable[[Any], Any], rows: Any) -> None:
+    with torch.autograd.forward_ad.dual_level():
+        function(torch.autograd.forward_ad.make_dual(rows, rows))
+
+
+FORWARD_MODE: dict[str, Callable[[Any, Any], Any]] = {
+    "jvp": lambda function, rows: torch.func.jvp(function, (rows,), (rows,)),
+    "jacfwd": lambda function, rows: torch.func.jacfwd(function)(rows),
+    "linearize": lambda function, rows: torch.func.linearize(function, rows),
+    "dual": dual,
+}
+
+
+@pytest.mark.parametrize("derive", FORWARD_MODE.values(), ids=FORWARD_MODE)
+def test_forward_mode_derivatives_are_refused(pair: tuple[Any, Any, Any], derive: Callable[[Any, Any], Any]) -> None:
+    _, wrapped, rows = pair
+    with pytest.raises(UsageError, match="a wrapped network has no derivative"):
+        derive(wrapped, rows)
+
+
+def test_reverse_mode_derivatives_are_refused(pair: tuple[Any, Any, Any]) -> None:
+    _, wrapped, rows = pair
+    for derivative in (torch.func.grad(lambda given: wrapped(given).sum()), torch.func.jacrev(wrapped)):
+        with pytest.raises(RuntimeError, match=r"autograd\.Function"):
+            derivative(rows)
+
+
+def test_mapped_over_batches(pair: tuple[Any, Any, Any]) -> None:
+    module, wrapped, rows = pair
+    batches = torch.stack([rows, -rows, 2 * rows])
+    close(torch.vmap(wrapped)(batches), torch.vmap(module)(batches))
+    close(torch.vmap(wrapped, in_dims=1, out_dims=1)(batches), torch.vmap(module, in_dims=1, out_dims=1)(batches))
+
+
 def test_among_other_modules_copied_and_pickled(pair: tuple[Any, Any, Any]) -> None:
     module, wrapped, rows = pair
     whole = nn.Sequential(wrapped, nn.Sigmoid())
@@ -119,6 +156,87 @@ def test_what_is_refused() -> None:
         sparsenn.torch.wrap(network, device="abacus")
     with pytest.raises(UsageError, match="the network of this operator is gone"):
         torch.ops.sparsenn.run(torch.zeros(1, 4), 1 << 40)
+
+
+def imaginary(numbers: Any) -> Any:
+    """The same numbers as a tensor with the negative bit: PyTorch holds them in memory with the other sign."""
+    found = torch.complex(torch.zeros_like(numbers), -numbers).conj().imag
+    assert found.is_neg()
+    return found
+
+
+NUMBERS = torch.tensor([[-1.0, 2.0, 0.5], [3.0, -4.0, 0.25]])
+
+READ: dict[str, Callable[[], Any]] = {
+    "negative bit": lambda: imaginary(NUMBERS),
+    "part of negative bit": lambda: imaginary(NUMBERS)[:, 1:],
+    "part of conjugate": lambda: torch.complex(NUMBERS, NUMBERS).conj().real,
+    "transposed": lambda: NUMBERS.T,
+    "repeated": lambda: NUMBERS[:1].expand(3, 3),
+    "subclass": lambda: NUMBERS.as_subclass(type("Named", (torch.Tensor,), {})),
+    "truths": lambda: NUMBERS > 0,
+    "half": lambda: NUMBERS.half(),
+}
+
+
+def identity(width: int) -> Network:
+    return Network((Linear(np.eye(width), activation=Identity()),))
+
+
+@pytest.mark.parametrize("make", READ.values(), ids=READ)
+def test_sessions_read_tensors(make: Callable[[], Any]) -> None:
+    tensor = make()
+    network = identity(tensor.shape[1])
+    for found in (Session(network, device="cpu")(tensor), sparsenn.torch.wrap(network)(tensor)):
+        assert found.tolist() == tensor.float().tolist()
+
+
+def fake() -> Any:
+    with importlib.import_module("torch._subclasses").FakeTensorMode():
+        return torch.ones(2, 3)
+
+
+UNREADABLE: dict[str, Callable[[], Any]] = {
+    "gradient": lambda: NUMBERS.clone().requires_grad_(),
+    "conjugate": lambda: torch.complex(NUMBERS, NUMBERS).conj(),
+    "complex": lambda: torch.complex(NUMBERS, NUMBERS),
+    "quantized": lambda: torch.quantize_per_tensor(NUMBERS, 0.1, 0, torch.qint8),
+    "meta": lambda: NUMBERS.to("meta"),
+    "fake": fake,
+    "opaque": lambda: NUMBERS.to_mkldnn(),
+    "masked": lambda: torch.masked.masked_tensor(NUMBERS, NUMBERS > 0),
+    "nested": lambda: torch.nested.nested_tensor([NUMBERS[0], NUMBERS[1]]),
+    "bfloat16": lambda: NUMBERS.bfloat16(),
+    "coo": lambda: NUMBERS.to_sparse(),
+    "csr": lambda: NUMBERS.to_sparse_csr(),
+}
+
+
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
+def test_sessions_refuse_tensors(make: Callable[[], Any]) -> None:
+    with pytest.raises(SparseNNError, match=r"^the (inputs|rows)") as raised:
+        Session(identity(3), device="cpu")(make())
+    assert "\n" not in str(raised.value)
+
+
+TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
+    **FORWARD_MODE,
+    "vmap": lambda function, rows: torch.vmap(function)(rows[None]),
+    "grad": lambda function, rows: torch.func.grad(lambda given: function(given).sum())(rows),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_sessions_refuse_tensors_of_transforms(transform: Callable[[Any, Any], Any]) -> None:
+    session = Session(identity(3), device="cpu")
+    with pytest.raises(InputError, match=r"^the (inputs|rows)"):
+        transform(session, NUMBERS)
+
+
+@pytest.mark.parametrize("name", ["complex", "conjugate", "quantized"])
+def test_modules_refuse_tensors(name: str) -> None:
+    with pytest.raises(InputError, match="real numbers are needed"):
+        sparsenn.torch.wrap(identity(3))(UNREADABLE[name]())
 
 
 def test_images_that_come_from_rows() -> None:

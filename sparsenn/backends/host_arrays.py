@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import SparseRows
-from sparsenn.errors import MatrixError, UnsortedError
+from sparsenn.errors import InputError, MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import falls
+from sparsenn.printable import kind_of
 from sparsenn.workers import chunks
 
 __all__ = ["HOST_DEVICES", "fault_of", "is_on_host", "largest_number"]
@@ -23,14 +24,24 @@ PIECE = 1 << 17
 
 
 def is_on_host(rows: Any) -> bool:
-    """Return whether rows, a matrix of any kind, are in host memory; what does not tell is taken for host memory."""
+    """Return whether rows, a matrix of any kind, are in host memory; what does not tell is taken for host memory.
+
+    Raises
+    ------
+    InputError
+        They are in no memory that DLPack knows.
+    """
+    source = rows
     if isinstance(rows, CSR):
         rows = rows.indptr
     elif hasattr(rows, "tocsr"):
         rows = getattr(rows, "data", None)
     device = getattr(rows, "__dlpack_device__", None)
     if device is not None:
-        return int(device()[0]) in HOST_DEVICES
+        try:
+            return int(device()[0]) in HOST_DEVICES
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"the rows, {kind_of(source)}, cannot be read: {error}") from error
     return not hasattr(rows, "__cuda_array_interface__")
 
 

@@ -106,6 +106,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     ShapeError
         They are not as wide as the network's first layer.
     """
+    inputs = _with_sign(inputs)
     found = backend.device_rows(inputs)
     on_host = found is None
     rows = _on_host(inputs) if found is None else found
@@ -122,6 +123,21 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
     return Given(rows, on_host, inputs)
+
+
+def _with_sign(inputs: Any) -> Any:
+    """Return a PyTorch tensor whose memory holds its numbers, sign included; anything else as it is.
+
+    PyTorch exports the memory of a tensor with the negative bit, and of subclasses that store their numbers elsewhere.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(inputs, torch.Tensor):
+        return inputs
+    if type(inputs).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise InputError(f"the inputs are {kind_of(inputs)}, whose memory cannot be read; give a plain torch.Tensor")
+    if torch.autograd.forward_ad.unpack_dual(inputs).tangent is not None:
+        raise InputError("the inputs carry a forward-mode derivative, which no session computes; give their values")
+    return inputs.resolve_neg()
 
 
 def check_network(network: Network) -> None:

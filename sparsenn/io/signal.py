@@ -333,7 +333,7 @@ class Signal:
             return signal
         if not signal.width:
             raise ShapeError(f"the number of inputs is not given: {self.hint}")
-        if signal.lies is None and signal.axis == 0 and len(signal.shape) == 3 and signal.order is None:
+        if signal.lies is None and signal.axis == 0 and len(signal.shape) in (2, 3) and signal.order is None:
             signal = signal.images()
         assert isinstance(signal.pending, Scaling), "it is the same"
         if signal.lies is not None and len(signal.lies) == 3:
@@ -397,8 +397,7 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
     """
     if shape is not None and (not 1 <= len(shape) <= 3 or min(shape) < 1):
         raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")
-    whole = _UNTOLD if shape is None else (shape[0], 1, shape[1]) if len(shape) == 2 else tuple(shape)
-    return Signal(whole, sparse_below=sparse_below, hint=hint)
+    return Signal(_UNTOLD if shape is None else tuple(shape), sparse_below=sparse_below, hint=hint)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""PyTorch modules with a forward of their own: the graph that `torch.export` makes of them.
+"""PyTorch modules with a forward of their own: the graph that `torch.export` makes of them, for any number of rows.
 
 What is computed from weights and constants alone is computed by PyTorch. What is left must lead from the one input
 to the one output; sums and concatenations may join branches.
@@ -6,26 +6,21 @@ to the one output; sums and concatenations may join branches.
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Callable
-from math import prod
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch.export.graph_signature import OutputKind
 
 from sparsenn.errors import InputError
-from sparsenn.io import torch_operators as operators
-from sparsenn.io.foreign_arrays import host_array, host_matrix
-from sparsenn.io.joining import joined
+from sparsenn.io.aten_operators import ROWS, ROWS_COUNT, apply_operator
 from sparsenn.io.signal import Signal, named
-from sparsenn.layers import Add, AvgPool2d, Concatenate, ReLU, Sigmoid, Tanh
 
 __all__ = ["exported"]
 
-Arguments: TypeAlias = dict[str, Any]
-"""An operator's arguments by the names of its schema; that which comes from the input is None."""
-
-Operator: TypeAlias = Callable[[Signal, Arguments], Signal]
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def exported(signal: Signal, module: Any, example: Any) -> Signal:
@@ -42,14 +37,12 @@ def exported(signal: Signal, module: Any, example: Any) -> Signal:
     InputError
         The module cannot be exported, has another form, or computes what no layer does; the message names where.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as that pruning assigns weights
-            program = torch.export.export(module, (example,))
-    except Exception as error:  # of any kind: the module's own code runs
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise InputError(f"torch.export cannot make a graph of {type(module).__name__}: {reason}") from error
+    name = type(module).__name__
+    program = _export(name, module, example)
     signature = program.graph_signature
+    if signature.buffers_to_mutate:
+        changed = ", ".join(sorted(signature.buffers_to_mutate.values()))
+        raise InputError(f"{name}: changes its buffers ({changed}) when it is called; a network stays as it is")
     parameters = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
@@ -57,221 +50,100 @@ def exported(signal: Signal, module: Any, example: Any) -> Signal:
     }
     known: dict[Any, Any] = {}  # nodes that do not depend on the input
     signals: dict[Any, Signal] = {}
+    rows = None
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in parameters:
             tensors = program.constants if parameters[node.name] in program.constants else program.state_dict
             known[node] = tensors[parameters[node.name]]
-        elif node.op == "placeholder":
-            signals[node] = signal
+        elif node.op == "placeholder" and node.name in signature.user_inputs:
+            signals[node], rows = signal, node.meta["val"].shape[0]
         elif node.op == "output":
-            if len(node.args[0]) != 1 or node.args[0][0] not in signals:
-                raise InputError(f"{type(module).__name__}: gives {len(node.args[0])} outputs; one is needed")
-            signal = signals[node.args[0][0]]
-        elif all(given in known for given in node.all_input_nodes):
-            known[node] = _computed(node, known)
-        elif not str(node.target).startswith("aten._assert"):
+            kinds = [spec.kind for spec in signature.output_specs]
+            results = [each for each, kind in zip(node.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+            if len(results) != 1:
+                raise InputError(f"{name}: gives {len(results)} outputs; one is needed")
+            if results[0] not in signals:
+                raise InputError(f"{name}: gives an output that does not depend on its input")
+            signal = signals[results[0]]
+        elif not str(node.target).startswith("aten._assert") and not isinstance(node.meta.get("val"), _SIZES):
             with named(_place(node)):
-                signals[node] = _made(node, signals, known)
+                if any(each in signals for each in node.all_input_nodes):
+                    signals[node] = _make_signal(node, signals, known, rows)
+                else:
+                    known[node] = _compute_constant(node, known)
     return signal
 
 
-def _computed(node: Any, known: dict[Any, Any]) -> Any:
+def _export(name: str, module: Any, example: Any) -> Any:
+    """Return a module as a graph for any number of rows, in which no operator changes a tensor in place."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as that pruning assigns weights
+            batch = example if len(example) > 1 else example.new_zeros((2, *example.shape[1:]))  # one is a special case
+            program = torch.export.export(module, (batch,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+            if any(getattr(schema, "is_mutable", False) for schema in _schemas(program)):
+                program = program.run_decompositions({})
+    except Exception as error:  # of any kind: the module's own code runs
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if reason.startswith("Constraints violated"):
+            reason = "it computes with the number of rows of the example, or mixes rows"
+        raise InputError(f"torch.export cannot make a graph of {name}: {reason}") from error
+    return program
+
+
+def _schemas(program: Any) -> Iterator[Any]:
+    """Yield the schemas of a graph's operators."""
+    for node in program.graph.nodes:
+        yield getattr(node.target, "_schema", None)
+
+
+def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
     """Return what an operator makes of tensors that are known."""
+    if any(given not in known for given in node.all_input_nodes):
+        raise InputError("computes with the number of rows; no layer of sparsenn does")
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        raise InputError("draws random numbers at each call; a network computes the same each time")
     arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
     try:
         return node.target(*arguments, **options)
     except Exception as error:
-        raise InputError(f"{_place(node)}: cannot be computed beforehand ({error})") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"cannot be computed beforehand ({reason})") from error
 
 
-def _made(node: Any, signals: dict[Any, Signal], known: dict[Any, Any]) -> Signal:
+def _make_signal(node: Any, signals: dict[Any, Signal], known: dict[Any, Any], rows: Any) -> Signal:
     """Return what one operator makes of what others gave."""
-    used: list[Any] = []
-    torch.fx.node.map_arg((node.args, node.kwargs), used.append)
-    flows = [given for given in used if given in signals]
-    name = node.target.overloadpacket.__name__.rstrip("_") if hasattr(node.target, "overloadpacket") else ""
-    if len(flows) > 1 or name == "cat":
-        return _of_several(name, node, [signals[flow] for flow in flows])
-    (flow,) = flows
-    operator = _OPERATORS.get(name)
-    if operator is None:
+    if node.target is operator.getitem and node.args[1] == 0:  # the first of several results is the signal
+        return signals[node.args[0]]
+    if not isinstance(node.target, torch._ops.OpOverload):
         raise InputError("has no counterpart in sparsenn; give a module without it")
-    values = torch.fx.node.map_arg((node.args, node.kwargs), lambda given: known.get(given))
-    arguments = {argument.name: argument.default_value for argument in node.target._schema.arguments}
-    arguments.update(zip(arguments, values[0], strict=False))
-    arguments.update(values[1])
-    arguments["given"], arguments["made"] = (tuple(each.meta["val"].shape) for each in (flow, node))
-    return operator(signals[flow], arguments)
+    values, options = torch.fx.node.map_arg(
+        (node.args, node.kwargs), lambda given: signals[given] if given in signals else known.get(given, ROWS_COUNT)
+    )
+    schema = node.target._schema
+    arguments = {argument.name: argument.default_value for argument in schema.arguments}
+    arguments.update(zip(arguments, values, strict=False))
+    arguments.update(options)
+    result = node.meta["val"]
+    result = result[0] if isinstance(result, tuple | list) else result
+    shape = tuple(_size(size, rows) for size in result.shape)
+    made = apply_operator(schema, arguments, shape)
+    if not result.dtype.is_floating_point:
+        raise InputError(f"computes {result.dtype}; layers compute floating-point numbers")
+    if made.full(ROWS) != shape:
+        raise InputError(f"makes a tensor of shape {shape}; sparsenn's layers would make {made.full(ROWS)}")
+    return made
 
 
-def _of_several(name: str, node: Any, signals: list[Signal]) -> Signal:
-    """Return a sum of two signals, or several as channels or features of one."""
-    if name == "cat" and len(node.args[0]) == len(signals):
-        dimension = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        if dimension not in (1, 1 - signals[0].rank):
-            raise InputError(f"concatenates along dimension {dimension}; only channels or features can be concatenated")
-        return joined(signals, Concatenate(len(signals))) if len(signals) > 1 else signals[0]
-    factor = float(node.kwargs.get("alpha", 1)) * {"add": 1, "sub": -1}.get(name, 0)
-    if not factor:
-        raise InputError(f"takes the results of {len(signals)} layers; only sums and concatenations are supported")
-    first, second = signals
-    return joined([first, second.times(factor)], Add())
+def _size(size: Any, rows: Any) -> int:
+    """Return a size of a tensor; `ROWS` for the number of rows, and for what is computed from that."""
+    if isinstance(size, int):
+        return size
+    return ROWS if size.node.expr == rows.node.expr else ROWS - 1
 
 
 def _place(node: Any) -> str:
     """Return where an operator is in the module, and which it is."""
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    path = str(stack[-1][0]) if stack else ""
-    return f"{path or node.name} ({node.target})"
-
-
-def _convolution(signal: Signal, at: Arguments) -> Signal:
-    return operators.convolution(
-        signal, at["weight"], at["bias"], at["stride"], at["padding"], at["dilation"], at["groups"]
-    )
-
-
-def _batch_norm(signal: Signal, at: Arguments) -> Signal:
-    return operators.batch_norm(signal, at["weight"], at["bias"], at["running_mean"], at["running_var"], at["eps"])
-
-
-def _max_pool(dimensions: int) -> Operator:
-    return lambda signal, at: operators.max_pool(
-        signal, dimensions, at["kernel_size"], at["stride"], at["padding"], at["dilation"], at["ceil_mode"]
-    )
-
-
-def _average_pool(dimensions: int) -> Operator:
-    return lambda signal, at: operators.average_pool(
-        signal,
-        dimensions,
-        at["kernel_size"],
-        at["stride"],
-        at["padding"],
-        at["ceil_mode"],
-        at["count_include_pad"],
-        at.get("divisor_override"),
-    )
-
-
-def _adaptive_pool(dimensions: int) -> Operator:
-    return lambda signal, at: operators.adaptive_pool(signal, dimensions, AvgPool2d, at["output_size"])
-
-
-def _mean(signal: Signal, at: Arguments) -> Signal:
-    """Return the mean of each channel."""
-    rank = len(at["given"])
-    if sorted(dimension % rank for dimension in at["dim"] or ()) != list(range(2, rank)) or rank < 3:
-        raise InputError(f"it takes the mean over dimensions {at['dim']}; only a mean over all pixels is supported")
-    means = operators.adaptive_pool(signal, rank - 2, AvgPool2d, 1)
-    return means if at["keepdim"] else means.flattened()
-
-
-def _reshape(signal: Signal, at: Arguments) -> Signal:
-    """Return rows of images, or images of the inputs."""
-    given, made = at["given"], at["made"]
-    if given[0] != made[0] or prod(given) != prod(made):
-        raise InputError(f"makes {made} of {given}; samples must not be mixed")
-    if len(made) == 2:
-        return signal.flattened()
-    return signal if given == made else signal.become(made[1:])
-
-
-def _product(signal: Signal, at: Arguments) -> Signal:
-    """Return rows times a matrix; the operators call the two of them by different names."""
-    if at.get("self") is not None or len(at["given"]) != 2:
-        raise InputError("multiplies from the left, or images; only rows times a matrix is supported")
-    weights = at.get("other") if "other" in at else at["mat2"]
-    return signal.connected(host_matrix("matrix", weights))
-
-
-def _added_product(signal: Signal, at: Arguments) -> Signal:
-    if at["mat1"] is not None or at["mat2"] is None or at["self"] is None or (at["alpha"], at["beta"]) != (1, 1):
-        raise InputError("is not a product of rows and a matrix plus a bias")
-    return signal.connected(host_matrix("matrix", at["mat2"]), host_array("bias", at["self"]))
-
-
-def _scaling(factor: bool, inverse: bool) -> Operator:
-    """Return what multiplies or adds a constant, or its inverse."""
-
-    def scaled(signal: Signal, at: Arguments) -> Signal:
-        left, right = at["self"], at["other"]
-        if left is not None and inverse and factor:
-            raise InputError("divides by a layer's output; no layer of sparsenn does")
-        constant = _by_channel(right if left is None else left, at["given"]) * at.get("alpha", 1)
-        if factor:
-            return signal.scaled(1 / constant if inverse else constant, 0.0)
-        if left is None:
-            return signal.scaled(1.0, -constant if inverse else constant)
-        if at.get("alpha", 1) == 1:
-            return signal.scaled(-1.0 if inverse else 1.0, constant)
-        raise InputError("adds a multiple of a layer's output to a constant; only a factor of 1 is supported")
-
-    return scaled
-
-
-def _difference(signal: Signal, at: Arguments) -> Signal:
-    """Return the difference from a constant."""
-    return signal.scaled(-at["alpha"], _by_channel(at["other"], at["given"]))
-
-
-def _by_channel(constant: Any, given: tuple[int, ...]) -> Any:
-    """Return a constant that is one number, or one for each channel, as such."""
-    array = host_array("constant", constant)
-    shape = (1,) * (len(given) - array.ndim) + array.shape
-    if any(size != 1 for axis, size in enumerate(shape) if axis != 1) or len(shape) != len(given):
-        raise InputError(f"a constant of shape {array.shape}; one number, or one per channel, is supported")
-    return array.reshape(-1)[0] if array.size == 1 else array.reshape(-1)
-
-
-def _dropout(signal: Signal, at: Arguments) -> Signal:
-    if at["train"]:
-        raise InputError("drops numbers at random although the module is evaluated")
-    return signal
-
-
-def _does_nothing(signal: Signal, at: Arguments) -> Signal:
-    """Return it as it is: the operator gives the same numbers."""
-    return signal
-
-
-_OPERATORS: dict[str, Operator] = {
-    "linear": lambda signal, at: operators.linear(signal, at["weight"], at["bias"]),
-    "matmul": _product,
-    "mm": _product,
-    "addmm": _added_product,
-    "conv1d": _convolution,
-    "conv2d": _convolution,
-    "batch_norm": _batch_norm,
-    "max_pool1d": _max_pool(1),
-    "max_pool2d": _max_pool(2),
-    "avg_pool1d": _average_pool(1),
-    "avg_pool2d": _average_pool(2),
-    "adaptive_avg_pool1d": _adaptive_pool(1),
-    "adaptive_avg_pool2d": _adaptive_pool(2),
-    "mean": _mean,
-    "pad": lambda signal, at: operators.pad(signal, at["pad"], at["mode"], at["value"]),
-    "constant_pad_nd": lambda signal, at: operators.pad(signal, at["pad"], value=at["value"]),
-    "relu": lambda signal, at: signal.activated(ReLU()),
-    "relu6": lambda signal, at: signal.clipped(0.0, 6.0),
-    "hardtanh": lambda signal, at: signal.clipped(at["min_val"], at["max_val"]),
-    "clamp": lambda signal, at: signal.clipped(at["min"], at["max"]),
-    "clamp_min": lambda signal, at: signal.clipped(at["min"], None),
-    "clamp_max": lambda signal, at: signal.clipped(None, at["max"]),
-    "hardsigmoid": lambda signal, at: operators.hard_sigmoid(signal),
-    "leaky_relu": lambda signal, at: signal.leaked(at["negative_slope"]),
-    "prelu": lambda signal, at: operators.parametric_relu(signal, at["weight"]),
-    "sigmoid": lambda signal, at: signal.activated(Sigmoid()),
-    "tanh": lambda signal, at: signal.activated(Tanh()),
-    "softmax": lambda signal, at: operators.softmax(signal, at["dim"]),
-    "mul": _scaling(factor=True, inverse=False),
-    "div": _scaling(factor=True, inverse=True),
-    "add": _scaling(factor=False, inverse=False),
-    "sub": _scaling(factor=False, inverse=True),
-    "rsub": _difference,
-    "neg": lambda signal, at: signal.scaled(-1.0, 0.0),
-    **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "unflatten", "squeeze", "unsqueeze"), _reshape),
-    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _dropout),
-    **dict.fromkeys(("contiguous", "clone", "alias", "detach", "detach_"), _does_nothing),
-}
-"""What each operator makes of a signal, by its name without `aten` and overload."""
+    stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    path = str(stack[-1]) if stack else ""
+    return f"{node.name if not path or path.startswith('_') else path} ({node.target})"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io import torch_operators as operators
+from sparsenn.io.joining import joined
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
-from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Add, AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -25,9 +27,11 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
     in one and two dimensions, `ReLU`, `ReLU6`, `LeakyReLU`, `PReLU`, `Hardtanh`, `Hardsigmoid`, `Sigmoid`, `Tanh`,
-    `Softmax`, `Flatten`, `Unflatten` of inputs, and what does nothing when a module is evaluated. Masks of
-    `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout. A `Sequential` of these is read
-    module by module; what else there is, by `torch.export`, for which an example is needed.
+    `Softmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, padding with zeros, and what does nothing when
+    a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout.
+    A `Sequential` of these is read module by module, each as often as it stands there; what else there is, by
+    `torch.export`, for which an example is needed. What depends on the number of rows, or changes the module at each
+    call, is refused.
 
     Parameters
     ----------
@@ -63,10 +67,11 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     if shape is not None and len(shape) < 2:
         raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
     signal = inputs(None if shape is None else shape[1:], _HINT, sparse_below)
-    parts = [
-        (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
-    ]
     with torch.no_grad(), _evaluated(module):
+        parts = [
+            (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part))
+            for name, part in _parts("", module)
+        ]
         unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
         if unknown is None:
             _apply_masks(module)
@@ -76,7 +81,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
                     signal = reader(signal, part)
         elif example is None:
             name, part = unknown
-            raise InputError(f"{name}: {_why_unread(part)}: {_HINT}")
+            raise InputError(f"{name}: {_why_unread(part)}")
         else:
             from sparsenn.io.torch_graph import exported
 
@@ -89,10 +94,10 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
     """Yield the modules that a Sequential applies one after the other, by their paths, or the module itself."""
-    if _kind(module).__name__ != "Sequential" or not _is_of_torch(_kind(module)) or _has_own_hooks(module):
+    if _kind(module).__name__ != "Sequential" or _is_own(module):
         yield name, module
         return
-    for key, part in module.named_children():
+    for key, part in module._modules.items():  # named_children leaves out a module that stands there a second time
         yield from _parts(f"{name}.{key}" if name else key, part)
 
 
@@ -103,13 +108,33 @@ def _kind(module: Any) -> type:
     return found
 
 
-def _is_of_torch(kind: type) -> bool:
-    return kind.__module__.startswith("torch.nn.modules.")
+def _is_of_torch(definition: Any) -> bool:
+    """Whether a class or function is defined among PyTorch's modules."""
+    return str(definition.__module__).startswith("torch.nn.modules.")
+
+
+_CALLED = (
+    *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forward", "__getattr__", "__iter__"),
+    *("_conv_forward", "_check_input_dim"),
+)
+"""Methods that PyTorch runs when one of the modules known here is called."""
+
+
+def _is_own(module: Any) -> bool:
+    """Whether a module computes something else than PyTorch's class of its name."""
+    kind = type(module)
+    if not _is_of_torch(_kind(module)) or module.training:  # which may be by a `train` of its own
+        return True
+    methods = [name for name in _CALLED if hasattr(kind, name)]
+    own = any(name in vars(module) or not _is_of_torch(getattr(kind, name)) for name in methods)
+    return own or _has_own_hooks(module)
 
 
 def _has_own_hooks(module: Any) -> bool:
     """Whether hooks change what a module computes; those that mask or normalise its weights are seen to."""
-    return bool(module._forward_hooks) or len(_masks(module)) < len(module._forward_pre_hooks)
+    every = sys.modules["torch.nn.modules.module"]
+    of_all = every._global_forward_hooks or every._global_forward_pre_hooks
+    return bool(of_all or module._forward_hooks) or len(_masks(module)) < len(module._forward_pre_hooks)
 
 
 def _masks(module: Any) -> list[Any]:
@@ -144,13 +169,13 @@ def _reader(module: Any) -> Reader | None:
     return None if _is_own(module) else _READERS.get(_kind(module).__name__)
 
 
-def _is_own(module: Any) -> bool:
-    """Whether a module computes something else than PyTorch's class of its name."""
-    return not _is_of_torch(_kind(module)) or _has_own_hooks(module)
-
-
 def _why_unread(module: Any) -> str:
-    return "has a forward of its own" if _is_own(module) else "is none of the modules known here"
+    """Return why a module is not read; an example helps where it is made of other modules or operators."""
+    if _is_own(module):
+        return f"has a forward of its own: {_HINT}"
+    if any(module.children()):
+        return f"is none of the modules known here: {_HINT}"
+    return "has no counterpart in sparsenn; give a module without it"
 
 
 def _convolution(signal: Signal, part: Any) -> Signal:
@@ -207,7 +232,10 @@ def _does_nothing(signal: Signal, part: Any) -> Signal:
 
 
 _READERS: dict[str, Reader] = {
-    "Linear": lambda signal, part: operators.linear(signal, part.weight, part.bias),
+    **dict.fromkeys(
+        ("Linear", "NonDynamicallyQuantizableLinear"),
+        lambda signal, part: operators.linear(signal, part.weight, part.bias),
+    ),
     "Conv1d": _convolution,
     "Conv2d": _convolution,
     "BatchNorm1d": _batch_norm,
@@ -218,20 +246,25 @@ _READERS: dict[str, Reader] = {
     "AvgPool2d": _average_pool(2),
     "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
     "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
-    "ZeroPad2d": lambda signal, part: operators.pad(signal, part.padding),
+    **dict.fromkeys(
+        ("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"),
+        lambda signal, part: operators.pad(signal, part.padding, value=part.value),
+    ),
     "ReLU": lambda signal, part: signal.activated(ReLU()),
-    "ReLU6": lambda signal, part: signal.clipped(0.0, 6.0),
-    "Hardtanh": lambda signal, part: signal.clipped(part.min_val, part.max_val),
+    **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
     "Hardsigmoid": lambda signal, part: operators.hard_sigmoid(signal),
     "LeakyReLU": lambda signal, part: signal.leaked(part.negative_slope),
     "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
     "Sigmoid": lambda signal, part: signal.activated(Sigmoid()),
     "Tanh": lambda signal, part: signal.activated(Tanh()),
+    "Tanhshrink": lambda signal, part: joined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
     "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
+    "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),
     "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
     "Unflatten": _unflatten,
     **dict.fromkeys(
-        ("Identity", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout", "FeatureAlphaDropout"), _does_nothing
+        ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"),
+        _does_nothing,
     ),
 }
 """What each kind of module makes of a signal."""

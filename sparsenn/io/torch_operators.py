@@ -54,6 +54,7 @@ def convolution(
     dimensions = filters.ndim - 2
     if dimensions not in (1, 2):
         raise InputError(f"a convolution in {dimensions} dimensions; 1 and 2 are supported")
+    _check_rank(signal, dimensions)
     filters = filters[:, :, None, :] if dimensions == 1 else filters
     apart = _pair(dilation, 1, dimensions)
     if padding == "same":
@@ -93,6 +94,7 @@ def max_pool(
     """Return the largest of each window."""
     if _pair(dilation, 1, dimensions) != (1, 1):
         raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
+    _check_rank(signal, dimensions)
     sizes = _pair(window, 1, dimensions)
     layer = MaxPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, _pair(padding, 0, dimensions))
     return _pooled(signal, layer, ceil)
@@ -109,6 +111,7 @@ def average_pool(
     divisor: int | None = None,
 ) -> Signal:
     """Return the mean of each window."""
+    _check_rank(signal, dimensions)
     sizes, around = _pair(window, 1, dimensions), _pair(padding, 0, dimensions)
     if any(around) and not counts_padding:
         raise InputError("means without the padding; sparsenn's layers count padding as zeros")
@@ -118,6 +121,7 @@ def average_pool(
 
 def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d], size: Any) -> Signal:
     """Return windows that make images of a size, of which None is one that stays."""
+    _check_rank(signal, dimensions)
     image = signal.images().pixels[1:]
     given = list(size) if isinstance(size, Sequence) else [size] * dimensions
     wanted = [1] * (2 - len(given)) + given
@@ -138,7 +142,7 @@ def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: flo
     if mode != "constant" or value or len(sides) % 2 or any(sides[4:]) or min(sides, default=0) < 0:
         raise InputError(f"pads by {tuple(sides)} (mode {mode!r}, value {value}); only zeros around images are known")
     left, right, above, below = (*map(int, sides[:4]), *[0] * (4 - len(sides)))
-    if signal.rank < 4 and (above or below):
+    if signal.width and signal.rank < 4 and (above or below):
         raise InputError("pads channels; only zeros around images are supported")
     return pad_with_zeros(signal, ((above, below), (left, right)))
 
@@ -151,7 +155,7 @@ def parametric_relu(signal: Signal, weight: Any) -> Signal:
 
 def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
     """Return rows."""
-    if start not in (1, 1 - signal.rank) or end not in (-1, signal.rank - 1, 2):
+    if start not in (1, 1 - signal.rank) or end not in (-1, signal.rank - 1):
         raise InputError(f"flattens dimensions {start} to {end}; all dimensions but the first must be flattened")
     return signal.flattened()
 
@@ -161,6 +165,12 @@ def softmax(signal: Signal, dimension: int | None) -> Signal:
     if dimension not in (1, -1, None):
         raise InputError(f"a softmax over dimension {dimension}; only a softmax over the numbers of a row is supported")
     return signal.softmax()
+
+
+def _check_rank(signal: Signal, dimensions: int) -> None:
+    """Refuse a tensor of one axis less, which PyTorch takes for one input without the axis of rows."""
+    if signal.width and signal.rank != dimensions + 2:
+        raise ShapeError(f"takes tensors of {dimensions + 2} axes, the first of them rows, but is given {signal}")
 
 
 def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:

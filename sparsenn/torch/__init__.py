@@ -24,7 +24,8 @@ def wrap(network: Network, **options: Unpack[NamedOptions]) -> SparseModule:
         outputs = module(rows)                        # of shape (rows, outputs), on the device of the rows
 
     Rows are run where they are, and on a GPU on PyTorch's current stream; nothing is copied. The module computes by the
-    registered operator `sparsenn::run`, which `torch.compile` leaves whole; it has no parameters, and no gradient.
+    registered operator `sparsenn::run`, which `torch.compile` leaves whole; it has no parameters, and no derivative,
+    neither backward nor forward.
 
     Unless a device is among the options, there is a session for each device that rows come from.
 

@@ -9,10 +9,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 
 from sparsenn.engine import Options, Session
 from sparsenn.engine.inputs import check_network
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.network import Network
 
 __all__ = ["SparseModule"]
@@ -64,7 +65,15 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
         ------
         ShapeError
             The rows have another shape.
+        InputError
+            They are complex or quantized.
+        UsageError
+            A forward-mode derivative is asked for, as by `torch.func.jvp`.
         """
+        if rows.is_complex() or rows.is_quantized:
+            raise InputError(f"rows of {rows.dtype}; real numbers are needed, as rows.real or rows.dequantize() are")
+        if unpack_dual(rows).tangent is not None:
+            raise UsageError("a wrapped network has no derivative; for torch.func.jvp, use the PyTorch module instead")
         if rows.ndim < 2 or rows.shape[1:].numel() != self._inputs:
             raise ShapeError(f"rows of shape {tuple(rows.shape)}; the network takes rows of {self._inputs} numbers")
         outputs: torch.Tensor = torch.ops.sparsenn.run(rows.flatten(1), self._number)

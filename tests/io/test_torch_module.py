@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
+from torch_modules import Called, check, settled
 
 from sparsenn.engine import Session
 from sparsenn.errors import InputError, UsageError
@@ -24,44 +25,6 @@ prune = importlib.import_module("torch.nn.utils.prune")
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:Using padding='same'"
 )
-
-
-class Called(nn.Module):
-    """A module with a forward of its own, which calls another or a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, rows: Any) -> Any:
-        return self.function(rows)
-
-
-def settled(module: Any) -> Any:
-    """The module with normalisations that do something, in evaluation mode."""
-    generator = torch.Generator().manual_seed(5)
-    for part in module.modules():
-        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
-            for each, low, high in (
-                (part.running_mean, -1.0, 1.0),
-                (part.running_var, 0.5, 2.0),
-                (part.weight, -1.0, 1.5),
-                (part.bias, -1.0, 1.0),
-            ):
-                if each is not None:
-                    each.data.uniform_(low, high, generator=generator)
-    return module.eval()
-
-
-def check(module: Any, shape: tuple[int, ...], example: bool = True) -> Any:
-    """Hold a network against the module that it was made of, and return it."""
-    rows = torch.randn(9, *shape, generator=torch.Generator().manual_seed(6))
-    network = from_torch(module, rows if example else None)
-    with torch.no_grad():
-        expected = module(rows).reshape(9, -1).numpy()
-    found = Session(network, device="reference")(rows.reshape(9, -1).numpy())
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    return network
 
 
 ROWS = {
@@ -306,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "unknown": (
         lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
         None,
-        r"1 \(GELU\): is none of the modules known here",
+        r"1 \(GELU\): has no counterpart in sparsenn; give a module without it$",
     ),
     "unknown exported": (
         lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
@@ -330,11 +293,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
         PICTURE,
         "mode 'reflect'",
     ),
-    "squared": (lambda: Called(lambda rows: rows * rows), EXAMPLE, r"aten.mul.Tensor\): takes"),
+    "squared": (lambda: Called(lambda rows: rows * rows), EXAMPLE, r"aten.mul.Tensor\): multiplies two"),
     "two outputs": (lambda: Called(lambda rows: (rows.relu(), rows)), EXAMPLE, "gives 2 outputs"),
-    "joined rows": (lambda: Called(lambda rows: rows.view(2, 6)), EXAMPLE, r"makes \(2, 6\) of \(4, 3\)"),
-    "from the left": (lambda: Called(lambda rows: torch.ones(4, 4) @ rows), EXAMPLE, "multiplies from the left"),
-    "by row": (lambda: Called(lambda rows: rows * torch.ones(4, 1)), EXAMPLE, r"a constant of shape \(4, 1\)"),
+    "joined rows": (lambda: Called(lambda rows: rows.view(2, 6)), EXAMPLE, "mixes rows"),
+    "from the left": (
+        lambda: Called(lambda rows: torch.ones(4, 4) @ rows),
+        EXAMPLE,
+        "the number of rows of the example",
+    ),
+    "by row": (lambda: Called(lambda rows: rows * torch.ones(4, 1)), EXAMPLE, "the number of rows of the example"),
     "inverse": (lambda: Called(lambda rows: 1 / rows), EXAMPLE, r"aten\.reciprocal"),
     "depends on data": (
         lambda: Called(lambda rows: rows if rows.sum() > 0 else -rows),
@@ -364,6 +331,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "softmax of images": (lambda: nn.Softmax(1), PICTURE, "takes the softmax of images"),
     "softmax of pixels": (lambda: nn.Softmax(3), PICTURE, "a softmax over dimension 3"),
     "some flattened": (lambda: nn.Flatten(2), PICTURE, "flattens dimensions 2 to -1"),
+    "not all flattened": (lambda: nn.Flatten(1, 2), PICTURE, "flattens dimensions 1 to 2"),
+    **{
+        f"rows taken for channels by {part}": (lambda part=part: part, PICTURE[:, 0], "takes tensors of 4 axes")
+        for part in (nn.AdaptiveAvgPool2d(1), nn.AvgPool2d((3, 1), 1, (1, 0)), nn.MaxPool2d((3, 1), 1, (1, 0)))
+    },
     "nothing": (nn.Sequential, EXAMPLE, "no layer that computes anything"),
     "too deep": (lambda: nn.Conv3d(1, 1, 1), torch.zeros(1, 1, 2, 2, 2), "one input has the shape"),
     "not finite": (
