@@ -19,6 +19,7 @@ from sparsenn.distributed.cluster.chunked import ChunkedRows, chunks_of
 from sparsenn.distributed.cluster.gathering import (
     Task,
     address_of,
+    ask_again,
     computed,
     look_at_workers,
     send_network,
@@ -202,8 +203,8 @@ def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Tas
         return Sizes.of(session_of(task.name, task.options).network), frozenset()
     with told_in_a_line(client):
         if isinstance(network, Network):
-            send_network(client, task.name, network)
-        return look_at_workers(client, task.name, task.options)
+            ask_again(client, partial(send_network, client, task.name, network))
+        return ask_again(client, partial(look_at_workers, client, task.name, task.options))
 
 
 def _rows_of(rows: Any, sizes: Sizes) -> Rows:
