@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sparsenn.cli.targets import STDOUT
 from sparsenn.errors import UsageError
+from sparsenn.storage import same_file
 
 __all__ = ["check_apart"]
 
@@ -36,7 +37,7 @@ def check_apart(read: Files, written: Files) -> None:
                     f"{option} {path} would overwrite {source_option} {source}, which is read; name another file"
                 )
         for other_option, other in results[:number]:
-            if _same(path, other):
+            if same_file(path, other):
                 raise UsageError(f"{other_option} {other} and {option} {path} are one file; name two files")
 
 
@@ -52,7 +53,7 @@ def _places(source: str | Path) -> tuple[Path, ...]:
 
 def _overwrites(path: Path, source: Path) -> bool:
     """Whether writing to `path` replaces the source, or one of its files if it is a folder."""
-    if _same(path, source):
+    if same_file(path, source):
         return True
     real = Path(os.path.realpath(path))
     if not (real.is_file() and source.is_dir() and Path(os.path.realpath(source)) in real.parents):
@@ -60,10 +61,3 @@ def _overwrites(path: Path, source: Path) -> bool:
     from sparsenn.io.layout import is_official_name
 
     return is_official_name(real.name)
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:  # at least one of them is not there yet
-        return os.path.realpath(one) == os.path.realpath(other)

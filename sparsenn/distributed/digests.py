@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,13 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import InputError
+from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
 from sparsenn.jit import compiled, example
 from sparsenn.workers import chunks, map_threads
 
-__all__ = ["content_digest", "file_digest", "file_stamp", "rows_digest"]
+__all__ = [
+    "check_unchanged",
+    "content_digest",
+    "file_digest",
+    "file_stamp",
+    "file_state",
+    "prepare_key",
+    "rows_digest",
+]
 
 _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
@@ -81,6 +89,58 @@ def file_stamp(path: Path) -> str:
             return content_digest(state.st_size, state.st_mtime_ns, head, file.read(_ENDS))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """Return a file's size and time of change in ns.
+
+    Raises
+    ------
+    InputError
+        It is not there.
+    """
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    return state.st_size, state.st_mtime_ns
+
+
+def check_unchanged(path: Path, state: tuple[int, int]) -> None:
+    """Refuse a file that has changed since it had a state.
+
+    Raises
+    ------
+    InputError
+        It has, or is gone.
+    """
+    if file_state(path) != state:
+        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+
+
+def prepare_key(prepare: Callable[[Any], Any] | None, resume: bool) -> Any:
+    """Return what `content_digest` tells one preparation of rows from another by.
+
+    Parameters
+    ----------
+    prepare : known by its content if it is a dataclass, or a method of one; of other functions it cannot be told
+        whether they are the same in another process.
+    resume : whether an earlier run is to be resumed.
+
+    Raises
+    ------
+    UsageError
+        It is such a function, and `resume` is set.
+    """
+    owner = getattr(prepare, "__self__", prepare)
+    if is_dataclass(owner):
+        return type(owner).__module__, getattr(prepare, "__name__", None), owner
+    if prepare is not None and resume:
+        raise UsageError(
+            "cannot resume with a function as prepare: whether it is that of the earlier run is not known; give a "
+            "method of a dataclass, such as model.scaling.apply, or leave out resume"
+        )
+    return None if prepare is None else ("function",)
 
 
 def _sums(array: Array) -> tuple[Array, Array, Array]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.hdf5_target import created
 from sparsenn.io.tsv import write_categories
-from sparsenn.storage import replacing
+from sparsenn.storage import check_replaceable, link_target, replacing, same_file
 from sparsenn.storage.atomic import explained
 
 try:
@@ -46,6 +46,14 @@ PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 
 _RUN = "run.json"
 """Name of the file that says what a run is known by."""
+
+_LOCK = "lock"
+"""Name of the file that the run at work has locked: the first that is made, and the last that is removed."""
+
+_OWN_NAMES = re.compile(r"run\.json|lock|[0-9]{8,}\.json|output\.(begun|npy|h5|hdf5)|\.sparsenn-[0-9a-f]{16}\.part")
+"""Names of all files that runs write."""
+
+_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 
 _DATASET = "outputs"
 """Name of the matrix in HDF5."""
@@ -105,10 +113,11 @@ class Pieces:
             self._describe()
             if not path.exists():
                 begun = path.with_suffix(".begun")
+                begun.unlink(missing_ok=True)
                 _make(begun, path.suffix, shape, self._dtype)
                 begun.replace(path)
             self._offset = _place(path, path.suffix)
-            self._matrix = files.enter_context(path.open("r+b"))
+            self._matrix = files.enter_context(_opened(path))
 
     def keep(self, number: int, piece: Piece, outputs: Array | None) -> None:
         """Write a piece to disk; when this returns it stays done.
@@ -157,27 +166,34 @@ class Pieces:
                 write_categories(self._output, self.categories)
             else:
                 self._matrix.close()
-                _matrix_path(self._folder, self._output).replace(os.path.realpath(self._output))
-        shutil.rmtree(self._folder, ignore_errors=True)
+                _matrix_path(self._folder, self._output).replace(link_target(self._output))
+        _remove(self._folder)
 
 
-def target_of(output: str | os.PathLike[str], classes: bool) -> Path:
-    """Return the file that an output goes to.
+def target_of(output: str | os.PathLike[str], classes: bool, *read: Any) -> Path:
+    """Return the file that an output goes to, once it is known that it can be written.
 
     Parameters
     ----------
     output : its name.
     classes : whether it is the class of each row, which only `.npy` holds.
+    read : what the run reads; paths among it are those of files that must stay.
 
     Raises
     ------
     UsageError
-        Its name says of no kind that is written in pieces.
+        Its name says of no kind that is written in pieces, or is that of a file that is read.
+    ResourceError
+        It cannot be written.
     """
     path = Path(output)
     if path.suffix.lower() not in PIECE_SUFFIXES or (classes and path.suffix.lower() != ".npy"):
         known = ".npy" if classes else ", ".join(PIECE_SUFFIXES)
         raise UsageError(f"{path}: rows are streamed to {known}")
+    for source in read:
+        if isinstance(source, str | os.PathLike) and same_file(path, source):
+            raise UsageError(f"{path} would overwrite {os.fspath(source)}, which is read; choose another output")
+    check_replaceable(path)
     return path
 
 
@@ -196,22 +212,24 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
     Raises
     ------
     UsageError
-        There are pieces of an earlier run, and `resume` is not set; or of another network, options or rows.
+        There are pieces of an earlier run, and `resume` is not set; or of another network, options or rows; or the
+        folder holds what no run wrote.
     ResourceError
         Another run writes there, or the folder cannot be written to.
     """
     folder = output.with_name(f"{output.name}.pieces")
     with ExitStack() as files:
         with explained(output):
-            folder.mkdir(exist_ok=True)
-            _lock(files.enter_context((folder / "lock").open("w", encoding="utf-8")), output)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _check_own(folder)
+            _lock(files.enter_context(_opened(folder / _LOCK, os.O_CREAT)), output)
             described = _described(folder / _RUN)
         if described is not None and not resume:
             raise UsageError(f"{folder} holds the work of an earlier run: resume it (--resume), or remove that folder")
         if described is not None and described.get("key") != key():
             raise UsageError(
-                f"{folder} belongs to a run of another network, other options or other samples; remove "
-                f"it, or choose another --output"
+                f"{folder} belongs to a run of another network, other options or other samples, or with "
+                f"another scaling; remove it, or choose another --output"
             )
         if described is None or (_takes_matrix(output) and not _matrix_path(folder, output).exists()):
             with explained(output):
@@ -224,10 +242,36 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
             yield pieces
         finally:
             if not pieces.done:
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
 
 
-def _lock(file: IO[str], output: Path) -> None:
+def _check_own(folder: Path) -> None:
+    """Refuse a folder that is not one of pieces: what it holds would be overwritten, or links in it followed."""
+    with os.scandir(folder) as entries:
+        found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+    foreign = [name for name, is_file in found.items() if not (is_file and _OWN_NAMES.fullmatch(name))]
+    if found and _LOCK not in found:
+        foreign += sorted(found)
+    if foreign or folder.is_symlink():
+        holds = f"holds {foreign[0]}, which no run wrote" if foreign else "is a link"
+        raise UsageError(f"{folder} {holds}: move it away, or choose another output")
+
+
+def _remove(folder: Path) -> None:
+    """Remove what runs write, and the folder if it holds nothing else."""
+    with suppress(OSError):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == _LOCK):
+            if _OWN_NAMES.fullmatch(path.name):
+                path.unlink()
+        folder.rmdir()
+
+
+def _opened(path: Path, flags: int = 0) -> IO[bytes]:
+    """Open a file for reading and writing as it is; a link is not followed."""
+    return os.fdopen(os.open(path, os.O_RDWR | _NO_LINKS | flags, 0o600), "r+b")
+
+
+def _lock(file: IO[bytes], output: Path) -> None:
     """Lock a file for as long as it is open."""
     if fcntl is None:
         return
@@ -277,7 +321,7 @@ def _read(path: Path) -> Piece:
 
 def _make(path: Path, suffix: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Make a file that holds an array, of which nothing is written yet."""
-    path.touch()
+    path.touch(exist_ok=False)
     if suffix == ".npy":
         with path.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
@@ -301,4 +345,4 @@ def _place(path: Path, suffix: str) -> int:
             np.lib.format.read_array_header_1_0(file)
             return file.tell()
     with h5py.File(path, "r", locking=False) as file:
-        return int(file[_DATASET].id.get_offset())
+        return int(file[_DATASET].id.get_offset() or 0)  # an array of no rows is nowhere

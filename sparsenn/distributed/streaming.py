@@ -16,7 +16,14 @@ import numpy as np
 from sparsenn.backends import Backend
 from sparsenn.backends.sizes import parts_of
 from sparsenn.distributed.devices import Devices, Sessions, device_names, session_on
-from sparsenn.distributed.digests import content_digest, file_stamp, rows_digest
+from sparsenn.distributed.digests import (
+    check_unchanged,
+    content_digest,
+    file_stamp,
+    file_state,
+    prepare_key,
+    rows_digest,
+)
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
@@ -112,7 +119,8 @@ def stream(
         Bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The network
         comes on top. On a CPU, the system's cache keeps nothing of a larger `.npy` or HDF5 file that it did not hold.
     prepare : callable, optional
-        What is done to rows first, such as scaling.
+        What is done to rows first, such as scaling. A run can be resumed only if this is a method of a dataclass, such
+        as `Scaling.apply`, or a dataclass that can be called: it is known by its fields, functions by nothing.
     classes : bool, default False
         Write the number of the largest output of each row, counted from 0, instead of the outputs.
     statistics : bool, default True
@@ -131,14 +139,19 @@ def stream(
     Raises
     ------
     UsageError
-        The name of a file says of no kind; there are pieces of an earlier run, and `resume` is not set, or of another
-        network, options or rows; or an option is wrong.
+        The name of a file says of no kind, or the output is the file of rows; there are pieces of an earlier run, and
+        `resume` is not set, or of another network, options, rows or preparation, or it is not known of which; or an
+        option is wrong.
+    InputError
+        The file of rows changes while it is read.
     ResourceError
-        Another run writes the output; memory does not hold the rows of a piece; or the disk is full.
+        The output cannot be written, or another run writes it; memory does not hold the rows of a piece; or the disk is
+        full.
     SparseNNError
         As reading, and `Session.run`, do.
     """
-    target = _checked_target(output, resume, classes)
+    target = _checked_target(output, resume, classes, rows)
+    key = prepare_key(prepare, resume)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
     asked = Options.of(options)
     names = (asked.device,) if devices is None else device_names(devices)
@@ -149,7 +162,8 @@ def stream(
         size = rows_a_piece(source, network, backend, len(names), limit, matrix)
         pieces = None
         if target is not None:
-            known = _kept(asked, backend), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
+            stamp = file_stamp(Path(rows))
+            known = _kept(asked, backend), network.layers, stamp, target.suffix.lower(), classes, key
             pieces = files.enter_context(opened_pieces(target, lambda: content_digest(*known), size, resume))
             size = pieces.size
         reading = _Reading(source, Path(rows), size, {} if pieces is None else pieces.done, _waiting(backend), files)
@@ -171,12 +185,14 @@ def _within(sessions: Sessions, limit: int | None) -> Sessions:
     return Sessions.of([session.on(session.options.device, memory_limit=half) for session in sessions.sessions])
 
 
-def _checked_target(output: str | os.PathLike[str] | None, resume: bool, classes: bool) -> Path | None:
+def _checked_target(
+    output: str | os.PathLike[str] | None, resume: bool, classes: bool, rows: str | os.PathLike[str]
+) -> Path | None:
     if output is None:
         if resume:
             raise UsageError("without an output there is nothing to resume; name it, or leave out resume")
         return None
-    return target_of(output, classes)
+    return target_of(output, classes, rows)
 
 
 def _kept(options: Options, backend: Backend) -> list[Any]:
@@ -269,6 +285,7 @@ class _Reading:
         self, source: RowSource, path: Path, size: int, earlier: Mapping[int, Piece], waiting: int, files: ExitStack
     ) -> None:
         self.rows, self.path, self.size, self.earlier = source.rows, path, size, dict(earlier)
+        self._state = file_state(path)
         self.first = next(source.pieces(min(size, LOOKED_AT_MOST)), None)
         self.work = files.enter_context(ahead(self._pieces(source), waiting))
 
@@ -279,6 +296,7 @@ class _Reading:
             begin += 1
         looked_at = max(0, begin - 1)
         for number, rows in enumerate(source.pieces(self.size, looked_at * self.size), start=looked_at):
+            check_unchanged(self.path, self._state)
             if number not in self.earlier:
                 yield _Work(number, rows)
             elif number == looked_at and rows_digest(rows) != self.earlier[number].digest:

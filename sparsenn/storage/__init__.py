@@ -3,7 +3,7 @@
 from sparsenn.storage.atomic import adding_to, check_replaceable, open_to_write, replacing
 from sparsenn.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear
 from sparsenn.storage.folder import cache_folder, make_cache_folder
-from sparsenn.storage.paths import check_path
+from sparsenn.storage.paths import check_path, link_target, same_file
 from sparsenn.storage.records import package_version, read_record, write_record
 from sparsenn.storage.streams import is_stream
 from sparsenn.storage.temporary import remove_stale
@@ -20,11 +20,13 @@ __all__ = [
     "check_replaceable",
     "clear",
     "is_stream",
+    "link_target",
     "make_cache_folder",
     "open_to_write",
     "package_version",
     "read_record",
     "remove_stale",
     "replacing",
+    "same_file",
     "write_record",
 ]

@@ -14,7 +14,7 @@ from tempfile import gettempdir
 from typing import IO
 
 from sparsenn.errors import ResourceError
-from sparsenn.storage.paths import check_path
+from sparsenn.storage.paths import check_path, link_target
 from sparsenn.storage.streams import is_stream, write_through
 from sparsenn.storage.temporary import move_out, temporary_file, temporary_folder
 
@@ -45,8 +45,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     The new file is flushed to disk, then renamed, so that `path` holds either all of the old content or all of the
     new. Whatever ends the block early, an interrupt included, removes the new file and leaves `path` as it was. A
-    symbolic link stays, and what it points to is replaced. Until then only its owner may open the new file; then it has
-    the permissions, the owner and the group of the old one, as far as this user may give them.
+    symbolic link stays, and what it points to is replaced, unless another user put the link into a shared folder. Until
+    then only its owner may open the new file; then it has the permissions, the owner and the group of the old one, as
+    far as this user may give them.
 
     What leads to an open file, such as /dev/stdout, to a device or to a pipe is never replaced: when the block ends,
     all of the content is written there.
@@ -66,7 +67,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 yield temporary
                 write_through(temporary, path)
             return
-        target = Path(os.path.realpath(path))
+        target = link_target(path)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         if target.exists() and not target.is_file():
@@ -92,8 +93,8 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
         The folder cannot be made or written to, or holds a file of the same name.
     """
     check_path(folder, "the folder")
-    target = Path(os.path.realpath(folder))
     with explained(folder):
+        target = link_target(folder)
         if target.exists() and not target.is_dir():
             raise FileExistsError(errno.EEXIST, "is a file")
         there = target.exists()

@@ -8,7 +8,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -95,7 +97,7 @@ def test_workers_that_cannot_are_left_out_and_named(
         _, unfit = look_at_workers(client, name_of(problem), ON_CPU)
     assert unfit == {first}
     client.run(exec, f"{FORGET}; {code}", {}, workers=others)
-    with pytest.raises(WorkerError, match=rf"^no worker of the cluster at .* worker tcp:.* \(and 1 more\): .*{why}"):
+    with pytest.raises(WorkerError, match=rf"^no worker of the cluster at .* worker keyed:.* \(and 1 more\): .*{why}"):
         infer(problem, rows, client, device="cpu")
 
 
@@ -129,7 +131,7 @@ def test_a_lazy_array_tells_which_worker_could_not(
 ) -> None:
     lazy = infer(problem, rows, client, piece=300, device="cpu")
     alter(OTHER_FILE, OWN_FILE)
-    with pytest.raises(WorkerError, match=r"^worker tcp://.*: .*problem.h5: is a different file there"):
+    with pytest.raises(WorkerError, match=r"^worker keyed://.*: .*problem.h5: is a different file there"):
         lazy.compute()
 
 
@@ -174,6 +176,68 @@ def test_killed_workers_lose_nothing(client: Any, dataset: Dataset, rows: Any, r
     client.wait_for_workers(2, timeout=60)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.03, 0.1, 0.3])
+def test_a_worker_that_is_killed_as_a_run_begins_loses_nothing(
+    client: Any, right: bytes, dataset: Dataset, rows: Any, tmp_path: Path, seconds: float
+) -> None:
+    """Also while the network is sent to it, or it opens its session."""
+    client.wait_for_workers(2, timeout=60)
+    pid, *_ = client.run(os.getpid).values()
+    gathering._sent.pop(client, None)
+    killer = threading.Timer(seconds, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    infer(dataset.network, rows, client, output=tmp_path / "out.npy", piece=100, device="cpu")
+    killer.join()
+    assert outputs_in(tmp_path) == right
+    client.wait_for_workers(2, timeout=60)
+
+
+class LostError(OSError):
+    """As Dask raises it of a connection."""
+
+
+@pytest.mark.parametrize("lost", [1, gathering.ATTEMPTS - 1, gathering.ATTEMPTS])
+def test_all_workers_are_asked_again_and_no_scheduler_is_lost_that_is_there(
+    client: Any, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    monkeypatch.setattr(gathering, "LOOK_SECONDS", 0.01)
+    answers: list[Any] = [LostError("Stream is closed")] * lost + ["there"]
+
+    def ask() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    if lost < gathering.ATTEMPTS:
+        assert gathering.ask_again(client, ask) == "there"
+        return
+    with pytest.raises(WorkerError, match=r"^a worker of the cluster at keyed://.* was lost each time .*, 4 in all"):
+        gathering.ask_again(client, ask)
+
+
+def test_a_lone_worker_that_is_lost_before_it_answers_is_waited_for(
+    client: Any, problem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not said to be unfit; nor is one of several."""
+    first, *others = client.nthreads()
+    real = type(client).run
+
+    def run(self: Any, *given: Any, workers: Any = None, **options: Any) -> Any:
+        answers = real(self, *given, workers=workers, **options)
+        return answers | dict.fromkeys(lost, LostError("Stream is closed"))
+
+    monkeypatch.setattr(type(client), "run", run)
+    for lost in ([first], [first, *others]):
+        if others and lost == [first]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert look_at_workers(client, name_of(problem), ON_CPU)[1] == {first}
+        else:
+            with pytest.raises(LostError):
+                look_at_workers(client, name_of(problem), ON_CPU)
+
+
 def test_a_worker_that_loses_its_connection_loses_nothing(
     dataset: Dataset, rows: Any, right: bytes, tmp_path: Path
 ) -> None:
@@ -213,7 +277,7 @@ def test_rows_that_kill_workers_end_the_run_in_one_line(
 ) -> None:
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
     with pytest.raises(
-        WorkerError, match=r"^the workers that computed some rows were lost, 1 in all, the last at tcp:"
+        WorkerError, match=r"^the workers that computed some rows were lost, 1 in all, the last at keyed:"
     ):
         infer(
             dataset.network, _computed("__import__('os')._exit(1)"), client, output=tmp_path / "out.npy", device="cpu"
@@ -223,7 +287,7 @@ def test_rows_that_kill_workers_end_the_run_in_one_line(
 
 def test_what_else_a_task_raises_is_told_in_one_line(client: Any, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(
-        WorkerError, match=r"^a worker of the cluster at tcp://.* failed: ZeroDivisionError: division by"
+        WorkerError, match=r"^a worker of the cluster at keyed://.* failed: ZeroDivisionError: division by"
     ):
         infer(dataset.network, _computed("1 / 0"), client, output=tmp_path / "out.npy", device="cpu")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ def test_workers_share_the_cores() -> None:
     with local_cluster(3, device="cpu") as client:
         found = client.run(eval, "__import__('sparsenn.workers').workers.thread_count()")
         assert list(found.values()) == 3 * [max(1, thread_count() // 3)]
-        assert client.scheduler.address.startswith("tcp://127.0.0.1:")
+        assert client.scheduler.address.startswith("keyed://127.0.0.1:")
 
 
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,3 +73,74 @@ def test_importing_the_package_imports_no_dask() -> None:
     code = "import sys, sparsenn, sparsenn.distributed; sparsenn.distributed.infer; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"dask", "distributed"} & set(found)
+
+
+FOREIGN = """
+import sys
+from distributed import Client
+try:
+    import sparsenn.distributed.cluster.keyed
+    print(list(Client(sys.argv[1], timeout=3).run(eval, "1")))
+except Exception:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "keyed"])
+def test_who_has_no_key_runs_no_code(scheme: str) -> None:
+    """Neither by the scheduler, nor by a worker or what watches over it."""
+    with local_cluster(1, device="cpu") as client:
+        worker, nanny = *client.nthreads(), client.cluster.workers[0].address
+        for address in (client.scheduler.address, worker, nanny):
+            place = f"{scheme}://{address.partition('://')[2]}"
+            found = subprocess.run([sys.executable, "-c", FOREIGN, place], capture_output=True, text=True, timeout=100)
+            assert found.stdout == "refused\n", found.stderr
+        assert list(client.run(eval, "1").values()) == [1]
+
+
+ANSWERS = {"reflected": lambda heard: heard[32:], "made up": lambda heard: bytes(32), "short": lambda heard: b"no"}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_what_has_no_key_is_not_connected_to(answer: Callable[[bytes], bytes]) -> None:
+    """Such as what has taken the port of a scheduler that is gone, to have workers run code."""
+    from distributed.comm import connect
+
+    from sparsenn.distributed.cluster import keyed
+
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(32))
+        writer.write(answer(await reader.readexactly(64)))
+        writer.close()
+
+    async def tried() -> None:
+        server = await asyncio.start_server(pretend, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(OSError, match="Timed out"):
+                await connect(f"{keyed.SCHEME}://127.0.0.1:{port}", timeout=0.5)
+
+    asyncio.run(tried())
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_proof_for_one_listener_is_none_for_another(moved: bool) -> None:
+    from distributed.comm import listen
+
+    from sparsenn.distributed.cluster import keyed
+
+    async def tried() -> bytes:
+        async with listen(f"{keyed.SCHEME}://127.0.0.1:0", _hear) as listener:
+            port = listener.get_host_port()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            nonces = await reader.readexactly(32) + bytes(32)
+            writer.write(bytes(32) + keyed._proof(b"connector", ("127.0.0.1", port + moved), nonces))
+            found = await reader.read(32)
+            writer.close()
+            return found
+
+    assert len(asyncio.run(tried())) == (0 if moved else 32)
+
+
+async def _hear(comm: object) -> None:
+    """Do nothing with a connection."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -294,13 +295,13 @@ def test_a_run_that_was_cut_when_its_output_was_whole_begins_anew(
 ):
     output = tmp_path / "found.npy"
 
-    def cut(place, **options):
+    def cut(place):
         for name in removed:
             (place / name).unlink()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("sparsenn.distributed.pieces.shutil.rmtree", cut)
+        patched.setattr("sparsenn.distributed.pieces._remove", cut)
         with pytest.raises(KeyboardInterrupt):
             stream(network, folder / "rows.npy", output, device="cpu", memory_limit=limit_for(40))
     assert np.load(output).tobytes() == right.dense.tobytes()
@@ -313,10 +314,20 @@ def test_a_run_that_was_cut_when_its_output_was_whole_begins_anew(
     assert not pieces_folder(output).exists()
 
 
+@dataclass(frozen=True)
+class InPlace:
+    """Multiplies rows where they are."""
+
+    factor: float
+
+    def __call__(self, rows):
+        return np.multiply(rows, self.factor, out=rows)
+
+
 def test_a_run_resumes_whose_rows_are_prepared_in_place(network, folder, tmp_path, monkeypatch):
     """What is noted of rows is what was read."""
     output, right = tmp_path / "found.npy", Session(network, device="cpu", reproducible=True)
-    given = {"device": "cpu", "memory_limit": limit_for(40), "prepare": lambda rows: np.multiply(rows, 2, out=rows)}
+    given = {"device": "cpu", "memory_limit": limit_for(40), "prepare": InPlace(2)}
     with monkeypatch.context() as patched:
         cut_after(patched, 3, KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):

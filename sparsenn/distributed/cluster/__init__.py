@@ -7,6 +7,7 @@
 `parts`             rows in parts: of arrays, of files
 `chunked`           rows in parts: of Dask arrays
 `gathering`         parts computed by a cluster, and done again where a worker is lost
+`keyed`             connections that take a key
 `local`             a cluster of this machine
 `api`               what callers use
 ==================  =================================================================================================

@@ -19,6 +19,7 @@ from sparsenn.distributed.cluster.chunked import ChunkedRows, chunks_of
 from sparsenn.distributed.cluster.gathering import (
     Task,
     address_of,
+    ask_again,
     computed,
     look_at_workers,
     send_network,
@@ -29,7 +30,7 @@ from sparsenn.distributed.cluster.library import dask_array, distributed_library
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.parts import FileRows, Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
-from sparsenn.distributed.digests import content_digest
+from sparsenn.distributed.digests import content_digest, prepare_key
 from sparsenn.distributed.pieces import opened_pieces, target_of
 from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.options import Options
@@ -147,7 +148,7 @@ def infer(
     form : {'dense', 'csr'}, optional
         Of a lazy array; by default that of the rows.
     prepare : callable, optional
-        What workers do to rows first, such as scaling.
+        What workers do to rows first, such as scaling. A run can be resumed only with what `sparsenn.stream` can.
     classes : bool, default False
         Write the number of the largest output of each row, counted from 0, instead of the outputs.
     progress : callable, optional
@@ -164,7 +165,10 @@ def infer(
     ------
     UsageError
         Dask is not installed; what is given is none of the above; or there are pieces of an earlier run, and `resume`
-        is not set, or of another network, options or rows.
+        is not set, or of another network, options, rows or preparation, or it is not known of which; or the output is
+        a file that is read.
+    InputError
+        The file of rows changes while it is read into another.
     WorkerError
         No worker can run the network: it has no such file, another one, or another version of sparsenn; or the cluster
         is lost.
@@ -177,9 +181,10 @@ def infer(
     chosen = Options.of(options)
     if form not in (None, "dense", "csr"):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
-    target = None if output is None else target_of(output, classes)
+    target = None if output is None else target_of(output, classes, rows, network)
     if resume and target is None:
         raise UsageError("resume continues a file; name it (output)")
+    preparation = prepare_key(prepare, resume)
     most = None if piece is None else size(piece, "the rows of a piece")
     task = Task(name_of(network), chosen, prepare)
     with ExitStack() as stack:
@@ -189,7 +194,7 @@ def infer(
         if target is None:
             sizes, _ = _looked_at(client, network, task)
             return _lazy(_rows_of(rows, sizes), task, most, form, sizes)
-        return _into_file(client, network, task, rows, target, most, resume, classes, progress)
+        return _into_file(client, network, task, rows, target, most, resume, classes, preparation, progress)
 
 
 def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Task) -> tuple[Sizes, frozenset[str]]:
@@ -198,8 +203,8 @@ def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Tas
         return Sizes.of(session_of(task.name, task.options).network), frozenset()
     with told_in_a_line(client):
         if isinstance(network, Network):
-            send_network(client, task.name, network)
-        return look_at_workers(client, task.name, task.options)
+            ask_again(client, partial(send_network, client, task.name, network))
+        return ask_again(client, partial(look_at_workers, client, task.name, task.options))
 
 
 def _rows_of(rows: Any, sizes: Sizes) -> Rows:
@@ -226,13 +231,15 @@ def _into_file(
     most: int | None,
     resume: bool,
     classes: bool,
+    preparation: Any,
     progress: Progress,
 ) -> ClusterRun:
     """Have a cluster compute what is not done of a file, and write it."""
     start = time.perf_counter()
     sizes, unfit = _looked_at(client, network, task)
     found = _rows_of(rows, sizes)
-    key = content_digest("cluster", task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes)
+    known = task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes, preparation
+    key = content_digest("cluster", *known)
     wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
     usual = most or _usual(found, sizes, wanted == "none", worker_count(client))
     with ExitStack() as files:
@@ -248,6 +255,7 @@ def _into_file(
         missing = ((n, found.submitter(client, compute, *edge)) for n, edge in enumerate(edges) if n not in pieces.done)
         for number, (piece, outputs) in computed(client, unfit, missing):
             first, _ = edges[number]
+            found.check_unchanged()
             pieces.keep(number, piece.from_row(first), outputs)
             done += piece.rows
             progress("rows", done, found.shape[0])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from sparsenn.distributed.cluster.library import distributed_library
@@ -27,6 +27,7 @@ __all__ = [
     "Submit",
     "Task",
     "address_of",
+    "ask_again",
     "computed",
     "connected",
     "look_at_workers",
@@ -45,13 +46,15 @@ AHEAD = 3
 """Parts that are with the cluster for each thread of its workers: one is computed, one waits, one is on its way."""
 
 ATTEMPTS = 4
-"""How often a part is given to a cluster before its error is told."""
+"""How often a part is given to a cluster, or its workers are asked, before the error is told."""
 
 VERSION = "__import__('sparsenn').__version__"
 """What a worker is asked first, through `eval`: nothing of sparsenn can be called where it is missing."""
 
 Submit: TypeAlias = Callable[..., Any]
 """Gives a part to a cluster, with the keyword arguments `workers` and `allow_other_workers`, and returns its future."""
+
+T = TypeVar("T")
 
 _sent: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
@@ -80,6 +83,28 @@ def worker_count(client: Any) -> int:
         return len(client.nthreads())
 
 
+def ask_again(client: Any, ask: Callable[[], T]) -> T:
+    """Return the answer to what all workers are asked, and ask again where one of them is lost meanwhile.
+
+    Raises
+    ------
+    WorkerError
+        One is lost each time.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return ask()
+        except OSError as error:
+            client.nthreads()  # raises where it is the scheduler that is lost
+            lost = error
+        if attempt < ATTEMPTS:
+            time.sleep(LOOK_SECONDS)  # in which the scheduler forgets it, and another may come
+    raise WorkerError(
+        f"a worker of the cluster at {address_of(client)} was lost each time that the network was sent to all, "
+        f"{ATTEMPTS} in all ({_one_line(lost)}), perhaps for lack of memory"
+    ) from lost
+
+
 def send_network(client: Any, name: NetworkName, network: Network) -> None:
     """Send a network to all workers of a cluster, once; also to those that come later."""
     from sparsenn.distributed.cluster.plugin import NetworkPlugin
@@ -103,6 +128,8 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[S
         There is no worker, or none that can; the message names them and says why.
     SparseNNError
         None can, for a reason that is no worker's own, such as an unknown kernel.
+    OSError
+        One that might have could not answer, as it is lost, and no other can.
     """
     place = address_of(client)
     try:
@@ -112,7 +139,9 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[S
     faults: dict[str, Any] = {}
     versions = client.run(eval, VERSION, on_error="return")
     for worker, found in versions.items():
-        if found != name.version:
+        if isinstance(found, OSError):
+            faults[worker] = found
+        elif found != name.version:
             told = f"sparsenn {found}" if isinstance(found, str) else f"no sparsenn ({_one_line(found)})"
             faults[worker] = WorkerError(f"it has {told}; sparsenn {name.version} is here: install the same version")
     same = [worker for worker in versions if worker not in faults]
@@ -123,9 +152,12 @@ def look_at_workers(client: Any, name: NetworkName, options: Options) -> tuple[S
             faults[worker] = found
         else:
             sizes = found
+    lost = [fault for fault in faults.values() if isinstance(fault, OSError)]
     if sizes is None:
-        raise _unfit(name, place, faults)
+        raise lost[0] if lost else _unfit(name, place, faults)
     for worker, fault in faults.items():
+        if fault in lost:
+            continue
         warnings.warn(f"worker {worker} is left out: {_one_line(fault)}", stacklevel=3)
     return sizes, frozenset(faults)
 

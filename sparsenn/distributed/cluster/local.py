@@ -21,7 +21,7 @@ from sparsenn.workers import thread_count
 __all__ = ["local_cluster"]
 
 _HOST = "127.0.0.1"
-"""No other machine reaches the cluster."""
+"""No other machine reaches the cluster, and no other user of this one has its key."""
 
 _LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What limits the threads of libraries; numba and this package's own have NUMBA_NUM_THREADS."""
@@ -35,7 +35,8 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
     """Start a cluster of this machine, and yield its client; the block's end ends the cluster.
 
     Workers are processes that are started anew: a script that calls this must do so under
-    ``if __name__ == "__main__":``. One that is killed is started again.
+    ``if __name__ == "__main__":``. One that is killed is started again. Only this process and the workers have the key
+    that connecting to the cluster takes.
 
     Parameters
     ----------
@@ -67,8 +68,10 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
     library = distributed_library()
     import dask
 
+    from sparsenn.distributed.cluster.keyed import SCHEME
+
     no_page = {"dashboard": False, "dashboard_address": f"{_HOST}:0"}
-    scheduler = {"cls": library.Scheduler, "options": {"host": _HOST, **no_page}}
+    scheduler = {"cls": library.Scheduler, "options": {"host": _HOST, "protocol": SCHEME, **no_page}}
     spec = {number: _worker(library, gpus[number : number + 1], threads) for number in range(count)}
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(settings))
@@ -82,9 +85,14 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
 
 def _worker(library: Any, gpus: list[str], threads: int) -> dict[str, Any]:
     """Return what SpecCluster starts a worker by; it takes two tasks, so that one reads while the other computes."""
+    from sparsenn.distributed.cluster.keyed import SCHEME, KeyedWorker, key_settings
+
     own = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {"NUMBA_NUM_THREADS": str(threads)}
     options = {
         "host": _HOST,
+        "protocol": SCHEME,
+        "worker_class": KeyedWorker,
+        "config": key_settings(),
         "nthreads": 2,
         "env": {**os.environ, **own},
         "memory_limit": 0,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.distributed.digests import content_digest, file_stamp
+from sparsenn.distributed.digests import check_unchanged, content_digest, file_stamp, file_state
 from sparsenn.errors import ShapeError, UsageError, WorkerError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import checked, faults_told, opened_rows
@@ -51,6 +51,9 @@ class Rows(ABC):
     def cut(self, size: int) -> Rows:
         """Return the same rows, such that each part but the last has so many rows."""
         return self
+
+    def check_unchanged(self) -> None:  # noqa: B027  nothing to be done for most
+        """Refuse rows that others have changed since they were looked at, as far as that can be told."""
 
     def submitter(self, client: Any, compute: Callable[..., Any], first: int, last: int) -> Callable[..., Any]:
         """Return what gives rows `first` to `last` to a cluster, to be computed, and returns the future."""
@@ -128,6 +131,7 @@ class FileRows(Rows):
     width : numbers of one.
     of_csr : whether they are sparse.
     row_bytes : what a row takes in memory, on average.
+    state : the file's size and time of change.
     """
 
     path: Path
@@ -135,6 +139,7 @@ class FileRows(Rows):
     width: int
     of_csr: bool
     row_bytes: float
+    state: tuple[int, int]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -154,6 +159,16 @@ class FileRows(Rows):
     def part(self, first: int, last: int) -> FilePart:
         """Return what reads the rows."""
         return FilePart(os.fspath(self.path), self.width, first, last)
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that has changed since it was opened, or is gone, on this machine.
+
+        Raises
+        ------
+        InputError
+            It has.
+        """
+        check_unchanged(self.path, self.state)
 
 
 def rows_of(given: Any, width: int) -> Rows:
@@ -193,4 +208,4 @@ def _rows(given: Any, width: int) -> Rows:
     with opened_rows(path, width) as source:
         if source.rows is None:
             raise UsageError(f"{path}: can only be read from its beginning; convert it (sparsenn convert) first")
-        return FileRows(path, source.rows, width, source.sparse, source.row_bytes)
+        return FileRows(path, source.rows, width, source.sparse, source.row_bytes, file_state(path))

@@ -1,0 +1,257 @@
+"""What a run may write and remove, and what it is known by: the files of others stay, and no output is of two runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from sparsenn import Linear, Network
+from sparsenn.distributed import infer, stream, streaming
+from sparsenn.errors import InputError, ResourceError, UsageError
+from sparsenn.formats.scaling import Scaling
+from sparsenn.layers import Identity
+
+CPU: dict[str, Any] = {"device": "cpu"}
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network((Linear(np.eye(3, 2, dtype=np.float32), activation=Identity()),))
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    np.save(tmp_path / "rows.npy", np.arange(900, dtype=np.float32).reshape(300, 3))
+    return tmp_path / "rows.npy"
+
+
+@pytest.fixture
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(streaming, "LEAST_ROWS", 50)
+    return tmp_path / "found.npy"
+
+
+@pytest.fixture(params=["stream", "cluster"])
+def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """What runs rows into a file: in pieces of 75 rows."""
+    if request.param == "stream":
+        return lambda network, rows, output, **options: stream(network, rows, output, **CPU, **options)
+    client = request.getfixturevalue("client")
+    return lambda network, rows, output, **options: infer(
+        network, rows, client, output=output, piece=75, **CPU, **options
+    )
+
+
+class CutError(Exception):
+    """Ends a run."""
+
+
+def cut(task: str, done: int, total: int) -> None:
+    """End a run when its first piece is done."""
+    if done:
+        raise CutError
+
+
+def begin(run: Callable[..., Any], network: Network, rows: Path, output: Path, **options: Any) -> None:
+    with pytest.raises(CutError):
+        run(network, rows, output, progress=cut, **options)
+    assert output.with_name("found.npy.pieces").is_dir()
+
+
+# ---- What is done to rows first --------------------------------------------------------------------------------------
+
+
+def scaling(factor: float = 1, mean: float = 0, deviation: float = 1) -> Callable[[Any], Any]:
+    return Scaling(np.array([factor]), np.array([mean]), np.array([deviation])).apply
+
+
+@pytest.mark.parametrize("other", [None, scaling(2.0), scaling(3.0, 1.0), scaling(3.0, 0.0, 2.0)])
+def test_a_run_with_another_scaling_is_not_resumed(
+    run: Callable[..., Any], network: Network, rows: Path, output: Path, other: Any
+) -> None:
+    begin(run, network, rows, output, prepare=scaling(3.0))
+    with pytest.raises(UsageError, match=r"belongs to a run of another network.* or with another scaling"):
+        run(network, rows, output, prepare=other, resume=True)
+    run(network, rows, output, prepare=scaling(3.0), resume=True)
+    assert np.array_equal(np.load(output), 3 * np.load(rows)[:, :2])
+
+
+def double(rows: Any) -> Any:
+    return 2 * rows
+
+
+@pytest.mark.parametrize("earlier", [None, double, scaling(2.0)])
+def test_functions_are_not_resumed_with(
+    run: Callable[..., Any], network: Network, rows: Path, output: Path, earlier: Any
+) -> None:
+    begin(run, network, rows, output, prepare=earlier)
+    with pytest.raises(UsageError, match="cannot resume with a function as prepare"):
+        run(network, rows, output, prepare=double, resume=True)
+
+
+def test_pieces_of_a_function_are_not_those_of_a_scaling(network: Network, rows: Path, output: Path) -> None:
+    begin(stream, network, rows, output, prepare=double, **CPU)
+    for prepare in (None, scaling(2.0)):
+        with pytest.raises(UsageError, match="or with another scaling"):
+            stream(network, rows, output, prepare=prepare, resume=True, **CPU)
+
+
+# ---- Files of others -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["thesis.txt"], ["lock", "sub/more"], ["output.npy"], ["00000000.json"]])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_that_no_run_made_is_refused(
+    run: Callable[..., Any], network: Network, rows: Path, output: Path, names: list[str], resume: bool
+) -> None:
+    places = [output.with_name("found.npy.pieces") / name for name in names]
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("mine")
+    with pytest.raises(UsageError, match=r"found\.npy\.pieces holds \S+, which no run wrote"):
+        run(network, rows, output, resume=resume)
+    assert [place.read_text() for place in places] == ["mine"] * len(places)
+
+
+def test_an_empty_folder_is_used_and_what_is_put_there_meanwhile_stays(
+    network: Network, rows: Path, output: Path
+) -> None:
+    folder = output.with_name("found.npy.pieces")
+    folder.mkdir()
+    stream(network, rows, output, progress=lambda *given: (folder / "notes.txt").touch(), **CPU)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert len(np.load(output)) == 300
+
+
+@pytest.mark.parametrize("name", ["lock", "run.json", "output.npy", "output.begun", "00000000.json"])
+def test_links_among_pieces_are_not_followed(network: Network, rows: Path, output: Path, name: str) -> None:
+    precious, folder = output.with_name("precious"), output.with_name("found.npy.pieces")
+    precious.write_bytes(b"precious")
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(precious)
+    for resume in (False, True):
+        with pytest.raises(UsageError, match=f"holds {name}, which no run wrote"):
+            stream(network, rows, output, resume=resume, **CPU)
+    assert precious.read_bytes() == b"precious"
+
+
+def test_a_lock_is_not_emptied(network: Network, rows: Path, output: Path) -> None:
+    begin(stream, network, rows, output, **CPU)
+    lock = output.with_name("found.npy.pieces") / "lock"
+    lock.write_text("words")
+    with pytest.raises(UsageError, match="holds the work of an earlier run"):
+        stream(network, rows, output, **CPU)
+    assert lock.read_text() == "words"
+
+
+def test_a_link_to_a_folder_is_no_folder_of_pieces(network: Network, rows: Path, output: Path) -> None:
+    output.with_name("elsewhere").mkdir()
+    output.with_name("found.npy.pieces").symlink_to("elsewhere")
+    with pytest.raises(UsageError, match="is a link: move it away"):
+        stream(network, rows, output, **CPU)
+
+
+# ---- The input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lead", ["itself", "link", "hard link", "spelling"])
+def test_rows_are_not_written_over(
+    run: Callable[..., Any], network: Network, rows: Path, tmp_path: Path, lead: str
+) -> None:
+    before, output = rows.read_bytes(), tmp_path / "again.npy"
+    if lead == "link":
+        output.symlink_to(rows)
+    elif lead == "hard link":
+        os.link(rows, output)
+    else:
+        output = rows if lead == "itself" else tmp_path / "none" / ".." / "rows.npy"
+    with pytest.raises(UsageError, match=r"would overwrite \S+rows\.npy, which is read"):
+        run(network, rows, output)
+    assert rows.read_bytes() == before
+    assert not list(tmp_path.glob("*.pieces"))
+
+
+def test_a_file_that_holds_the_rows_is_not_written_over(
+    run: Callable[..., Any], network: Network, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["inputs"] = np.ones((5, 3), np.float32)
+    with pytest.raises(UsageError, match=r"would overwrite \S+rows\.h5"):
+        run(network, tmp_path / "rows.h5", tmp_path / "rows.h5")
+
+
+def test_a_network_is_not_written_over(client: Any, problem: Path) -> None:
+    before = problem.read_bytes()
+    with pytest.raises(UsageError, match=r"would overwrite \S+problem\.h5"):
+        infer(problem, np.ones((5, 64), np.float32), client, output=problem, **CPU)
+    assert problem.read_bytes() == before
+
+
+def test_rows_that_change_while_they_are_read_are_refused(
+    run: Callable[..., Any], network: Network, rows: Path, output: Path
+) -> None:
+    def change(task: str, done: int, total: int) -> None:
+        if not done:
+            return
+        with rows.open("r+b") as file:
+            file.seek(-12, os.SEEK_END)
+            file.write(b"\0" * 12)
+
+    few_rows = 30_000  # a thread reads ahead, but no more than some pieces
+    with pytest.raises(InputError, match=r"rows\.npy: changed while it was read"):
+        run(network, rows, output, memory_limit=few_rows, progress=change)
+    assert not output.exists()
+    with pytest.raises(UsageError, match="other samples"):
+        run(network, rows, output, resume=True)
+
+
+# ---- Outputs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".tsv"])
+@pytest.mark.parametrize("kind", [".npy", ".h5", ".parquet"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_no_rows(
+    run: Callable[..., Any], network: Network, tmp_path: Path, kind: str, suffix: str, resume: bool
+) -> None:
+    rows, output = tmp_path / f"rows{kind}", tmp_path / f"found{suffix}"
+    none = np.zeros((0, 3), np.float32)
+    if kind == ".npy":
+        np.save(rows, none)
+    elif kind == ".h5":
+        with h5py.File(rows, "w") as file:
+            file["inputs"] = none
+    else:
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table(dict.fromkeys("abc", none[:, 0])), rows)
+    run(network, rows, output, resume=resume)
+    if suffix == ".npy":
+        assert np.load(output).shape == (0, 2)
+    elif suffix == ".h5":
+        with h5py.File(output) as file:
+            assert file["outputs"].shape == (0, 2)
+            assert file["outputs"].dtype == np.float32
+    else:
+        assert output.read_text() == ""
+    assert not list(tmp_path.glob("*.pieces"))
+
+
+def test_a_folder_as_output_is_refused_before_rows_are_run(
+    run: Callable[..., Any], network: Network, rows: Path, output: Path
+) -> None:
+    output.mkdir()
+    said: list[int] = []
+    with pytest.raises(ResourceError, match=r"cannot write \S+found\.npy: it is a folder"):
+        run(network, rows, output, progress=lambda task, done, total: said.append(done))
+    assert not said
+    assert not list(output.parent.glob("*.pieces"))
