@@ -214,10 +214,11 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
-    shape = _input_shape(config, layers, channels_last)
-    given = inputs(shape, "have the model begin with an Input", sparse_below)
-    # A sequence stays one, so that axes are counted as Keras does.
-    signals = {"": given if shape is None else replace(given, shape=shape)}
+    sizes = _input_shape(config, layers)
+    first = None if sizes is None else _channels_first(sizes, channels_last)
+    given = inputs(first, "have the model begin with an Input", sparse_below)
+    # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
+    signals = {"": given if first is None else replace(given, shape=first)}
     for name, kind, own, path, args, kwargs in layers:
         values = [_value(value, signals) for value in args]
         if kind == "InputLayer":
@@ -243,8 +244,13 @@ def _slides(placed: Placed) -> bool:
     return dimensions_of(placed.kind) > 0 and isinstance(placed.config.get("data_format"), str)
 
 
-def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed], channels_last: bool) -> tuple[int, ...] | None:
-    """Return the shape of one input, with the channels first; None if none is told."""
+def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Return the shape of one input with the channels first."""
+    return (sizes[-1], *sizes[:-1]) if channels_last else sizes
+
+
+def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed]) -> tuple[int, ...] | None:
+    """Return the shape of one input, as Keras holds it; None if none is told."""
     first = layers[0].config if layers else {}
     inner = config["config"]
     outer = inner.get("build_input_shape") if isinstance(inner, dict) else None
@@ -258,5 +264,4 @@ def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed], channels_l
         if sizes == [None]:
             return None
         raise InputError(f"inputs have the shape {shape}; all sizes but the first are needed")
-    channels = sizes.pop(-1 if channels_last else 0)
-    return channels, *sizes
+    return tuple(sizes)
