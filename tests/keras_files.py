@@ -7,7 +7,7 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ import h5py
 import numpy as np
 
 __all__ = [
+    "array",
     "conv2d",
     "dense",
     "described",
     "flatten",
     "layer",
     "max_pool",
+    "result",
     "write_archive",
     "write_functional",
     "write_legacy",
+    "write_operation",
 ]
 
 Layer = tuple[str, dict[str, Any], dict[str, Any]]
@@ -33,6 +36,34 @@ Layer = tuple[str, dict[str, Any], dict[str, Any]]
 def layer(kind: str, arrays: dict[str, Any] | None = None, **config: Any) -> Layer:
     """A layer of any kind."""
     return kind, config, arrays or {}
+
+
+def result(name: str) -> dict[str, Any]:
+    """What stands for the result of a layer among the arguments of a call."""
+    return {"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}}
+
+
+def array(values: Any) -> dict[str, Any]:
+    """What stands for an array among the arguments of a call."""
+    return {"class_name": "__numpy__", "config": {"value": np.asarray(values).tolist(), "dtype": "float32"}}
+
+
+def write_operation(
+    path: Path, shape: Sequence[int | None], kind: str, args: Sequence[Any], kwargs: Any = None, **config: Any
+) -> Path:
+    """Write an archive of a functional model that is one operation, called `op`."""
+    module = config.pop("module", "keras.src.ops.numpy")
+    inputs = described(shape, [])["config"]["layers"][0] | {"name": "input"}
+    made = {
+        "module": module,
+        "class_name": kind,
+        "registered_name": kind,
+        "config": {"name": "op", **config},
+        "name": "op",
+        "inbound_nodes": [{"args": list(args), "kwargs": kwargs or {}}],
+    }
+    inner = {"name": "functional", "layers": [inputs, made], "output_layers": [["op", 0, 0]]}
+    return _write(path, {"class_name": "Functional", "config": inner}, [])
 
 
 def dense(kernel: Any, bias: Any, activation: str = "linear") -> Layer:
@@ -83,16 +114,24 @@ def described(shape: Sequence[int | None], layers: Sequence[Layer]) -> dict[str,
 
 
 def write_functional(
-    path: Path, shape: Sequence[int | None], layers: Sequence[Layer], taken: Sequence[Sequence[str]]
+    path: Path,
+    shape: Sequence[int | None],
+    layers: Sequence[Layer],
+    taken: Sequence[Sequence[str]],
+    change: Callable[[list[dict[str, Any]]], Any] = lambda listed: None,
 ) -> Path:
-    """Write an archive of a functional model: `taken` says for each layer what it takes, `input`, `l1` and so on."""
+    """Write an archive of a functional model: `taken` says for each layer what it takes, `input`, `l1` and so on.
+
+    What the model says of its layers may be changed.
+    """
     config = described(shape, layers)
     inputs, *listed = config["config"]["layers"]
     for entry, names in zip(listed, taken, strict=True):
-        histories = [{"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}} for name in names]
+        histories = [result(name) for name in names]
         entry["inbound_nodes"] = [{"args": [histories if len(names) > 1 else histories[0]], "kwargs": {}}]
     for entry in (inputs, *listed):
         entry["name"] = entry["config"]["name"]
+    change([inputs, *listed])
     inner = {"name": "functional", "layers": [inputs, *listed], "output_layers": [[f"l{len(layers)}", 0, 0]]}
     return _write(path, {"class_name": "Functional", "config": inner}, layers)
 

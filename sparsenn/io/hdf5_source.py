@@ -64,9 +64,35 @@ class Hdf5Source:
         return self._object(name) is not None
 
     def names(self, name: str) -> list[str]:
-        """Return the names in a group, in the file's order; none if it is no group, or there is none."""
+        """Return the names in a group, in the file's order; none if it is no group. The file itself is called ""."""
         found = self._object(name)
         return list(found) if isinstance(found, h5py.Group) else []
+
+    def array_names(self, name: str) -> list[str]:
+        """Return the names of the datasets in a group, in the file's order; none if it is no group."""
+        return [each for each in self.names(name) if isinstance(self._object(f"{name}/{each}"), h5py.Dataset)]
+
+    def texts_of(self, name: str, attribute: str) -> list[str] | None:
+        """Return an attribute of a group that is a vector of strings of fixed length; None if there is no such.
+
+        Those too long for one attribute are divided among several, numbered from 0.
+        """
+        found = self._object(name)
+        if not isinstance(found, h5py.Group):
+            return None
+        single = attribute in found.attrs
+        texts: list[str] = []
+        for number in range(len(found.attrs)):
+            key = attribute if single else f"{attribute}{number}"
+            if key not in found.attrs:
+                break
+            stored = found.attrs.get_id(key)
+            if stored.dtype.kind != "S" or len(stored.shape) != 1:
+                return None
+            texts += [bytes(value).decode("utf-8") for value in found.attrs[key]]
+            if single:
+                break
+        return texts or None
 
     def length(self, name: str) -> int:
         """Return the length of a vector without reading it."""
@@ -134,7 +160,7 @@ class Hdf5Source:
     def _object(self, name: str) -> h5py.Group | h5py.Dataset | None:
         """Follow a name through groups; None if it leads nowhere. Links to other names or files are refused."""
         found: Any = self._file
-        for part in name.split("/"):
+        for part in name.split("/") if name else ():
             link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
             if link is None:
                 return None

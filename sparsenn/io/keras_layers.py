@@ -6,7 +6,8 @@ Images are held with the channels last by Keras, unless a layer says otherwise, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,16 +17,25 @@ from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.joining import joined
+from sparsenn.io.keras_reading import Layer, Reading, class_of, constant
 from sparsenn.io.signal import Signal, named
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
 
-__all__ = ["JOINS", "Layer", "Weights", "dimensions_of"]
+__all__ = [
+    "JOINS",
+    "LAYERS",
+    "applied",
+    "clipped",
+    "concatenated",
+    "dimensions_of",
+    "leaked",
+    "relu",
+    "reshaped",
+    "softmax",
+]
 
 JOINS = ("Add", "Average", "Concatenate", "Subtract")
 """Layers that take what several give."""
-
-Weights: TypeAlias = Callable[[Sequence[str]], list[Array]]
-"""Gives a layer's arrays of these names, all of which it must have, and no others."""
 
 _ACTIVATIONS: dict[str, Activation] = {
     "linear": Identity(),
@@ -36,78 +46,26 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A layer of Keras.
+def _activated(signal: Signal, layer: Layer) -> Signal:
+    """Return what a layer's activation makes of a signal: one of a name, or a layer of its own."""
+    activation = layer.config["activation"]
+    if isinstance(activation, dict):
+        kind, inner = class_of(activation), activation.get("config")
+        if isinstance(inner, dict):
+            with named("its activation"):
+                return replace(layer, kind=kind, config=inner, weights=_no_weights).read(LAYERS.get(kind), signal)
+        raise InputError(f"has the activation {inner or kind}, which is not Keras's own; give a model without it")
+    if activation == "softmax":
+        return signal.softmax()
+    if activation is not None and activation not in _ACTIVATIONS:
+        known = ", ".join((*_ACTIVATIONS, "softmax"))
+        raise InputError(f"no layer of sparsenn has the activation {activation!r}; known: {known}")
+    return signal if activation is None else applied(signal, _ACTIVATIONS[activation])
 
-    Parameters
-    ----------
-    kind : the name of its class.
-    config : as Keras writes it.
-    weights : gives its arrays.
-    channels_last : how Keras holds images.
-    """
 
-    kind: str
-    config: Mapping[str, Any]
-    weights: Weights
-    channels_last: bool
-
-    def __call__(self, signal: Signal) -> Signal:
-        """Return what it makes of a signal.
-
-        Raises
-        ------
-        InputError
-            No layer here does what it does, or its configuration is not sound.
-        """
-        if self.kind not in _READERS:
-            raise InputError("has no counterpart in sparsenn; give a model without it")
-        try:
-            return _READERS[self.kind](signal, self)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"has no valid configuration ({type(error).__name__}: {error})") from error
-
-    def joined(self, signals: Sequence[Signal]) -> Signal:
-        """Return what it makes of several signals.
-
-        Raises
-        ------
-        InputError
-            They do not go together, or are joined along another axis than that of the channels or features.
-        """
-        if len(signals) == 1:
-            return signals[0]
-        if self.kind == "Concatenate":
-            _check_axis(signals[0], self)
-            return joined(signals, Concatenate(len(signals)))
-        if self.kind == "Subtract":
-            first, second = signals
-            return joined([first, second.times(-1.0)], Add())
-        total = joined(signals, Add(len(signals)))
-        return total.times(1 / len(signals)) if self.kind == "Average" else total
-
-    def arrays(self, *names: str) -> list[Any]:
-        """Return its arrays of these names, and its bias, or None where it has none."""
-        return self.weights([*names, "bias"]) if self.config["use_bias"] else [*self.weights(names), None]
-
-    def activated(self, signal: Signal) -> Signal:
-        """Return what its activation makes of a signal: one of a name, or a layer of its own."""
-        activation = self.config["activation"]
-        if isinstance(activation, dict):
-            inner = activation.get("config")
-            if isinstance(inner, dict):
-                with named("its activation"):
-                    return replace(self, kind=str(activation.get("class_name")), config=inner, weights=_no_weights)(
-                        signal
-                    )
-            activation = inner if isinstance(inner, str) else activation.get("class_name")
-        if activation == "softmax":
-            return signal.softmax()
-        if activation is not None and activation not in _ACTIVATIONS:
-            known = ", ".join((*_ACTIVATIONS, "softmax"))
-            raise InputError(f"no layer of sparsenn has the activation {activation!r}; known: {known}")
-        return signal if activation is None else signal.activated(_ACTIVATIONS[activation])
+def applied(signal: Signal, activation: Activation) -> Signal:
+    """Return what an activation makes of a signal."""
+    return _imaged(signal).activated(activation)
 
 
 def dimensions_of(kind: str) -> int:
@@ -138,28 +96,27 @@ def _same(image: Sequence[int], spans: Sequence[int], stride: Sequence[int]) -> 
 
 
 def _dense(signal: Signal, layer: Layer) -> Signal:
-    return layer.activated(signal.connected(*layer.arrays("kernel")))
+    return _activated(signal.connected(*layer.arrays("kernel")), layer)
 
 
 def _convolution(dimensions: int) -> Reader:
     def read(signal: Signal, layer: Layer) -> Signal:
         kernel, bias = layer.arrays("kernel")
-        return layer.activated(
-            _slid(signal, layer.config, kernel, bias, dimensions, int(layer.config.get("groups", 1)))
-        )
+        groups = int(layer.config.get("groups", 1))
+        return _activated(_slid(signal, layer.config, kernel, bias, dimensions, groups), layer)
 
     return read
 
 
 def _depthwise(signal: Signal, layer: Layer) -> Signal:
     kernel, bias = layer.arrays("kernel")
-    return layer.activated(_slid(signal, layer.config, _by_channel(kernel), bias, 2, kernel.shape[2]))
+    return _activated(_slid(signal, layer.config, _by_channel(kernel), bias, 2, kernel.shape[2]), layer)
 
 
 def _separable(signal: Signal, layer: Layer) -> Signal:
     depthwise, pointwise, bias = layer.arrays("depthwise_kernel", "pointwise_kernel")
     signal = _slid(signal, layer.config, _by_channel(depthwise), None, 2, depthwise.shape[2])
-    return layer.activated(convolve(signal, pointwise.transpose(3, 2, 0, 1), bias))
+    return _activated(convolve(signal, pointwise.transpose(3, 2, 0, 1), bias), layer)
 
 
 def _by_channel(kernel: Array) -> Array:
@@ -206,7 +163,7 @@ def _check_axis(signal: Signal, layer: Layer) -> None:
     """Refuse to scale along another axis than that of the channels, or of a row's numbers."""
     axis = layer.config["axis"]
     (found,) = axis if isinstance(axis, list) else (axis,)
-    rank = len(signal.shape) - (len(signal.shape) == 3 and signal.shape[1] == 1)
+    rank = len(signal.shape)
     lasts = {-1, rank, rank + 1} if layer.channels_last else {1}
     if found not in (lasts if rank > 1 else {-1, 1}):
         raise InputError(f"works along axis {axis}; only the axis of the channels is supported")
@@ -222,6 +179,11 @@ def _normalization(signal: Signal, layer: Layer) -> Signal:
         mean, variance = (np.asarray(layer.config[key], np.float64).reshape(-1) for key in ("mean", "variance"))
     factor = 1 / np.maximum(np.sqrt(variance.astype(np.float64).reshape(-1)), 1e-7)
     return signal.scaled(factor, -mean.reshape(-1) * factor)
+
+
+def _rescaling(signal: Signal, layer: Layer) -> Signal:
+    scale, offset = (constant(signal, layer.config[key], layer.channels_last) for key in ("scale", "offset"))
+    return signal.times(scale).plus(offset)
 
 
 def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
@@ -250,29 +212,69 @@ def _pool_all(kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
     return read
 
 
+def _flatten(signal: Signal, layer: Layer) -> Signal:
+    """Return rows. Channels that come first by the layer's own configuration are put last, whichever way they lie."""
+    rows = signal.flattened(layer.channels_last)
+    if layer.config.get("data_format") != "channels_first" or len(signal.shape) == 1:
+        return rows
+    held = (*signal.shape[1:], signal.shape[0]) if layer.channels_last else signal.shape
+    taken = np.moveaxis(np.arange(signal.width).reshape(held), 0, -1).ravel()
+    order = taken if rows.order is None else rows.order[taken]
+    return replace(rows, order=None if (order == np.arange(order.size)).all() else order)
+
+
 def _reshape(signal: Signal, layer: Layer) -> Signal:
-    target = [int(size) for size in layer.config["target_shape"]]
-    if len(target) == 1:
-        return signal.flattened(layer.channels_last)
-    if len(target) not in (2, 3) or min(target) < 1:
+    return reshaped(signal, layer.config["target_shape"], layer.channels_last)
+
+
+def reshaped(signal: Signal, shape: Sequence[Any], channels_last: bool) -> Signal:
+    """Return rows of another shape, in which -1 stands for as many numbers as are left."""
+    target = [int(size) for size in shape]
+    rest = prod(size for size in target if size != -1)
+    if target.count(-1) == 1 and rest > 0 and signal.width % rest == 0:
+        target[target.index(-1)] = signal.width // rest
+    if len(target) not in (1, 2, 3) or min(target) < 1:
         raise InputError(f"makes {target}; only rows and images of fixed sizes are supported")
-    channels = target.pop(-1 if layer.channels_last else 0)
-    if layer.channels_last and channels > 1:
+    if signal.width not in (0, prod(target)):
+        raise InputError(f"makes {target} of rows of {signal.width} numbers")
+    rows = signal.flattened(channels_last)
+    if len(target) == 1:
+        return rows
+    channels = target.pop(-1 if channels_last else 0)
+    if channels_last and channels > 1:
         raise InputError(f"makes images of {channels} channels of rows; make the model's input such images")
-    return signal.become((channels, *([1] * (2 - len(target))), *target))
+    return rows.become((channels, *target))
 
 
-def _relu(signal: Signal, layer: Layer) -> Signal:
+def relu(signal: Signal, layer: Layer) -> Signal:
+    """Return a signal with what is below zero taken for zero, or multiplied, and what is too large taken for less."""
     slope, most, threshold = (layer.config.get(key) for key in ("negative_slope", "max_value", "threshold"))
     if threshold:
         raise InputError(f"a threshold of {threshold}; sparsenn's layers have a threshold of 0")
     if slope and most is not None:
         raise InputError("both a slope below zero and a largest value; sparsenn's layers have one of them at most")
-    return signal.leaked(float(slope)) if slope else signal.clipped(0.0, None if most is None else float(most))
+    return leaked(signal, slope) if slope else clipped(signal, 0.0, most)
+
+
+def clipped(signal: Signal, least: Any, most: Any) -> Signal:
+    """Return a signal kept between two numbers, of which None is no bound."""
+    if np.ndim(least) or np.ndim(most):
+        raise InputError("clips at one bound per number; one bound for all of them is supported")
+    return _imaged(signal).clipped(*(None if bound is None else float(bound) for bound in (least, most)))
 
 
 def _leaky(signal: Signal, layer: Layer) -> Signal:
-    return signal.leaked(float(layer.config["negative_slope" if "negative_slope" in layer.config else "alpha"]))
+    return leaked(signal, layer.config["negative_slope" if "negative_slope" in layer.config else "alpha"])
+
+
+def leaked(signal: Signal, slope: Any) -> Signal:
+    """Return a signal with what is below zero multiplied by a number."""
+    return _imaged(signal).leaked(float(slope))
+
+
+def _imaged(signal: Signal) -> Signal:
+    """Return a sequence at a model's input as images, which it is to layers that compute one by one, too."""
+    return signal.images() if len(signal.shape) == 2 else signal
 
 
 def _padding(signal: Signal, layer: Layer) -> Signal:
@@ -285,10 +287,11 @@ def _parametric(signal: Signal, layer: Layer) -> Signal:
     (slopes,) = layer.weights(["alpha"])
     if slopes.size != slopes.shape[-1] or not layer.channels_last:
         raise InputError(f"has slopes of shape {slopes.shape}; one per channel is supported (shared_axes)")
-    return signal.leaked(slopes.reshape(-1))
+    return _imaged(signal).leaked(slopes.reshape(-1))
 
 
-def _softmax(signal: Signal, layer: Layer) -> Signal:
+def softmax(signal: Signal, layer: Layer) -> Signal:
+    """Return shares of one of the numbers of a row."""
     if layer.config.get("axis", -1) not in (-1, 1):
         raise InputError(
             f"a softmax along axis {layer.config['axis']}; only a softmax over the numbers of a row is supported"
@@ -301,37 +304,68 @@ def _does_nothing(signal: Signal, layer: Layer) -> Signal:
     return signal
 
 
+def _added(signals: Sequence[Signal], layer: Layer) -> Signal:
+    return joined(signals, Add(len(signals))) if len(signals) > 1 else signals[0]
+
+
+def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
+    return _added(signals, layer).times(1 / len(signals))
+
+
+def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
+    first, second = signals
+    return joined([first, second.times(-1.0)], Add())
+
+
+def concatenated(signals: Sequence[Signal], layer: Layer) -> Signal:
+    """Return the channels, or features, of several signals."""
+    _check_axis(signals[0], layer)
+    return joined(signals, Concatenate(len(signals))) if len(signals) > 1 else signals[0]
+
+
 Reader: TypeAlias = Callable[[Signal, Layer], Signal]
 
-_READERS: dict[str, Reader] = {
-    "Dense": _dense,
-    "Conv1D": _convolution(1),
-    "Conv2D": _convolution(2),
-    "DepthwiseConv2D": _depthwise,
-    "SeparableConv2D": _separable,
-    "BatchNormalization": _batch_norm,
-    "Normalization": _normalization,
-    "Rescaling": lambda signal, layer: signal.scaled(float(layer.config["scale"]), float(layer.config["offset"])),
-    "MaxPooling1D": _pool(1, MaxPool2d),
-    "MaxPooling2D": _pool(2, MaxPool2d),
-    "AveragePooling1D": _pool(1, AvgPool2d),
-    "AveragePooling2D": _pool(2, AvgPool2d),
-    "GlobalMaxPooling1D": _pool_all(MaxPool2d),
-    "GlobalMaxPooling2D": _pool_all(MaxPool2d),
-    "GlobalAveragePooling1D": _pool_all(AvgPool2d),
-    "GlobalAveragePooling2D": _pool_all(AvgPool2d),
-    "ZeroPadding2D": _padding,
-    "Flatten": lambda signal, layer: signal.flattened(layer.channels_last),
-    "Reshape": _reshape,
-    "Activation": lambda signal, layer: layer.activated(signal),
-    "ReLU": _relu,
-    "LeakyReLU": _leaky,
-    "PReLU": _parametric,
-    "Softmax": _softmax,
+_PRODUCT = "activation use_bias"
+_SLIDING = "kernel_size strides padding data_format dilation_rate groups"
+_NORM = (
+    "axis epsilon center scale momentum synchronized fused virtual_batch_size renorm renorm_clipping renorm_momentum"
+)
+_POOLING = "pool_size strides padding data_format"
+
+LAYERS: dict[str, Reading] = {
+    "Add": Reading(_added),
+    "Average": Reading(_averaged),
+    "Concatenate": Reading(concatenated, "axis"),
+    "Subtract": Reading(_subtracted),
+    "Dense": Reading(_dense, f"units {_PRODUCT}"),
+    "Conv1D": Reading(_convolution(1), f"filters {_SLIDING} {_PRODUCT}"),
+    "Conv2D": Reading(_convolution(2), f"filters {_SLIDING} {_PRODUCT}"),
+    "DepthwiseConv2D": Reading(_depthwise, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
+    "SeparableConv2D": Reading(_separable, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
+    "BatchNormalization": Reading(_batch_norm, _NORM),
+    "Normalization": Reading(_normalization, "axis mean variance invert"),
+    "Rescaling": Reading(_rescaling, "scale offset"),
+    "MaxPooling1D": Reading(_pool(1, MaxPool2d), _POOLING),
+    "MaxPooling2D": Reading(_pool(2, MaxPool2d), _POOLING),
+    "AveragePooling1D": Reading(_pool(1, AvgPool2d), _POOLING),
+    "AveragePooling2D": Reading(_pool(2, AvgPool2d), _POOLING),
+    "GlobalMaxPooling1D": Reading(_pool_all(MaxPool2d), "data_format keepdims"),
+    "GlobalMaxPooling2D": Reading(_pool_all(MaxPool2d), "data_format keepdims"),
+    "GlobalAveragePooling1D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
+    "GlobalAveragePooling2D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
+    "ZeroPadding2D": Reading(_padding, "padding data_format"),
+    "Flatten": Reading(_flatten, "data_format"),
+    "Reshape": Reading(_reshape, "target_shape"),
+    "Activation": Reading(_activated, "activation"),
+    "ReLU": Reading(relu, "negative_slope max_value threshold"),
+    "LeakyReLU": Reading(_leaky, "negative_slope alpha"),
+    "PReLU": Reading(_parametric, "shared_axes"),
+    "Softmax": Reading(softmax, "axis"),
     **dict.fromkeys(
         ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout", "GaussianDropout", "GaussianNoise"),
-        _does_nothing,
+        Reading(_does_nothing, "rate noise_shape stddev data_format"),
     ),
-    **dict.fromkeys(("ActivityRegularization", "Identity"), _does_nothing),
+    "ActivityRegularization": Reading(_does_nothing, "l1 l2"),
+    "Identity": Reading(_does_nothing),
 }
-"""What each kind of layer makes of a signal."""
+"""How each kind of layer is read."""

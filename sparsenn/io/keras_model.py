@@ -4,6 +4,7 @@
 
     NAME.keras          a zip archive: config.json; and model.weights.h5 with layers/<class>[_number]/vars/0, 1, ...
     NAME.h5             attribute model_config (JSON); model_weights/<layer>/.../<layer>/<array>
+    NAME.weights.h5     what model.weights.h5 holds, or what model_weights does; the description is in another file
 """
 
 from __future__ import annotations
@@ -11,25 +12,27 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from sparsenn.errors import FileFormatError, InputError
-from sparsenn.formats import Array
+from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.imported_model import imported_model
-from sparsenn.io.keras_layers import JOINS, Layer, dimensions_of
+from sparsenn.io.keras_graph import Placed, Source, placed_layers
+from sparsenn.io.keras_layers import LAYERS, dimensions_of
+from sparsenn.io.keras_operations import operated
+from sparsenn.io.keras_reading import OPERATION, Layer
+from sparsenn.io.keras_weights import KerasWeights, stored_weights
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
 from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import inputs, named
+from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
@@ -39,16 +42,15 @@ __all__ = ["from_keras", "read_keras"]
 _LONGEST_CONFIG = 1 << 26
 """Bytes of a model's description."""
 
-_DEEPEST = 16
-"""Models within models."""
-
-_NUMBERS = ("<f2", "<f4", "<f8", "<i4", "<i8")
-"""Types of arrays that are read."""
-
 _SIGNATURES = {b"PK\x03\x04": "zip", b"\x89HDF": "hdf5"}
 
 
-def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BELOW) -> Network:
+def from_keras(
+    path: str | os.PathLike[str],
+    *,
+    architecture: str | os.PathLike[str] | None = None,
+    sparse_below: float = SPARSE_BELOW,
+) -> Network:
     """Return the network of a model that Keras saved: a `Sequential`, or a functional one with one input and output.
 
     Images are rows channel by channel here, whichever way Keras held them: one of shape (height, width, channels) is
@@ -57,7 +59,10 @@ def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BEL
     Parameters
     ----------
     path : str or path-like
-        A `.keras` archive, or an `.h5` file with the model's description.
+        A `.keras` archive, an `.h5` file with the model's description, or one of weights alone, as `save_weights`
+        writes it.
+    architecture : str or path-like, optional
+        For a file of weights alone: the model's description, which `model.to_json()` returns, or a file that holds it.
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
 
@@ -73,8 +78,10 @@ def from_keras(path: str | os.PathLike[str], *, sparse_below: float = SPARSE_BEL
         names the layer.
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory.
+    UsageError
+        An architecture is given for a file that has its own.
     """
-    return _read(path, sparse_below)[0]
+    return _read(path, sparse_below, architecture)[0]
 
 
 def read_keras(path: str | os.PathLike[str]) -> Model:
@@ -89,23 +96,34 @@ def read_keras(path: str | os.PathLike[str]) -> Model:
     return imported_model(network, {"source": "Keras"}, None if classes else classes)
 
 
-def _read(path: str | os.PathLike[str], sparse_below: float) -> tuple[Network, dict[str, Any]]:
+def _read(
+    path: str | os.PathLike[str], sparse_below: float, architecture: str | os.PathLike[str] | None = None
+) -> tuple[Network, dict[str, Any]]:
     """Return the network of a file, and what it says of the model."""
     with open_plain(path) as file, reading(path):
         kind = _SIGNATURES.get(file.read(4))
+    if kind is None:
+        raise FileFormatError(path, "is neither a .keras archive nor an .h5 file of Keras")
     try:
         if kind == "zip":
+            _check_needed(path, architecture)
             with _archive(path) as (config, source):
-                return _network(config, _Numbered(source), sparse_below), config
-        if kind == "hdf5":
-            with opened(path) as source:
-                config = _config(path, source)
-                return _network(config, _Named(source), sparse_below), config
+                return _network(config, stored_weights(source), sparse_below), config
+        with opened(path) as source:
+            config = _config(path, source, architecture)
+            return _network(config, stored_weights(source), sparse_below), config
     except FileFormatError:
         raise
     except InputError as error:
         raise FileFormatError(path, str(error)) from error
-    raise FileFormatError(path, "is neither a .keras archive nor an .h5 file of Keras")
+    except RecursionError as error:
+        raise FileFormatError(path, "the model's description is nested too deeply; the file is damaged") from error
+
+
+def _check_needed(path: str | os.PathLike[str], architecture: str | os.PathLike[str] | None) -> None:
+    """Refuse a description of a model that has its own."""
+    if architecture is not None:
+        raise UsageError(f"{os.fspath(path)}: describes its model itself; leave out architecture")
 
 
 @contextmanager
@@ -142,10 +160,19 @@ def _whole(file: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _config(path: str | os.PathLike[str], source: Hdf5Source) -> dict[str, Any]:
-    """Return what an `.h5` file says of the model."""
+def _config(
+    path: str | os.PathLike[str], source: Hdf5Source, architecture: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    """Return what an `.h5` file says of the model, or what is said of it elsewhere."""
     if not source.has_attribute(KERAS_DESCRIPTION):
-        raise FileFormatError(path, "holds no model_config, only weights; save the whole model with model.save(NAME)")
+        if architecture is not None:
+            return _architecture(architecture)
+        raise FileFormatError(
+            path,
+            "holds no model_config, only weights; save the whole model with model.save(NAME), or give the model's "
+            "description, model.to_json(), to sparsenn.from_keras as its architecture",
+        )
+    _check_needed(path, architecture)
     text = source.attribute(KERAS_DESCRIPTION)
     if isinstance(text, str):
         return _json(path, text.encode())
@@ -155,6 +182,19 @@ def _config(path: str | os.PathLike[str], source: Hdf5Source) -> dict[str, Any]:
             if "class_name" in config:
                 return config
     raise FileFormatError(path, "it has no model_config; the file is damaged")
+
+
+def _architecture(given: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return a model's description, of JSON or of a file that holds it."""
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"architecture is {type(given).__name__}; the JSON text, or the path of a file, is needed")
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        return _json("architecture", given.encode())
+    with open_plain(given) as file, reading(given):
+        text = file.read(_LONGEST_CONFIG + 1)
+    if len(text) > _LONGEST_CONFIG:
+        raise FileFormatError(given, f"is longer than {_LONGEST_CONFIG:,} bytes, the most for a description")
+    return _json(given, text)
 
 
 def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
@@ -167,178 +207,51 @@ def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
     return found
 
 
-class _Numbered:
-    """Weights of a `.keras` archive: layers are named by their classes and counted, arrays by their numbers."""
-
-    def __init__(self, source: Hdf5Source) -> None:
-        self.source = source
-
-    def inner(self, path: str, kind: str, name: str, counted: Counter[str]) -> str:
-        """Return where a layer of a model is."""
-        plain = re.sub(r"\W+", "", kind)
-        plain = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", plain)).lower()
-        counted[plain] += 1
-        number = counted[plain] - 1
-        return f"{path}layers/{plain}_{number}/" if number else f"{path}layers/{plain}/"
-
-    def weights(self, path: str, name: str, names: Sequence[str]) -> list[Array]:
-        """Return the arrays of a layer."""
-        there = self.source.names(f"{path}vars")
-        if sorted(there) != sorted(map(str, range(len(names)))):
-            raise InputError(f"has {len(there)} arrays; {len(names)} are needed: {', '.join(names)}")
-        return [self.source.array(f"{path}vars/{number}", *_NUMBERS) for number in range(len(names))]
-
-
-class _Named:
-    """Weights of an `.h5` file: arrays lie in groups that are named like layers."""
-
-    def __init__(self, source: Hdf5Source) -> None:
-        self.source = source
-
-    def inner(self, path: str, kind: str, name: str, counted: Counter[str]) -> str:
-        """Return where a layer of a model is; those of models within the model lie deeper in its group."""
-        return path or f"model_weights/{name}/"
-
-    def weights(self, path: str, name: str, names: Sequence[str]) -> list[Array]:
-        """Return the arrays of a layer."""
-        found = {array.partition(":")[0]: f"{group}{array}" for group, array in self._arrays(path, name, 0)}
-        if "kernel" in names and "depthwise_kernel" in found:  # as versions before 3 call it
-            found["kernel"] = found.pop("depthwise_kernel")
-        if sorted(found) != sorted(names):
-            raise InputError(f"has the arrays {', '.join(found) or 'none'}; {', '.join(names)} are needed")
-        return [self.source.array(found[each], *_NUMBERS) for each in names]
-
-    def _arrays(self, path: str, name: str, depth: int) -> Iterator[tuple[str, str]]:
-        """Yield the groups called like a layer, and what is in them."""
-        for each in self.source.names(path.rstrip("/")):
-            inner = self.source.names(f"{path}{each}")
-            if inner and depth < 2 * _DEEPEST:
-                yield from self._arrays(f"{path}{each}/", name, depth + 1)
-            elif not inner and path.endswith(f"/{name}/") and depth:
-                yield path, each
-
-
-def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Network:
+def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     """Return the network that a model's description and weights make."""
-    layers: list[_Placed] = []
-    last = _walk(config, "", store, "", 0, "", layers)
-    formats = {placed.layer["config"]["data_format"] for placed in layers if _slides(placed.layer)}
+    layers, last = placed_layers(config, store)
+    formats = {placed.config["data_format"] for placed in layers if _slides(placed)}
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
-    signals = {
-        "": inputs(_input_shape(config, layers, channels_last), "have the model begin with an Input", sparse_below)
-    }
-    for name, layer, path, sources in layers:
-        kind, own = layer["class_name"], layer["config"]
-        given = [signals[source] for source in sources]
+    sizes = _input_shape(config, layers)
+    first = None if sizes is None else _channels_first(sizes, channels_last)
+    given = inputs(first, "have the model begin with an Input", sparse_below)
+    # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
+    signals = {"": given if first is None else replace(given, shape=first)}
+    for name, kind, own, path, args, kwargs in layers:
+        values = [_value(value, signals) for value in args]
         if kind == "InputLayer":
-            signals[name] = given[0]
+            signals[name] = values[0]
             continue
         with named(f"{name} ({kind})"):
-            reader = Layer(kind, own, partial(store.weights, path, str(own.get("name"))), channels_last)
-            signals[name] = reader.joined(given) if kind in JOINS else reader(given[0])
+            layer = Layer(kind, own, partial(store.weights, path, name), channels_last)
+            if kind.startswith(OPERATION):
+                signals[name] = operated(layer, values, {key: _value(value, signals) for key, value in kwargs.items()})
+            else:
+                signals[name] = layer.read(LAYERS[kind], *values)
     return check_rounding(signals[last].network())
 
 
-def _slides(layer: Mapping[str, Any]) -> bool:
-    return dimensions_of(layer["class_name"]) > 0 and isinstance(layer["config"].get("data_format"), str)
+def _value(value: Any, signals: Mapping[str, Signal]) -> Any:
+    """Return an argument with signals for the results of layers."""
+    if isinstance(value, Source):
+        return signals[value.name]
+    return [_value(each, signals) for each in value] if isinstance(value, list) else value
 
 
-class _Placed(NamedTuple):
-    """A layer of a model.
-
-    Parameters
-    ----------
-    name : its own, behind those of the models that it is in.
-    layer : its description.
-    path : of its weights.
-    sources : names of the layers whose results it takes; the model's input has none.
-    """
-
-    name: str
-    layer: dict[str, Any]
-    path: str
-    sources: list[str]
+def _slides(placed: Placed) -> bool:
+    return dimensions_of(placed.kind) > 0 and isinstance(placed.config.get("data_format"), str)
 
 
-def _walk(
-    model: Any, name: str, store: _Numbered | _Named, path: str, depth: int, given: str, found: list[_Placed]
-) -> str:
-    """Find the layers of a model, and of those within it, each after its sources; return which gives what it gives.
-
-    Parameters
-    ----------
-    given : the layer whose results the model takes.
-    found : put the layers here.
-    """
-    if depth > _DEEPEST:
-        raise InputError(f"{name}: models within models, {depth} deep; {_DEEPEST} are the most")
-    kind, config = _described(name, model)
-    if kind not in ("Sequential", "Functional", "Model"):
-        raise InputError(f"{name or 'the model'}: is a {kind}; Sequential models, and chains of layers, are supported")
-    listed = config.get("layers")
-    if not isinstance(listed, list):
-        raise InputError(f"{name or 'the model'}: lists no layers")
-    counted: Counter[str] = Counter()
-    giving: dict[str, str] = {}  # by the names that layers have in this model
-    before = given
-    for layer in listed:
-        kind, own = _described(name, layer)
-        label = str(own.get("name", layer.get("name", kind)))
-        place = f"{name}/{label}" if name else label
-        sources = [before]
-        if kind == "InputLayer":
-            sources = [given]
-            if giving:
-                raise InputError(f"{place}: is another input; only models with one input are supported")
-        elif "inbound_nodes" in layer:
-            taken = _sources(layer["inbound_nodes"])
-            once = len(layer["inbound_nodes"]) == 1 and (len(taken) == 1 or kind in JOINS)
-            if not taken or not once or any(source not in giving for source in taken):
-                raise InputError(f"{place} ({kind}): takes {taken or 'nothing'}; the result of one layer is needed")
-            sources = [giving[source] for source in taken]
-        inner = store.inner(path, kind, label, counted)
-        if kind in ("Sequential", "Functional", "Model"):
-            before = _walk(layer, place, store, inner, depth + 1, sources[0], found)
-        else:
-            found.append(_Placed(place, {**layer, "config": own, "class_name": kind}, inner, sources))
-            before = place
-        giving[str(layer.get("name", label))] = before
-    outputs = _sources([config["output_layers"]]) if "output_layers" in config else None
-    if outputs is None:
-        return before
-    if len(outputs) != 1 or outputs[0] not in giving:
-        raise InputError(f"{name or 'the model'}: gives {outputs}; the result of one layer is needed")
-    return giving[outputs[0]]
+def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Return the shape of one input with the channels first."""
+    return (sizes[-1], *sizes[:-1]) if channels_last else sizes
 
 
-def _described(name: str, layer: Any) -> tuple[str, dict[str, Any]]:
-    """Return the class and the configuration of a layer or a model."""
-    kind, config = (layer.get(key) if isinstance(layer, dict) else None for key in ("class_name", "config"))
-    if isinstance(config, list):  # as the first versions wrote models
-        config = {"layers": config}
-    if not isinstance(kind, str) or not isinstance(config, dict):
-        raise InputError(f"{name or 'the model'}: a layer has no class_name and config")
-    registered = layer.get("registered_name")  # of classes that are not Keras's own
-    return (kind if registered is None else str(registered)), config
-
-
-def _sources(nodes: Any) -> list[str]:
-    """Return the names of the layers whose results a layer takes, each as often as it does."""
-    if isinstance(nodes, dict):
-        history = nodes.get("keras_history")
-        return [str(history[0])] if isinstance(history, list) and history else _sources(list(nodes.values()))
-    if not isinstance(nodes, list):
-        return []
-    if len(nodes) > 1 and isinstance(nodes[0], str) and isinstance(nodes[1], int):
-        return [nodes[0]]
-    return [name for node in nodes for name in _sources(node)]
-
-
-def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed], channels_last: bool) -> tuple[int, ...] | None:
-    """Return the shape of one input, with the channels first; None if none is told."""
-    first = layers[0].layer["config"] if layers else {}
+def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed]) -> tuple[int, ...] | None:
+    """Return the shape of one input, as Keras holds it; None if none is told."""
+    first = layers[0].config if layers else {}
     inner = config["config"]
     outer = inner.get("build_input_shape") if isinstance(inner, dict) else None
     shape = first.get("batch_shape") or first.get("batch_input_shape") or outer
@@ -351,5 +264,4 @@ def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed], channels_
         if sizes == [None]:
             return None
         raise InputError(f"inputs have the shape {shape}; all sizes but the first are needed")
-    channels = sizes.pop(-1 if channels_last else 0)
-    return (channels, *([1] * (2 - len(sizes))), *sizes) if sizes else (channels,)
+    return tuple(sizes)

@@ -61,6 +61,10 @@ _ROLES = {
     "bias_mask": "bias mask",
     "running_mean": "mean",
     "running_var": "variance",
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "mean",
+    "moving_variance": "variance",
     "num_batches_tracked": "count",
 }
 """What arrays are for, by the word in their names that says so."""
@@ -86,14 +90,18 @@ _WORDS: dict[str, Activation | ImageLayer] = {
 _EPSILON = 1e-5
 """What PyTorch adds to a running variance unless told otherwise."""
 
+_KERAS_EPSILON = 1e-3
+"""What Keras adds to a moving variance unless told otherwise."""
+
 
 @dataclass
 class _Group:
-    """The arrays of one layer, by what they are for, and how the weights are called."""
+    """The arrays of one layer, by what they are for, how the weights are called, and what is added to a variance."""
 
     name: str
     arrays: dict[str, Any] = field(default_factory=dict)
     spelled: str = ""
+    epsilon: float = _EPSILON
     used: bool = False
 
 
@@ -130,7 +138,8 @@ def from_weights(
     layers : sequence of str and layers, or str, optional
         Names of layers in the order in which they are applied, with activations and layers without weights between
         them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
-        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5). Or all of it as
+        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5, or
+        1e-3 if its arrays have Keras's names: gamma, beta, moving_mean, moving_variance). Or all of it as
         one text, separated by commas: the image first, if there is one, as channels x height x width; and relu, relu6
         (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or avg_pool3/2 (windows
         of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
@@ -243,6 +252,8 @@ def _groups(bag: Mapping[str, Any]) -> dict[str, _Group]:
             raise InputError(f"{name}: layer {last.name} has a {role} already; give the layers other names")
         last.arrays[role] = array
         last.spelled = name if role == "weight" else last.spelled
+        if word is not None and word.group(1).lower() == "moving_variance":
+            last.epsilon = _KERAS_EPSILON
     return {name: found[name] for name in sorted(found, key=_by_numbers)} if _numbered(found) else found
 
 
@@ -329,7 +340,7 @@ def _layer(signal: Signal, group: _Group, turned: bool) -> Signal:
     if "weight" not in arrays and "mean" not in arrays:
         raise InputError(f"has no weights, but {', '.join(arrays)}")
     if "mean" in arrays:
-        return _normalised(signal, arrays)
+        return _normalised(signal, arrays, group.epsilon)
     weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
     if len(weight.shape) == 4:
         return convolve(signal, weight, bias)
@@ -346,12 +357,12 @@ def _masked(group: _Group, role: str, mask: str) -> Any:
     return array.multiply(over) if issparse(array) else array * over
 
 
-def _normalised(signal: Signal, arrays: Mapping[str, Any]) -> Signal:
+def _normalised(signal: Signal, arrays: Mapping[str, Any], epsilon: float) -> Signal:
     """Return what a batch normalisation makes of a signal."""
     found = {role: array.astype(np.float64) for role, array in arrays.items()}
-    if "variance" not in found or not (found["variance"] > -_EPSILON).all():
+    if "variance" not in found or not (found["variance"] > -epsilon).all():
         raise InputError("has no running variance above zero")
-    factor = found.get("weight", 1.0) / np.sqrt(found["variance"] + _EPSILON)
+    factor = found.get("weight", 1.0) / np.sqrt(found["variance"] + epsilon)
     return signal.scaled(factor, found.get("bias", 0.0) - found["mean"] * factor)
 
 

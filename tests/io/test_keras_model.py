@@ -310,7 +310,7 @@ def test_descriptions_of_fixed_length_and_long_ones(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file.attrs["model_config"] = np.bytes_(json.dumps(described((2,), layers)))
     assert from_keras(path).sizes == (2, 3)
-    long = [*layers, *[layer("Dropout", note="x" * 1000)] * 300]
+    long = [*layers, *[layer("Dropout", seed="x" * 1000)] * 300]
     assert from_keras(write_legacy(path, (2,), long)).sizes == (2, 3)
 
 

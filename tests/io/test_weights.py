@@ -141,6 +141,33 @@ def test_texts_that_are_no_layers(text: str, message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+KERAS_NAMES = {
+    "fc1/kernel:0": FIRST.T,
+    "fc1/bias:0": BIAS,
+    "bn1/gamma:0": np.linspace(0.5, 2, len(BIAS)),
+    "bn1/beta:0": np.linspace(-1, 1, len(BIAS)),
+    "bn1/moving_mean:0": np.linspace(0, 3, len(BIAS)),
+    "bn1/moving_variance:0": np.linspace(1e-4, 4, len(BIAS)),
+    "fc2/kernel:0": SECOND.T,
+}
+
+
+@pytest.mark.parametrize("suffix", [":0", ""])
+def test_batch_normalisation_by_the_names_of_keras(suffix: str, rng: np.random.Generator) -> None:
+    """It is folded with the epsilon of Keras, which a small variance shows."""
+    bag = {name.replace(":0", suffix): array for name, array in KERAS_NAMES.items()}
+    network = from_weights(bag, [f"fc1{suffix}", f"bn1{suffix}", ReLU(), f"fc2{suffix}"])
+    rows = rng.standard_normal((4, FIRST.shape[1])).astype(np.float32)
+    gamma, beta, mean, variance = list(KERAS_NAMES.values())[2:6]
+    hidden = (rows @ FIRST.T + BIAS - mean) * gamma / np.sqrt(variance + 1e-3) + beta
+    np.testing.assert_allclose(outputs(network, rows), np.maximum(hidden, 0) @ SECOND.T, rtol=1e-4, atol=1e-4)
+
+
+def test_batch_normalisation_of_keras_asks_for_the_steps() -> None:
+    with pytest.raises(InputError, match=r"bn1:0: has a running mean.*layers=\['fc1:0', 'bn1:0', 'fc2:0'\]"):
+        from_weights(KERAS_NAMES)
+
+
 @pytest.mark.parametrize("square", [{"order": "outputs, inputs"}, {}])
 def test_square_matrices_lie_as_told_or_as_names_say(square: dict[str, Any]) -> None:
     matrix = np.array([[1.0, 2], [3, 4]], np.float32)
