@@ -47,8 +47,8 @@ class Options:
     memory_limit : int or str, optional
         Bytes for the rows in flight, or a text such as "2G" or "512 MiB"; by default half of the memory that is free.
     weight_memory : int or str, optional
-        Bytes, likewise, that prepared weights may take on the device; by default half of what is free on a GPU, 256 MiB
-        on the host. Weights that take more are prepared in parts, again for each batch of rows.
+        Bytes, likewise, that prepared weights may take on the device; by default half of what is free there when the
+        session is made. Weights that take more are prepared again for each batch of rows, in parts; the plan says so.
     compaction : bool, default True
         Drop rows that have become all zero, where later layers keep them so.
     deduplication : bool, default True

@@ -279,9 +279,21 @@ def _dense_examples() -> None:
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
+LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, FAR_WEIGHT, OUTPUT = (
+    5e-6,
+    1e-4,
+    5e-7,
+    3e-10 / A_CLOCK,
+    6e-11,
+    1.2e-10,
+    1e-10,
+)
 """Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
-in any case; and of a thread for an output's bias and activation; as measured on AMD EPYC (Zen 5)."""
+in any case, from a cache or, where the caches do not hold all weights, from memory; and of a thread for an output's
+bias and activation; as measured on AMD EPYC (Zen 5)."""
+
+CACHED_EDGES = 1 << 23
+"""Weights that the third-level cache holds, of 32 MiB."""
 
 LEAST_SHARE = 7e-5
 """Seconds of multiply-adds for each of several threads, at least: waking one takes about as long."""
@@ -304,9 +316,10 @@ def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     edges = sum(layer.edges for layer in layers)
     threads = _threads_for(rows, edges, machine.multiprocessors)
     total = LAUNCH + (THREADS if threads > 1 else 0.0)
+    weight = WEIGHT if edges <= CACHED_EDGES else FAR_WEIGHT
     for layer in layers:
         places = parts_of(layer.outputs, TILE) * TILE
-        product = max(rows * MULTIPLY_ADD / threads, WEIGHT) * layer.inputs * places
+        product = max(rows * MULTIPLY_ADD / threads, weight) * layer.inputs * places
         total += LAYER + product + rows * places * OUTPUT / threads
     return total
 
