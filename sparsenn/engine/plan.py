@@ -247,6 +247,7 @@ class Problem:
             The device is not there.
         """
         check_network(network)
+        options = options.resolved(network.needs_float64)
         start = time.perf_counter()
         backend, kernels = _chosen(network, options)
         merging = _merges(options, backend)
@@ -409,7 +410,7 @@ def backend_of(network: Network, options: Options) -> Backend:
         As `Problem.of` does.
     """
     check_network(network)
-    return _chosen(network, options)[0]
+    return _chosen(network, options.resolved(network.needs_float64))[0]
 
 
 def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:

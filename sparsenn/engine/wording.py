@@ -211,7 +211,9 @@ def _precisions(plan: _Plan) -> str:
         layers = [number for number, found in enumerate(plan.precisions) if found == precision]
         if layers or precision == asked:
             told.append(f"in {precision}: {_spans(_runs(layers)) or 'none'}")
-    return f"Layers multiplied {'; '.join(told)}."
+    why = ", because float32 rounds away too much of this network's outputs"
+    needed = asked == "float64" and plan.network.needs_float64
+    return f"Layers multiplied {'; '.join(told)}{why if needed else ''}."
 
 
 def _runs(layers: Sequence[int]) -> list[tuple[int, int]]:

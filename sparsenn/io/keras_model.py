@@ -238,7 +238,7 @@ def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Net
         with named(f"{name} ({kind})"):
             reader = Layer(kind, own, partial(store.weights, path, str(own.get("name"))), channels_last)
             signals[name] = reader.joined(given) if kind in JOINS else reader(given[0])
-    return check_rounding(signals[last].network())
+    return check_rounding(signals[last].network(), signals[last].entering)
 
 
 def _slides(layer: Mapping[str, Any]) -> bool:
