@@ -341,7 +341,7 @@ class Problem:
         start = time.perf_counter()
         size = self.batch_size(inputs) if size is None else size
         rows = Rows(bucket(size), form)
-        given = Rows(bucket(inputs), form)
+        given = Rows(bucket(inputs), form, 1.0 if density is None else density)
         found = fit_steps(
             lambda dense_bytes: self._steps(given, alive, dense_bytes),
             self.merged.network,
@@ -355,7 +355,7 @@ class Problem:
         """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind."""
         backend = self.backend
         looked = None if alive is None else alive.tobytes()
-        key = backend.device, backend.machine, given.count, given.form, looked, dense_bytes
+        key = backend.device, backend.machine, given, looked, dense_bytes
         if key not in self.chosen:
             saves = self.options.compaction or self.options.deduplication
             try:
