@@ -59,6 +59,9 @@ class Network(Rebuilt):
         At least one.
     image : (int, int, int), optional
         Channels, height and width of the inputs, where the first layer is neither `Linear` nor `SparseLinear`.
+    needs_float64 : bool, default False
+        Whether float32 rounds away too much of the outputs, as importers find out; `Session` then computes in float64
+        unless a precision is asked for.
 
     Attributes
     ----------
@@ -78,6 +81,7 @@ class Network(Rebuilt):
 
     layers: tuple[Layer, ...]
     image: Image | None = None
+    needs_float64: bool = False
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     kept: tuple[tuple[tuple[int, ...], ...], ...] = field(init=False, repr=False)
 
@@ -271,7 +275,7 @@ class Network(Rebuilt):
         layers = size(layers, "layers")
         if layers > len(self):
             raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
-        return Network(self.layers[:layers], self.image)
+        return replace(self, layers=self.layers[:layers])
 
     def with_bias(self, bias: float) -> Network:
         """Return the same network with one bias for all outputs of all layers that have weights.
@@ -289,7 +293,7 @@ class Network(Rebuilt):
         layers = (
             replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
         )
-        return Network(tuple(layers), self.image)
+        return replace(self, layers=tuple(layers))
 
     def pruned(self, share: float) -> Network:
         """Return the network with only a share of each layer's weights, the largest by magnitude; the rest become zero.
@@ -315,7 +319,7 @@ class Network(Rebuilt):
         from sparsenn.layers.pruning import check_share, pruned
 
         check_share(share)
-        return Network(tuple(pruned(layer, share) for layer in self.layers), self.image)
+        return replace(self, layers=tuple(pruned(layer, share) for layer in self.layers))
 
     @property
     def nonzeros(self) -> int:

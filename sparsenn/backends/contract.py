@@ -32,7 +32,6 @@ from sparsenn.layers import ImageLayer, Join, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
-    "HOST_WEIGHT_MEMORY",
     "Backend",
     "ConvolutionKernel",
     "DenseKernel",
@@ -52,9 +51,6 @@ __all__ = [
     "TrainingKernel",
     "Tunable",
 ]
-
-HOST_WEIGHT_MEMORY = 256 << 20
-"""Bytes of weights that backends on the host prepare at a time, unless told otherwise."""
 
 
 class Backend(Protocol):
@@ -94,6 +90,10 @@ class Backend(Protocol):
 
     def prepared_bytes(self, layer: Layer) -> int:
         """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top."""
+        ...
+
+    def dense_bytes(self, layer: SparseLinear) -> int:
+        """Estimate the bytes that a sparse layer takes once `prepare_dense` has prepared it with its zeros stored."""
         ...
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:

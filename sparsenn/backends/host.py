@@ -13,9 +13,13 @@ from sparsenn.backends.steps import join_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Join
+from sparsenn.memory import free_memory
 from sparsenn.workers import chunks, map_threads
 
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
+
+LEAST_WEIGHT_MEMORY = 256 << 20
+"""Bytes of weights that are prepared at a time, unless told otherwise, however little memory is free."""
 
 JOINED_BYTES = 256 << 10
 """Of each matrix that a thread joins at a time: they stay in its cache."""
@@ -61,6 +65,14 @@ class HostMemory:
     """The part of a backend that moves rows, for those that compute in host memory."""
 
     in_host_memory = True
+
+    def free_memory(self) -> int:
+        """Return the host's free memory."""
+        return free_memory() or 0
+
+    def weight_memory(self) -> int:
+        """Return half of the host's free memory, the other half is left for rows; `LEAST_WEIGHT_MEMORY` at least."""
+        return max(LEAST_WEIGHT_MEMORY, self.free_memory() // 2)
 
     def wait(self) -> None:
         """Do nothing: what was asked for is done."""

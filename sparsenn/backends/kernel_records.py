@@ -161,6 +161,9 @@ class Kernel:
         Whether it takes float16 rows or images as they are, and gives such.
     half_row_seconds : callable, optional
         Estimates what a problem of float16 rows takes, where that is not what `seconds` says.
+    sparse_row_seconds : callable, optional
+        Estimates what a problem of CSR rows takes, given the share of their entries that is stored as well; kernels of
+        dense layers that have it take CSR rows as they are.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
     half_sums : int, default 0
@@ -187,6 +190,7 @@ class Kernel:
     precision: str = "float32"
     half_rows: bool = False
     half_row_seconds: Callable[..., float] | None = None
+    sparse_row_seconds: Callable[..., float] | None = None
     tf32_products: int = 0
     half_sums: int = 0
     tunable: Tunable | None = None

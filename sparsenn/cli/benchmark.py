@@ -29,7 +29,7 @@ def benchmark(
     ] = None,
     steps: options.Steps = None,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     against: Annotated[
         str, typer.Option(metavar="NAME,NAME,...", help="What to compare with; none for no comparison.")
     ] = "onnxruntime,torch,scipy",

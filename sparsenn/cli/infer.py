@@ -61,7 +61,7 @@ def infer(
     device: options.Device = "auto",
     devices: options.Devices = None,
     kernel: options.Kernel = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     batch_size: options.BatchSize = None,
     memory_limit: options.MemoryLimit = None,
     weight_memory: options.WeightMemory = None,

@@ -68,7 +68,7 @@ def info(
     samples: Samples = None,
     plan: PlanFlag = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     json: PlanJson = None,
     steps: options.Steps = None,
     prune: options.Prune = None,

@@ -172,10 +172,11 @@ Kernel = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|tf32|float16|float64",
+        metavar="auto|float32|tf32|float16|float64",
         help="Precision of the products of dense layers and convolutions and, on some GPUs, of sparse layers with many "
-        "weights. float64 is for weights of very different magnitudes: it is slower, and applies to all layers, their "
-        "sums and hidden values. --device auto then takes the CPU; GPUs have no convolutions and poolings in float64.",
+        "weights. auto is float64 for models that need it, else float32. float64 is for weights of very different "
+        "magnitudes: it is slower, and applies to all layers, their sums and hidden values. --device auto then takes "
+        "the CPU; GPUs have no convolutions and poolings in float64.",
         rich_help_panel=_SPEED,
     ),
 ]

@@ -153,7 +153,7 @@ def stream(
     target = _checked_target(output, resume, classes, rows)
     key = prepare_key(prepare, resume)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
-    asked = Options.of(options)
+    asked = Options.of(options).resolved(network.needs_float64)
     names = (asked.device,) if devices is None else device_names(devices)
     backend = backend_of(network, replace(asked, device=names[0]))
     with ExitStack() as files:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -58,10 +58,17 @@ class Rows:
     ----------
     count : how many, at a time.
     form : `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one value.
+    density : share of CSR rows' places that is stored, as far as it is known.
     """
 
     count: int
     form: str = "dense"
+    density: float = 1.0
+
+    @property
+    def sparse(self) -> bool:
+        """Whether they are CSR."""
+        return self.form in ("csr", "iso")
 
     @cached_property
     def sample(self) -> dict[int, CSR]:
@@ -206,7 +213,8 @@ class _Chooser:
         if first > 0:
             return 0.0
         seconds = HALF_ROWS_SECONDS if self.rows.form == "half" and not kernel.half_rows else 0.0
-        if self.backend.device == "cpu" and kernel.operation == DENSE_OPERATION and self.rows.form in ("csr", "iso"):
+        filled = kernel.operation == DENSE_OPERATION and self.rows.sparse and kernel.sparse_row_seconds is None
+        if self.backend.device == "cpu" and filled:
             seconds += self.rows.count * self.network.inputs * FILLED_SECONDS
         return seconds
 
@@ -298,6 +306,8 @@ class _Chooser:
 
     def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
         """Return what estimates the time of a kernel that begins with layer `first`."""
+        if first == 0 and self.rows.sparse and kernel.sparse_row_seconds is not None:
+            return partial(kernel.sparse_row_seconds, density=self.rows.density)
         halves = first == 0 and self.rows.form == "half"
         return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
 

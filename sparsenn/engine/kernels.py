@@ -137,7 +137,15 @@ def choose_kernels(
         The device is not there.
     """
     if precision == DOUBLE_PRECISION:
-        return _choose_doubles(network, device, kernel, machine, reproducible)
+        try:
+            return _choose_doubles(network, device, kernel, machine, reproducible)
+        except UsageError as error:
+            if not network.needs_float64:
+                raise
+            raise UsageError(
+                f"{error}; float32 rounds away too much of this network's outputs, which makes {DOUBLE_PRECISION} the "
+                f"default: precision {PRECISIONS[0]} computes it all the same"
+            ) from error
     if precision != PRECISIONS[0]:
         _check_precision(precision, network, kernel)
     there = _operations(network)

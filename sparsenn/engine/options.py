@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -36,19 +36,20 @@ class Options:
         One of `auto` and the kernels by name; a named one is obeyed or refused, never replaced. Where there are sparse
         layers it is one of `spmspm` and runs these; else it is one of `conv2d` where there are convolutions, and else
         one of `mlp`. Layers of other kinds are left to `auto`.
-    precision : str, default "float32"
-        One of `float32`, `tf32`, `float16` and `float64`. The first three are the least in which layers may be
-        multiplied. `auto` takes a kernel of float32 for layers that none of the precision can run, and where it should
-        be faster. Sums are float32 in any case. `float64` is for all layers, hidden values and sums; weights stay
-        float32. The CPU, which `auto` then is, does as the device `reference` does, more slowly; GPUs use cuSPARSE and
-        cuBLAS, and refuse convolutions and poolings. `Plan.precisions` says what became of it layer by layer.
+    precision : str, default "auto"
+        One of `auto`, `float32`, `tf32`, `float16` and `float64`. `auto` is `float64` for networks that need it
+        (`Network.needs_float64`), else `float32`. The next three are the least in which layers may be multiplied. The
+        kernel `auto` is one of float32 for layers that none of the precision can run, and where it should be faster.
+        Sums are float32 in any case. `float64` is for all layers, hidden values and sums; weights stay float32. The
+        device `auto` is then the CPU, which does as `reference` does, more slowly; GPUs use cuSPARSE and cuBLAS, and
+        refuse convolutions and poolings. `Plan.precisions` says what became of it layer by layer.
     batch_size : int, optional
         Samples taken through the network together; by default as many as the memory limit allows.
     memory_limit : int or str, optional
         Bytes for the rows in flight, or a text such as "2G" or "512 MiB"; by default half of the memory that is free.
     weight_memory : int or str, optional
-        Bytes, likewise, that prepared weights may take on the device; by default half of what is free on a GPU, 256 MiB
-        on the host. Weights that take more are prepared in parts, again for each batch of rows.
+        Bytes, likewise, that prepared weights may take on the device; by default half of what is free there when the
+        session is made. Weights that take more are prepared again for each batch of rows, in parts; the plan says so.
     compaction : bool, default True
         Drop rows that have become all zero, where later layers keep them so.
     deduplication : bool, default True
@@ -71,7 +72,7 @@ class Options:
     device: str = "auto"
     machine: Machine | str | None = None
     kernel: str = "auto"
-    precision: str = "float32"
+    precision: str = "auto"
     batch_size: int | None = None
     memory_limit: int | None = None
     weight_memory: int | None = None
@@ -100,6 +101,23 @@ class Options:
                 raise UsageError(f"{name} is {given!r}; give True or False")
         if not isinstance(self.machine, Machine | str | None):
             raise UsageError(f"the machine is {kind_of(self.machine)}; give a Machine, or one's name")
+
+    def resolved(self, needs_float64: bool) -> Options:
+        """Return the options with the precision that `auto` means for a network.
+
+        Parameters
+        ----------
+        needs_float64 : bool
+            What the network says.
+
+        Returns
+        -------
+        Options
+            Options of which all precisions but `auto` are as given.
+        """
+        if self.precision != "auto":
+            return self
+        return replace(self, precision="float64" if needs_float64 else "float32")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

@@ -16,11 +16,12 @@ from sparsenn.backends import Backend, Kernel, SparseKernel, machine_named
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import Rows, choose_steps
 from sparsenn.engine.dead_outputs import without_dead_outputs
+from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels, operation_of
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import DENSE_OPERATION, Step, cut_for_memory
+from sparsenn.engine.steps import Step
 from sparsenn.engine.wording import describe
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -33,14 +34,8 @@ __all__ = ["Plan", "Problem", "backend_of", "bucket", "with_inputs"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
-DENSE_FORMS = 3
-"""Copies of the weights, at most, once their zeros are stored: as they are, rounded, and what rounding removed."""
-
 LARGE_LAYER = 4 << 20
 """Bytes of weights that take as long to copy to a device as what else is done for a layer."""
-
-MOST_DENSE_BYTES = 1 << 30
-"""Bytes that sparse layers may take with their zeros stored: constant, so that results do not depend on free memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +58,8 @@ class Plan:
         Samples that go through the network together.
     streams : bool, default False
         Whether weights exceed their memory limit: each step's are then prepared when they are needed.
+    preparing : float, default 0
+        Seconds that preparing weights is estimated to take for each batch, where they stream.
     seconds : float, default 0
         Seconds that planning took.
     """
@@ -74,6 +71,7 @@ class Plan:
     steps: tuple[Step, ...]
     batch_size: int
     streams: bool = False
+    preparing: float = 0.0
     seconds: float = field(default=0.0, compare=False)
 
     __repr__ = one_line
@@ -148,9 +146,11 @@ class Plan:
 
     @property
     def estimate(self) -> float | None:
-        """Seconds that the steps are estimated to take for a batch; None where one of them is not estimated."""
+        """Seconds that a batch is estimated to take, with weights that stream; None where a step is not estimated."""
         known = [step.seconds for step in self.steps if step.seconds is not None]
-        return sum(known) if len(known) == len(self.steps) else None
+        if len(known) < len(self.steps):
+            return None
+        return max(sum(known), self.preparing) if self.backend.prepares_ahead else sum(known) + self.preparing
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decisions as plain values.
@@ -182,6 +182,7 @@ class Plan:
                 for step in self.steps
             ],
             "streams": self.streams,
+            "preparing_seconds": self.preparing,
             "compaction": self.options.compaction,
             "deduplication": self.options.deduplication,
             "merging": self.problem.merging,
@@ -246,6 +247,7 @@ class Problem:
             The device is not there.
         """
         check_network(network)
+        options = options.resolved(network.needs_float64)
         start = time.perf_counter()
         backend, kernels = _chosen(network, options)
         merging = _merges(options, backend)
@@ -339,22 +341,26 @@ class Problem:
         start = time.perf_counter()
         size = self.batch_size(inputs) if size is None else size
         rows = Rows(bucket(size), form)
-        steps = self._steps(Rows(bucket(inputs), form), alive)
-        sizes = [self.prepared_bytes(number, step) for step in steps for number in step.layers]
-        streams = sum(sizes) > self.weight_memory
-        room = self.weight_memory // 2 if self.backend.prepares_ahead else self.weight_memory
-        cut = tuple(cut_for_memory(steps, sizes, room)) if streams else steps
-        return Plan(self, inputs, density, rows, cut, size, streams, self.seconds + time.perf_counter() - start)
+        given = Rows(bucket(inputs), form, 1.0 if density is None else density)
+        found = fit_steps(
+            lambda dense_bytes: self._steps(given, alive, dense_bytes),
+            self.merged.network,
+            self.backend,
+            self.weight_memory,
+        )
+        spent = self.seconds + time.perf_counter() - start
+        return Plan(self, inputs, density, rows, found.steps, size, found.streams, found.preparing, spent)
 
-    def _steps(self, given: Rows, alive: Array | None) -> tuple[Step, ...]:
+    def _steps(self, given: Rows, alive: Array | None, dense_bytes: int) -> tuple[Step, ...]:
         """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind."""
         backend = self.backend
-        key = backend.device, backend.machine, given.count, given.form, None if alive is None else alive.tobytes()
+        looked = None if alive is None else alive.tobytes()
+        key = backend.device, backend.machine, given, looked, dense_bytes
         if key not in self.chosen:
             saves = self.options.compaction or self.options.deduplication
             try:
                 self.chosen[key] = choose_steps(
-                    self.merged.network, backend, self.kernels, given, MOST_DENSE_BYTES, alive, saves
+                    self.merged.network, backend, self.kernels, given, dense_bytes, alive, saves
                 )
             except UsageError as error:
                 if not self.options.reproducible:
@@ -382,13 +388,6 @@ class Problem:
         """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
         return sum(map(self.backend.prepared_bytes, self.merged.network.layers[first:last]))
 
-    def prepared_bytes(self, number: int, step: Step) -> int:
-        """Estimate what a layer's weights take once they are prepared for a step's kernel."""
-        layer = self.merged.network[number]
-        if step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear):
-            return DENSE_FORMS * 4 * layer.inputs * layer.outputs
-        return self.backend.prepared_bytes(layer)
-
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
 """Of networks that have been planned for: `infer` may be called over and over with the same one."""
@@ -411,7 +410,7 @@ def backend_of(network: Network, options: Options) -> Backend:
         As `Problem.of` does.
     """
     check_network(network)
-    return _chosen(network, options)[0]
+    return _chosen(network, options.resolved(network.needs_float64))[0]
 
 
 def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:

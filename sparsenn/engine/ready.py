@@ -303,13 +303,15 @@ class _DenseStep:
         """Take rows through the layers of the step."""
         start, step = going.clock.now(), self._step
         values: Any = rows.features
-        if isinstance(values, CSR):
+        if isinstance(values, CSR) and self._kernel.sparse_row_seconds is None:
             with span("to dense rows", "convert"):
                 values = self._plan.backend.as_dense(values)
         outputs = self.launch(values) if going.watch is None else self._watched(values, going.watch)
         if going.tally is not None:
             count, layers = int(values.shape[0]), self._plan.merged.network.layers[step.first : step.last]
             edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
+            if isinstance(values, CSR):
+                edges[0] = values.nnz * layers[0].outputs  # type: ignore[union-attr]
             copies = self._plan.merged.copies[step.last - 1]
             _count(self._plan.backend, going, step, edges, RowsLeft(outputs, rows.owner), start, copies)
         return RowsLeft(outputs, rows.owner, rows.kept)

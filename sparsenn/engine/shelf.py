@@ -62,6 +62,7 @@ class Shelf:
         self._ready: OrderedDict[tuple[str, int, int], Ready] = OrderedDict()
         self._alive: dict[str, Array | None] = {}
         self._placed: dict[str, str] = {}
+        self._densities: dict[str, float] = {}
         self._most_rows: int | None = None
 
     @property
@@ -117,6 +118,8 @@ class Shelf:
     def plan_of(self, given: Given) -> Plan:
         """Return the plan for rows, for which the first of them may have to be looked at."""
         form = self._expected(given)
+        if given.density is not None:
+            self._densities.setdefault(form, given.density)
         if form not in self._alive and given.whole >= LOOKED_AT and self._problem.options.machine is None:
             form = self._look_early(given)
         return self._planned(form, given.whole, self.batch_size(given.count))
@@ -160,7 +163,7 @@ class Shelf:
         if key not in self._plans:
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            self._plans[key] = self._problem.plan(count, None, form, self._alive.get(form), size)
+            self._plans[key] = self._problem.plan(count, self._densities.get(form), form, self._alive.get(form), size)
         return self._plans[key]
 
     def batch_size(self, count: int) -> int:

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sparsenn.backends import Backend
+from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
 from sparsenn.interrupts import held_signals
@@ -84,7 +85,8 @@ class Weights:
 
     def _keep(self, problem: Problem, step: Step, stack: Any) -> None:
         self._held[_key(step)] = stack
-        self._sizes[_key(step)] = sum(problem.prepared_bytes(number, step) for number in step.layers)
+        network, backend = problem.merged.network, problem.backend
+        self._sizes[_key(step)] = sum(prepared_bytes(network, backend, number, step) for number in step.layers)
 
     def drop(self) -> None:
         """Let go of weights that stream, those that are being prepared, too."""

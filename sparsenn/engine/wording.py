@@ -12,6 +12,7 @@ from sparsenn.engine.merging import Merged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
+from sparsenn.memory import shown_bytes
 from sparsenn.network import Network
 
 __all__ = ["describe", "shown_seconds"]
@@ -20,6 +21,8 @@ __all__ = ["describe", "shown_seconds"]
 class _Problem(Protocol):
     @property
     def merging(self) -> bool: ...
+    @property
+    def weight_memory(self) -> int: ...
 
 
 class _Plan(Protocol):
@@ -51,6 +54,8 @@ class _Plan(Protocol):
     def batch_size(self) -> int: ...
     @property
     def streams(self) -> bool: ...
+    @property
+    def preparing(self) -> float: ...
     @property
     def droppable_from(self) -> int: ...
     @property
@@ -162,10 +167,15 @@ def _merging(plan: _Plan) -> str:
 
 
 def _weights(plan: _Plan) -> str:
-    if not plan.streams or len(plan.steps) == 1:
+    if not plan.streams:
         return ""
     how = "each while the previous one is computed" if plan.backend.prepares_ahead else "one after the other"
-    return f"Weights are prepared in {len(plan.steps):,} parts, {how}."
+    parts = f" in {len(plan.steps):,} parts, {how}" if len(plan.steps) > 1 else ""
+    limit = shown_bytes(plan.problem.weight_memory)
+    return (
+        f"Weights are prepared{parts}, again for each batch, as they take more than the weight memory of {limit}; "
+        f"estimated to take {shown_seconds(plan.preparing)} a batch."
+    )
 
 
 def _rows(plan: _Plan) -> str:
@@ -201,7 +211,9 @@ def _precisions(plan: _Plan) -> str:
         layers = [number for number, found in enumerate(plan.precisions) if found == precision]
         if layers or precision == asked:
             told.append(f"in {precision}: {_spans(_runs(layers)) or 'none'}")
-    return f"Layers multiplied {'; '.join(told)}."
+    why = ", because float32 rounds away too much of this network's outputs"
+    needed = asked == "float64" and plan.network.needs_float64
+    return f"Layers multiplied {'; '.join(told)}{why if needed else ''}."
 
 
 def _runs(layers: Sequence[int]) -> list[tuple[int, int]]:

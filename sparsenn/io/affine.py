@@ -16,7 +16,7 @@ from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import fully_connected
 from sparsenn.network import Layer
 
-__all__ = ["Affine", "Convolution", "Product", "Scaling", "Sides", "by_channel", "centred"]
+__all__ = ["UNSCALED", "Affine", "Convolution", "Product", "Scaling", "Sides", "by_channel", "centred"]
 
 Factor: TypeAlias = Any
 """One float64 number, or an array of them, one for each number of a row."""
@@ -69,6 +69,10 @@ class Scaling:
         if scale is None or shift is None:
             return None
         return Convolution(scale.reshape(-1, 1, 1, 1), shift, groups=image[0])
+
+
+UNSCALED = Scaling()
+"""What changes nothing."""
 
 
 @dataclass(frozen=True, eq=False)

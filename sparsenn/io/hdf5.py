@@ -96,7 +96,8 @@ def read_dataset(
     inputs = _checked(path, inputs)
     progress(task, 3, 3)
     try:
-        return Dataset(description["name"], Network(tuple(found)), inputs, truth, description["provenance"])
+        network = Network(tuple(found), needs_float64=description.get("needs_float64") is True)
+        return Dataset(description["name"], network, inputs, truth, description["provenance"])
     except InputError as error:
         raise FileFormatError(path, str(error)) from error
 
@@ -123,7 +124,8 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
             f"write_dataset takes a Dataset and a path, not {kind_of(dataset)} and {kind_of(path)}; "
             "sparsenn.Dataset(name, network, inputs) makes a Dataset of a network and its inputs"
         )
-    with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance}) as file:
+    needed = {"needs_float64": True} if dataset.network.needs_float64 else {}
+    with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance, **needed}) as file:
         write_network(file.create_group("network"), dataset.network)
         _write_rows(file.create_group("inputs"), dataset.inputs)
         if dataset.truth is not None:

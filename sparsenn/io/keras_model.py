@@ -230,7 +230,7 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
                 signals[name] = operated(layer, values, {key: _value(value, signals) for key, value in kwargs.items()})
             else:
                 signals[name] = layer.read(LAYERS[kind], *values)
-    return check_rounding(signals[last].network())
+    return check_rounding(signals[last].network(), signals[last].entering)
 
 
 def _value(value: Any, signals: Mapping[str, Signal]) -> Any:

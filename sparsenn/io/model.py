@@ -6,8 +6,9 @@ Everything is stored as it is in memory, uncompressed and contiguous.
 
     attributes          format = "sparsenn model", version
     description         JSON: loss, classes (whether the outputs are scores of classes), provenance; image (channels,
-                        height and width, or null) and resize (how other images become so, or null); class_names (of
-                        text, or null) and table (columns, each with name, categories and fill; targets; named; or null)
+                        height and width, or null) and resize (how other images become so, or null); needs_float64
+                        (true where float32 does not suffice, else absent); class_names (of text, or null) and table
+                        (columns, each with name, categories and fill; targets; named; or null)
     layers, layerK/     the layers, as `sparsenn.io.model_layers` tells
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
@@ -189,6 +190,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         "provenance": model.provenance,
         "image": model.network.image,
         "resize": model.resize,
+        **({"needs_float64": True} if model.network.needs_float64 else {}),
     }
     if plain:
         del description["class_names"], description["table"]
@@ -228,8 +230,11 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     image, resize = (None, None) if dense else (description.get("image"), description.get("resize"))
     if not (_is_image(image) and isinstance(resize, str | None)):
         raise FileFormatError(path, "description has no valid image and resize")
+    needs_float64 = description.get("needs_float64", False)
+    if not isinstance(needs_float64, bool):
+        raise FileFormatError(path, "description says neither true nor false of needs_float64")
     try:
-        network = Network(layers, None if image is None else _image(image))
+        network = Network(layers, None if image is None else _image(image), needs_float64)
         model = model_described(network, description, provenance)
         return replace(model, resize=resize, scaling=None if scaling is None else Scaling(*scaling))
     except SparseNNError as error:

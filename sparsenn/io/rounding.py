@@ -12,6 +12,7 @@ import numpy as np
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.steps import join_rows
 from sparsenn.formats import Array
+from sparsenn.io.affine import UNSCALED, Scaling
 from sparsenn.layers import Conv2d, FullyConnected, Identity, ImageLayer, Join, SparseLinear, StackLayer
 from sparsenn.network import Network
 
@@ -35,30 +36,36 @@ class RoundingWarning(UserWarning):
     """Float32 rounds a network's outputs by more than `MOST`."""
 
 
-def check_rounding(network: Network) -> Network:
-    """Return a network that was imported, and warn where float32 rounds its outputs by more than `MOST`.
+def check_rounding(network: Network, entering: Scaling = UNSCALED) -> Network:
+    """Return a network that was imported; where float32 rounds its outputs by more than `MOST`, one that needs float64.
+
+    Parameters
+    ----------
+    network : the layers.
+    entering : as `rounding_of` takes it.
 
     Warns
     -----
     RoundingWarning
-        It does; the message names the option that helps.
+        Float32 does; the message says that float64 is the default then.
     """
     try:
-        found = rounding_of(network)
+        found = rounding_of(network, entering)
     except MemoryError:
         return network  # it is there, and may be run on another device
     if found is not None and found > MOST:
         share = "all" if found >= 1 else f"{found:.1g}"
         warnings.warn(
-            f"float32 rounds away {share} of this network's outputs, as rows of random numbers up to 1 show; "
-            'precision="float64" (--precision float64) computes in float64',
+            f"float32 rounds away {share} of this network's outputs, as rows of random numbers show; it is computed "
+            'in float64 unless precision="float32" (--precision float32) asks for less',
             RoundingWarning,
             stacklevel=3,
         )
+        return replace(network, needs_float64=True)
     return network
 
 
-def rounding_of(network: Network) -> float | None:
+def rounding_of(network: Network, entering: Scaling = UNSCALED) -> float | None:
     """Return the largest error of float32 on a few rows, as a share of the largest output; None where it is not known.
 
     Rows of uniform random numbers, always the same, half of them in -1 to 1 and half in 0 to 1, go through the layers
@@ -74,6 +81,8 @@ def rounding_of(network: Network) -> float | None:
     Parameters
     ----------
     network : one whose row takes no more than `MOST_WORK` multiply-adds; others are not looked at.
+    entering : what its first layers do to its input before all else, such as a scaler's mean and deviation: the random
+        numbers are what this gives, and the rows float64 numbers, which float32 rounds, too.
     """
     work = max(1, network.multiply_adds)
     rows = min(ROWS, MOST_WORK // work)
@@ -82,6 +91,10 @@ def rounding_of(network: Network) -> float | None:
     rng = np.random.default_rng(0)
     exact = rng.uniform(-1.0, 1.0, (rows, network.inputs)).astype(np.float32).astype(np.float64)
     np.abs(exact[::2], out=exact[::2])
+    if np.all(entering.scale) and all(
+        np.size(each) in (1, network.inputs) for each in (entering.scale, entering.shift)
+    ):
+        exact = (exact - entering.shift) / entering.scale
     rounded = exact.astype(np.float32)
     with np.errstate(all="ignore"):
         kept: tuple[tuple[Array, Array], ...] = ()

@@ -38,6 +38,9 @@ __all__ = ["Signal", "check_finite", "inputs", "named"]
 _UNTOLD = (0,)
 """The shape of rows of which nothing has told yet how many numbers they have."""
 
+FAR = 1024.0
+"""How far from zero, in units of its scale, an input may be centred without a layer that moves it there."""
+
 
 @dataclass(frozen=True, eq=False)
 class Signal:
@@ -52,6 +55,7 @@ class Signal:
     rows : how many rows the model fixes; None where it leaves that open.
     node : the last layer before it; None for the network's input.
     pending : what is done after them, and becomes a layer later.
+    entering : the scaling of the network's input before all else: it says what numbers the input holds.
     lies : the shape of a row as layers have it, what is pending included: (channels, height, width) or (width,); None
         where there is no layer yet that says so.
     image : the image that the network takes; None where it takes rows of features, or where no layer yet says so.
@@ -67,6 +71,7 @@ class Signal:
     rows: int | None = None
     node: Source = None
     pending: Affine = field(default_factory=Scaling)
+    entering: Scaling = field(default_factory=Scaling)
     lies: tuple[int, ...] | None = None
     image: Image | None = None
     order: Array | None = None
@@ -105,12 +110,17 @@ class Signal:
     def times(self, numbers: float | Array) -> Signal:
         """Return the product with numbers, of a shape that is broadcast to the row's."""
         signal, factor = self._ready_for(numbers)
-        return self if np.all(factor == 1) else replace(signal, pending=signal.pending.times(factor))
+        return self if np.all(factor == 1) else signal._with_pending(signal.pending.times(factor))
 
     def plus(self, numbers: float | Array) -> Signal:
         """Return the sum with numbers, of a shape that is broadcast to the row's."""
         signal, addend = self._ready_for(numbers)
-        return replace(signal, pending=signal.pending.plus(addend)) if np.any(addend) else self
+        return signal._with_pending(signal.pending.plus(addend)) if np.any(addend) else self
+
+    def _with_pending(self, pending: Affine) -> Signal:
+        """Return the signal with another affine map pending, noted where that scales the network's input."""
+        entering = pending if self.node is None and isinstance(pending, Scaling) else self.entering
+        return replace(self, pending=pending, entering=entering)
 
     def scaled(self, factor: Any, shift: Any) -> Signal:
         """Return the product with a factor plus a shift: one for all, or one for each channel or number of a row."""
@@ -128,10 +138,21 @@ class Signal:
         check_finite(weights)
         if self.order is not None:
             weights = (weights.tocsr() if issparse(weights) else weights)[np.argsort(self.order)]
-        before = self if isinstance(self.pending, Scaling) else self.flushed()
+        before = self._centred() if isinstance(self.pending, Scaling) else self.flushed()
         assert isinstance(before.pending, Scaling), "layers leave no other"
         made = Product(weights).after(before.pending)
         return replace(before.flat(), shape=shape, pending=made, lies=(weights.shape[1],), order=None)
+
+    def _centred(self) -> Signal:
+        """Return an input that is far from zero with a layer that moves it there, so that no large shift is rounded."""
+        scaling = self.pending
+        assert isinstance(scaling, Scaling)
+        is_far = np.max(np.abs(scaling.shift)) > FAR and bool(np.all(scaling.scale))
+        if not is_far or self.node is not None or self.order is not None or len(self.shape) != 1:
+            return self
+        centre = np.float64(np.float32(-scaling.shift / scaling.scale))
+        moved = replace(self, pending=Scaling(1.0, np.broadcast_to(-centre, self.shape))).flushed()
+        return replace(moved, pending=Scaling(scaling.scale, scaling.shift + centre * scaling.scale))
 
     def connected(self, weights: Any, bias: Any = None) -> Signal:
         """Return what a fully connected layer makes of rows of features.

@@ -63,7 +63,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
                     "has no counterpart in sparsenn; known: MLPClassifier, MLPRegressor and, before them in a "
                     f"Pipeline, {', '.join(_SCALERS)}"
                 )
-    return check_rounding(signal.network())
+    return check_rounding(signal.network(), signal.entering)
 
 
 def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:

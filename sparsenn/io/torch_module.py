@@ -89,7 +89,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
                 signal = exported(signal, module, example)
             finally:
                 _apply_masks(module)  # which are no numbers while a graph is made
-        return check_rounding(signal.network())
+        return check_rounding(signal.network(), signal.entering)
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:

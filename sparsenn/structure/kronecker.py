@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, Array, csc_to_csr, equal_groups
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.structure.blocks import Blocks
@@ -48,6 +49,27 @@ class Kronecker:
     core: tuple[int, int]
     ones: tuple[int, int]
     of_values: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the product."""
+        return self.copies * self.core[0] * self.ones[0], self.copies * self.core[1] * self.ones[1]
+
+    def check_shape(self, shape: tuple[int, int]) -> None:
+        """Refuse factors that are not those of a matrix.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Rows and columns of the matrix.
+
+        Raises
+        ------
+        ShapeError
+            The product of the factors has another shape.
+        """
+        if self.shape != shape:
+            raise ShapeError(f"the factors make a matrix of {_shape(self.shape)}; the layer's is {_shape(shape)}")
 
     def __str__(self) -> str:
         factors = [f"I of {self.copies:,}"] * (self.copies > 1)
@@ -87,10 +109,14 @@ def _factors(
     """Return the factors of a matrix; equal inputs and outputs are given as `equal_groups` returns them."""
     high, wide = (int(np.gcd.reduce(np.bincount(group))) for _, group in (inputs, outputs))
     copies = blocks.count if blocks is not None and _alike(weights, inputs, outputs, blocks) else 1
+    if weights.shape[0] % (copies * high) or weights.shape[1] % (copies * wide):
+        copies = 1  # inputs or outputs without weights do not give each block as many as J takes
     if copies * high * wide == 1:
         return None
     core = weights.shape[0] // (copies * high), weights.shape[1] // (copies * wide)
-    return Kronecker(copies, core, (high, wide), of_values)
+    found = Kronecker(copies, core, (high, wide), of_values)
+    found.check_shape(weights.shape)
+    return found
 
 
 def _alike(weights: CSC, inputs: _Groups, outputs: _Groups, blocks: Blocks) -> bool:

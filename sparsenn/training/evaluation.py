@@ -29,7 +29,7 @@ def evaluate(
     device: str = "auto",
     classes: bool | None = None,
     kernel: str = "auto",
-    precision: str = "float32",
+    precision: str = "auto",
 ) -> Evaluation:
     """Run a network and compare its outputs with the targets.
 
@@ -49,7 +49,7 @@ def evaluate(
         Whether the targets are classes; by the loss unless given.
     kernel : str, default "auto"
         As `sparsenn.Session` takes it.
-    precision : str, default "float32"
+    precision : str, default "auto"
         As `sparsenn.Session` takes it.
 
     Returns

@@ -112,7 +112,7 @@ def test_weights_that_take_too_much_with_their_zeros_stay_sparse(rng, made_up, m
     made_up([("sparse", 0, 1e-9)], [("dense", 0, 1e-12)])
     network, rows = Network((sparse(rng, 100, 100),)), rng.random((ROWS, 100))
     for most, name in ((40_000, "dense"), (39_999, "sparse")):
-        monkeypatch.setattr(import_module("sparsenn.engine.plan"), "MOST_DENSE_BYTES", most)
+        monkeypatch.setattr(import_module("sparsenn.engine.fitting"), "MOST_DENSE_BYTES", most)
         assert names(plan(network, rows, device="cpu")) == [name]
 
 
@@ -202,3 +202,49 @@ def test_what_no_kernel_can_run_is_told_with_the_reason(rng, made_up):
     made_up([("sparse", 0, 1e-9)], [("dense", 0, 1e-9)], sparse={"why_not": never}, dense={"why_not": never})
     with pytest.raises(UsageError, match="the kernel 'sparse' cannot run this: it is Monday"):
         plan(stack(rng, "sd", (8, 8, 8)), rng.random((3, 8)), device="cpu")
+
+
+def pruned(rng):
+    """A network of which 16 rows are multiplied with the layers' zeros, where memory holds these."""
+    return stack(rng, "ss", (256, 512, 256))
+
+
+def test_the_default_weight_memory_is_half_of_what_is_free(rng, monkeypatch):
+    for free, expected in ((100 << 30, 50 << 30), (1 << 20, 256 << 20)):
+        monkeypatch.setattr(backends.host, "free_memory", lambda free=free: free)
+        for options in ({"device": "cpu"}, {"device": "reference"}):
+            assert plan(pruned(rng), np.zeros((16, 256)), **options).problem.weight_memory == expected
+
+
+def test_layers_stay_sparse_where_memory_does_not_hold_their_zeros(rng):
+    network, rows = pruned(rng), rng.random((16, 256), dtype=np.float32)
+    free = Session(network, device="cpu")
+    needed = sum(map(free.backend.prepared_bytes, network))
+    assert names(free.plan(rows)) == ["register_tiled"]
+    assert sum(map(free.backend.dense_bytes, network)) > needed
+    scarce = Session(network, device="cpu", weight_memory=needed)
+    chosen = scarce.plan(rows)
+    assert not chosen.streams
+    assert all(step.kernel.operation == "spmspm" for step in chosen.steps)
+    assert "Weights are prepared" not in str(chosen)
+    assert np.array_equal(scarce(rows), free(rows))
+
+
+def test_weights_that_stream_count_in_the_estimate_and_are_said(rng):
+    network, rows = stack(rng, "d", (256, 512)), rng.random((16, 256), dtype=np.float32)
+    free, scarce = (plan(network, rows, device="cpu", weight_memory=size) for size in ("1G", 1000))
+    assert not free.streams
+    assert free.preparing == 0
+    assert scarce.streams
+    assert len(scarce.steps) == 1
+    assert scarce.estimate == pytest.approx(free.estimate + scarce.preparing)
+    assert scarce.preparing > 0
+    assert scarce.to_dict()["preparing_seconds"] == scarce.preparing
+    assert "again for each batch, as they take more than the weight memory of 0.0 MB; estimated to take" in str(scarce)
+
+
+def test_of_weights_that_stream_either_way_those_are_chosen_that_take_the_less_time(rng):
+    network, rows = pruned(rng), rng.random((16, 256), dtype=np.float32)
+    chosen = plan(network, rows, device="cpu", weight_memory=1)
+    assert chosen.streams
+    assert 0 < chosen.preparing < 2e-9 * sum(map(chosen.backend.dense_bytes, network))

@@ -200,7 +200,7 @@ def test_parts_share_the_memory_where_one_is_prepared_ahead(network, inputs):
         made = watched(network, "cpu", ahead, kernel="panel", weight_memory=6 * size).plan(inputs)
         assert steps_of(made) == tuple((first, first + layers) for first in range(0, 12, layers))
         assert ("each while the previous one is computed" in str(made)) == ahead
-        assert ("parts, one after the other. " in str(made)) != ahead
+        assert ("parts, one after the other, " in str(made)) != ahead
     whole = watched(network, "cpu", True, kernel="panel", weight_memory=12 * size).plan(inputs)
     assert steps_of(whole) == ((0, 12),)
     assert "Weights are prepared" not in str(whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -9,15 +11,35 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from real_networks import real_weights
+from scipy.sparse import csc_array
 
-from sparsenn import Session, from_weights
-from sparsenn.io import model_files
+from sparsenn import Dataset, Model, Session, from_sklearn, from_weights, infer
+from sparsenn.engine import plan_rows
+from sparsenn.errors import FileFormatError, UsageError
+from sparsenn.formats import from_dense
+from sparsenn.io import model_files, read_dataset, read_model, write_dataset, write_model
 from sparsenn.io import rounding as module
 from sparsenn.io.rounding import MOST, RoundingWarning, check_rounding, rounding_of
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
+from sparsenn.io.signal import inputs
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
 from sparsenn.network import Network
 
 STEEP = {
@@ -45,12 +67,96 @@ def perceptron(rng: np.random.Generator, sizes: list[int], activation: Any) -> N
 
 
 def test_weights_that_cancel_are_told() -> None:
-    with pytest.warns(RoundingWarning, match=r'float32 rounds away .* precision="float64" [(]--precision float64[)]'):
+    message = r'float32 rounds away .* in float64 unless precision="float32" [(]--precision float32[)]'
+    with pytest.warns(RoundingWarning, match=message):
         network = from_weights(STEEP)
+    assert network.needs_float64
     rows = np.linspace(0.6, 1, 50, dtype=np.float32)[:, None]
-    wrong, right = (Session(network, device="cpu", precision=name)(rows) for name in ("float32", "float64"))
-    assert (right == 1024).all()
-    assert np.abs(wrong - right).max() > 100
+    default = Session(network)
+    assert default.plan(rows).precisions == ("float64", "float64")
+    assert "in float64: 1–2, because float32 rounds away too much of this network's outputs." in str(default.plan(rows))
+    assert (default(rows) == 1024).all()
+    assert np.abs(Session(network, device="cpu", precision="float32")(rows) - 1024).max() > 100
+
+
+@pytest.fixture
+def steep() -> Network:
+    with pytest.warns(RoundingWarning):
+        return from_weights(STEEP)
+
+
+def test_what_needs_float64_is_remembered(steep: Network, tmp_path: Path) -> None:
+    write_model(tmp_path / "model.h5", Model(steep, "mse", False))
+    sparse = Network(
+        tuple(SparseLinear.from_scipy(csc_array(layer.weights), layer.bias, layer.activation) for layer in steep),
+        needs_float64=True,
+    )
+    write_dataset(Dataset("steep", sparse, from_dense(np.ones((1, 1), np.float32))), tmp_path / "dataset.h5")
+    kept = [
+        read_model(tmp_path / "model.h5").network,
+        read_dataset(tmp_path / "dataset.h5").network,
+        pickle.loads(pickle.dumps(steep)),
+        copy.deepcopy(steep),
+        steep.prefix(1),
+        steep.pruned(1.0),
+        steep.with_bias(0.0),
+    ]
+    assert all(network.needs_float64 for network in kept)
+    rows = np.array([[0.7]], np.float32)
+    for network in kept[:4]:
+        assert Session(network)(rows) == infer(network, rows).dense == 1024
+    assert pickle.loads(pickle.dumps(Session(steep)))(rows) == 1024
+    write_model(tmp_path / "usual.h5", Model(Network(steep.layers), "mse", False))
+    assert not read_model(tmp_path / "usual.h5").network.needs_float64
+
+
+def test_damaged_files_do_not_say_what_is_needed(steep: Network, tmp_path: Path) -> None:
+    write_model(tmp_path / "model.h5", Model(steep, "mse", False))
+    with h5py.File(tmp_path / "model.h5", "r+") as file:
+        text = file["description"][()].replace(b'"needs_float64": true', b'"needs_float64": 1   ')
+        del file["description"]
+        file["description"] = np.bytes_(text)
+    with pytest.raises(FileFormatError, match="needs_float64"):
+        read_model(tmp_path / "model.h5")
+
+
+def test_what_cannot_be_in_float64_says_how_it_runs_all_the_same(steep: Network) -> None:
+    for options in ({"kernel": "register_tiled"}, {"machine": "h200"}, {"reproducible": True}):
+        with pytest.raises(UsageError, match="makes float64 the default: precision float32 computes it all the same"):
+            Session(steep, **options)
+        assert plan_rows(steep, 1, precision="float32", **options).precisions == ("float32", "float32")
+
+
+def test_scalings_of_the_input_are_looked_at() -> None:
+    """Time stamps of this decade, in seconds, scaled by an hour."""
+    pipeline = pytest.importorskip("sklearn.pipeline", reason="makes a pipeline")
+    from sklearn.neural_network import MLPRegressor
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(0)
+    hours, other = rng.standard_normal(300), rng.random(300)
+    rows = np.stack([1.7e9 + 3600 * hours, other], axis=1)
+    regressor = MLPRegressor(hidden_layer_sizes=(20,), max_iter=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = pipeline.make_pipeline(StandardScaler(), regressor).fit(rows, np.sin(2 * hours) + other)
+    with pytest.warns(RoundingWarning):
+        network = from_sklearn(fitted)
+    assert Session(network)(rows)[:, 0] == pytest.approx(fitted.predict(rows), abs=1e-5)
+    fitted[0].mean_[0], fitted[0].scale_[0] = 12.0, 7.0  # hours of a day, of which float32 has all digits
+    assert not from_sklearn(fitted).needs_float64
+
+
+@settings(max_examples=20)
+@given(centre=st.floats(1e5, 1e10), scale=st.floats(1e-3, 90), seed=st.integers(0, 99))
+def test_inputs_far_from_zero_are_moved_there_first(centre: float, scale: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, standard = rng.standard_normal((3, 4)), rng.standard_normal((5, 3))
+    signal = inputs(None, "").scaled(np.full(3, 1 / scale), np.full(3, -centre / scale)).connected(weights, np.ones(4))
+    network, rows = signal.network(), standard * scale + centre
+    expected = (rows - centre) / scale @ weights + 1
+    left = centre / scale * 2.0**-24  # of the centre, which is a float32 number
+    assert Session(network, precision="float64")(rows) == pytest.approx(expected, rel=1e-5, abs=1e-5 + 1e-6 * left)
 
 
 def test_what_overflows_is_told() -> None:
@@ -124,7 +230,7 @@ def test_large_networks_take_fewer_rows_or_none(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_too_little_memory_is_no_error(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    def fail(network: Network) -> float:
+    def fail(network: Network, entering: object) -> float:
         raise MemoryError
 
     monkeypatch.setattr(module, "rounding_of", fail)
@@ -145,7 +251,7 @@ def test_the_command_line_says_so_in_a_line(tmp_path: Path) -> None:
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()
     assert line.startswith("warning: float32 rounds away ")
-    assert "--precision float64" in line
+    assert "in float64 unless" in line
 
 
 def test_onnx_is_looked_at() -> None:

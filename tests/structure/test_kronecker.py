@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import csc_matrices, seeds
 
 from sparsenn import radixnet
+from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.structure.blocks import independent_blocks
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
@@ -123,3 +124,29 @@ def test_any_matrix_is_as_large_as_its_factors(matrix):
 def test_nothing(rng):
     for dense in (np.zeros((0, 2)), np.zeros((4, 4)), np.eye(1), rng.normal(size=(9, 7))):
         assert factors(dense) is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_outputs_without_weights_that_do_not_fit_the_blocks_of_ones(turned):
+    """Two blocks of two equal outputs, and two outputs more: one for each block, of which J would take two."""
+    dense = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]], np.float32)
+    weights = CSC.from_scipy(from_dense(dense.T if turned else dense).to_scipy())
+    found = kronecker_factors(weights, independent_blocks(weights))
+    assert found == Kronecker(1, (3, 2) if turned else (2, 3), (2, 1) if turned else (1, 2), True)
+    assert found.shape == weights.shape
+
+
+@given(seed=seeds, core=st.integers(1, 3), wide=st.integers(1, 3), copies=st.integers(1, 3), empty=st.integers(0, 6))
+def test_factors_make_the_shape_of_the_matrix_whatever_has_no_weights(seed, core, wide, copies, empty):
+    rng = np.random.default_rng(seed)
+    dense = np.kron(np.eye(copies), np.kron(rng.integers(1, 3, (core, core)), np.ones((1, wide))))
+    dense = np.hstack([dense, np.zeros((len(dense), empty))]).astype(np.float32)
+    for matrix in (dense, dense.T):
+        weights = CSC.from_scipy(from_dense(np.ascontiguousarray(matrix)).to_scipy())
+        found = kronecker_factors(weights, independent_blocks(weights))
+        assert found is None or found.shape == weights.shape
+
+
+def test_factors_of_another_shape_are_refused():
+    with pytest.raises(ShapeError, match="the factors make a matrix of 4 × 6; the layer's is 4 × 5"):
+        Kronecker(2, (1, 3), (2, 1), True).check_shape((4, 5))

@@ -6,22 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack, SparseRows
+from sparsenn.backends.contract import Features, ImageStack, SparseRows
 from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
 from sparsenn.backends.cpu.image_chain import chain_of
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
+from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.jit import compile_seconds
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
-from sparsenn.memory import free_memory
 from sparsenn.network import Layer
 from sparsenn.workers import thread_count
 
 __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
+
+FLOAT_BYTES = 4
+"""Of a float32, and at most of an index."""
 
 
 class CPUBackend(HostMemory):
@@ -48,20 +52,18 @@ class CPUBackend(HostMemory):
         """The processor with the threads in use."""
         return host_machine()
 
-    def free_memory(self) -> int:
-        """Return the host's free memory."""
-        return free_memory() or 0
-
-    def weight_memory(self) -> int:
-        """Return the default of backends on the host."""
-        return HOST_WEIGHT_MEMORY
-
     def prepared_bytes(self, layer: Layer) -> int:
-        """Return the bytes of a packed layer, 12 an output for bias and copies; a layer by rows comes on top.
+        """Return the bytes of a packed layer, 12 an output for bias and copies; sparse weights by rows come on top.
 
         The weights of convolutions are used as they are, and counted all the same.
         """
-        return layer.weight_bytes + (12 * layer.outputs if isinstance(layer, FullyConnected) else 0)
+        packed = layer.weight_bytes + (12 * layer.outputs if isinstance(layer, FullyConnected) else 0)
+        by_rows = 2 * layer.weights.nnz * FLOAT_BYTES if isinstance(layer, SparseLinear) else 0
+        return packed + by_rows
+
+    def dense_bytes(self, layer: SparseLinear) -> int:
+        """Return the bytes of the weights with their zeros, and once more in panels."""
+        return FLOAT_BYTES * layer.inputs * (layer.outputs + parts_of(layer.outputs, TILE) * TILE)
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Pack layers end to end."""

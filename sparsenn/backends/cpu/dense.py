@@ -1,6 +1,7 @@
 """Stacks of dense layers on the CPU: products in tiles of registers; bias and activation while sums are in a cache.
 
-Weights are laid out in panels of `TILE` outputs, input after input, so that what a tile reads lies together. Threads
+Weights are laid out in panels of `TILE` outputs, input after input, so that what a tile reads lies together. Of CSR
+rows with few entries, the first layer multiplies only these. Threads
 take blocks of rows through all layers without waiting for each other; of few rows, they share each layer's panels.
 
 Each sum begins at zero, has its products added by increasing input, each by a fused multiply-add where the processor
@@ -16,21 +17,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.contract import DenseKernel
+from sparsenn.backends.cpu.incoming import sparse_to_dense
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import IDENTITY, RELU, activation_code
-from sparsenn.backends.cpu.tiles import A_CLOCK, TALL, TILE, one_row, tall_rows, two_rows
+from sparsenn.backends.cpu.tiles import A_CLOCK, TALL, TILE, one_filter, one_row, tall_rows, two_rows
 from sparsenn.backends.cpu.windows import activate
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ShapeError, UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.formats.arrays import read_only
 from sparsenn.jit import compiled, example
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.workers import chunks, map_threads, thread_count
 
-__all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds"]
+__all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds", "sparse_row_seconds"]
 
 DEPTH = 1024
 """Inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones."""
@@ -164,6 +167,23 @@ def _run_panels(packed: Any, number: int, first: int, last: int, source: Array, 
 
 
 @compiled
+def _enter_sparse(packed: Any, offsets: Array, columns: Array, entries: Array, top: int, rows: int, first: int,
+                  last: int, sums: Array, across: int) -> None:  # fmt: skip
+    """Compute panels first to last of the first layer's outputs for CSR rows `top` and following.
+
+    columns : int64, of each entry. sums : where outputs go, rows `across` places from each other.
+    """
+    begin, inputs = np.zeros(1, np.float32), packed.layers[0, INPUTS]
+    for row in range(rows):
+        entry, stop = offsets[top + row], offsets[top + row + 1]
+        for panel in range(first, last):
+            weight, to = packed.layers[0, FIRST_WEIGHT] + panel * inputs * TILE, row * across + panel * TILE
+            one_filter(packed.weights, weight, TILE, columns, entry, stop, entries, entry, begin, 0, sums, to, 0)
+    for panel in range(first, last):
+        _finish(packed, 0, panel, rows, sums, panel * TILE, across)
+
+
+@compiled
 def _copy_out(sums: Array, across: int, rows: int, outputs: Array, to: int, width: int) -> None:
     """Copy the outputs of some rows out of places that are filled up to whole panels."""
     for row in range(rows):
@@ -173,14 +193,17 @@ def _copy_out(sums: Array, across: int, rows: int, outputs: Array, to: int, widt
 
 
 @compiled
-def _run_rows(packed: Any, inputs: Array, first: int, rows: int, even: Array, odd: Array, outputs: Array) -> None:
-    """Take some rows through all layers.
+def _run_rows(packed: Any, inputs: Array, first: int, rows: int, even: Array, odd: Array, outputs: Array,
+              entered: int) -> None:  # fmt: skip
+    """Take some rows through all layers, or through those after the first where `entered` is 1, not 0.
 
-    inputs, outputs : of all rows, flat. even, odd : room for what layers give, in turn.
+    inputs, outputs : of all rows, flat. even, odd : room for what layers give, in turn, the first to `even`.
     """
     layers = packed.layers
     count = layers.shape[0]
-    for number in range(count):
+    if entered == 1 and count == 1:
+        _copy_out(even, layers[0, PANELS] * TILE, rows, outputs, first * layers[0, OUTPUTS], layers[0, OUTPUTS])
+    for number in range(entered, count):
         panels, width = layers[number, PANELS], layers[number, OUTPUTS]
         across, apart = panels * TILE, layers[number, INPUTS]
         sums, before = (even, odd) if number % 2 == 0 else (odd, even)
@@ -204,13 +227,13 @@ def _run_rows(packed: Any, inputs: Array, first: int, rows: int, even: Array, od
 _scratch = Scratch()
 
 
-def launch(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
+def launch(stack: DenseStack | Sequence[Linear], features: Array | CSR) -> Array:
     """Compute the layers in float32. Safe in threads, which each have their own buffers.
 
     Parameters
     ----------
     stack : what `prepare` returned, or layers.
-    features : of shape (rows, inputs).
+    features : of shape (rows, inputs), dense or CSR.
 
     Returns
     -------
@@ -224,14 +247,17 @@ def launch(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
         The kernel does not know an activation.
     """
     made = stack if isinstance(stack, DenseStack) else prepare(stack)
-    if features.ndim != 2 or features.shape[1] != made.layers[0].inputs:
+    if len(features.shape) != 2 or features.shape[1] != made.layers[0].inputs:
         raise ShapeError(f"layer 1: rows of {made.layers[0].inputs} inputs are needed, not of shape {features.shape}")
     packed, rows = made.packed, features.shape[0]
-    given = np.ascontiguousarray(features, np.float32).reshape(-1)
+    entries = _Entries.of(features) if isinstance(features, CSR) else None
+    dense = sparse_to_dense(features) if isinstance(features, CSR) and entries is None else features
+    given = _NOTHING if entries is not None else np.ascontiguousarray(dense, np.float32).reshape(-1)
     outputs = np.empty((rows, made.layers[-1].outputs), np.float32)
-    threads = _threads_for(rows, made.edges, thread_count())
+    edges = made.edges if entries is None else made.edges - int((1 - entries.density) * made.layers[0].edges)
+    threads = _threads_for(rows, edges, thread_count())
     if threads > parts_of(rows, 2 * TALL):
-        _run_shared(made, given, rows, outputs.reshape(-1))
+        _run_shared(made, given, entries, rows, outputs.reshape(-1))
         return outputs
     most = max(4 * TALL, BLOCK_BYTES // (4 * made.widest))
     blocks = threads * parts_of(rows, threads * most)
@@ -240,10 +266,40 @@ def launch(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     def run(block: tuple[int, int]) -> None:
         first, count = block[0], block[1] - block[0]
         even, odd = _rooms(made, count)
-        _run_rows(packed, given, first, count, even, odd, outputs.reshape(-1))
+        if entries is not None:
+            panels = int(packed.layers[0, PANELS])
+            _enter_sparse(packed, *entries.arrays, first, count, 0, panels, even, panels * TILE)
+        _run_rows(packed, given, first, count, even, odd, outputs.reshape(-1), int(entries is not None))
 
     map_threads(run, chunks(rows, size))
     return outputs
+
+
+_NOTHING = np.empty(0, np.float32)
+"""In the place of dense rows where there are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """CSR rows of which only entries are multiplied.
+
+    Parameters
+    ----------
+    arrays : offsets, columns as int64, and a value for each entry, as `_enter_sparse` takes them.
+    density : share of their places that is stored.
+    """
+
+    arrays: tuple[Array, Array, Array]
+    density: float
+
+    @classmethod
+    def of(cls, rows: CSR) -> _Entries | None:
+        """Return rows with as few entries as pay; None for others."""
+        density = rows.nnz / max(1, rows.shape[0] * rows.shape[1])
+        if density > MOST_DENSITY:
+            return None
+        columns = read_only(rows.indices.astype(np.int64))
+        return cls((read_only(rows.indptr), columns, read_only(rows.expanded_values())), density)
 
 
 def _rooms(made: DenseStack, rows: int) -> tuple[Array, Array]:
@@ -251,16 +307,22 @@ def _rooms(made: DenseStack, rows: int) -> tuple[Array, Array]:
     return _scratch.take("even", rows * made.widest), _scratch.take("odd", rows * made.widest)
 
 
-def _run_shared(made: DenseStack, given: Array, rows: int, outputs: Array) -> None:
+def _run_shared(made: DenseStack, given: Array, entries: _Entries | None, rows: int, outputs: Array) -> None:
     """Take few rows through all layers; threads share the panels of those that are worth it."""
     packed, (sums, before) = made.packed, _rooms(made, rows)
     source, apart = given, made.layers[0].inputs
     for number, layer in enumerate(made.layers):
         panels = int(packed.layers[number, PANELS])
-        parts = _threads_for(rows, layer.edges, thread_count())
+        enters = entries is not None and number == 0
+        edges = int(entries.density * layer.edges) if entries is not None and number == 0 else layer.edges
+        parts = _threads_for(rows, edges, thread_count())
 
         def run(some: tuple[int, int], number: int = number, source: Array = source, apart: int = apart,
-                sums: Array = sums, across: int = panels * TILE) -> None:  # fmt: skip
+                sums: Array = sums, across: int = panels * TILE, enters: bool = enters) -> None:  # fmt: skip
+            if enters:
+                assert entries is not None
+                _enter_sparse(packed, *entries.arrays, 0, rows, *some, sums, across)
+                return
             _run_panels(packed, number, *some, source, 0, apart, rows, sums, 0, across)
 
         map_threads(run, chunks(panels, max(1, parts_of(panels, parts))))
@@ -275,13 +337,33 @@ def _dense_examples() -> None:
         layers = [Linear(np.ones((1, 1)), None, ReLU()), Linear(np.ones((1, outputs)), None, Identity())]
         launch(layers, np.ones((1, 1), np.float32))
         launch(layers[1:], np.ones((1, 1), np.float32))
+    launch(layers, from_dense(np.zeros((1, 1), np.float32)))
 
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, OUTPUT = 5e-6, 1e-4, 5e-7, 3e-10 / A_CLOCK, 6e-11, 1e-10
+LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, FAR_WEIGHT, OUTPUT = (
+    5e-6,
+    1e-4,
+    5e-7,
+    3e-10 / A_CLOCK,
+    6e-11,
+    1.2e-10,
+    1e-10,
+)
 """Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
-in any case; and of a thread for an output's bias and activation; as measured on AMD EPYC (Zen 5)."""
+in any case, from a cache or, where the caches do not hold all weights, from memory; and of a thread for an output's
+bias and activation; as measured on AMD EPYC (Zen 5)."""
+
+MOST_DENSITY = 1 / 8
+"""Stored entries, as a share of all places, up to which multiplying them alone pays."""
+
+ENTRY, FAR_ENTRY, FILLED = 3e-9, 1.2e-8, 4e-10
+"""Seconds of a thread for an entry of a row and a panel of outputs, whose weights are in a cache or in memory; and of
+all for a value of a CSR row, zero or not, that becomes a dense one; likewise."""
+
+NEAR_EDGES, CACHED_EDGES = 1 << 18, 1 << 23
+"""Weights that a core's own cache holds, and the third-level one, of 32 MiB."""
 
 LEAST_SHARE = 7e-5
 """Seconds of multiply-adds for each of several threads, at least: waking one takes about as long."""
@@ -304,11 +386,32 @@ def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
     edges = sum(layer.edges for layer in layers)
     threads = _threads_for(rows, edges, machine.multiprocessors)
     total = LAUNCH + (THREADS if threads > 1 else 0.0)
+    weight = WEIGHT if edges <= CACHED_EDGES else FAR_WEIGHT
     for layer in layers:
         places = parts_of(layer.outputs, TILE) * TILE
-        product = max(rows * MULTIPLY_ADD / threads, WEIGHT) * layer.inputs * places
+        product = max(rows * MULTIPLY_ADD / threads, weight) * layer.inputs * places
         total += LAYER + product + rows * places * OUTPUT / threads
     return total
+
+
+def sparse_row_seconds(machine: Machine, layers: Sequence[Linear], rows: int, density: float) -> float:
+    """Estimate the seconds of dense layers for CSR rows.
+
+    Parameters
+    ----------
+    machine, layers, rows : as `seconds` takes them.
+    density : share of the rows' places that is stored.
+    """
+    first, *others = layers
+    if density > MOST_DENSITY:
+        return seconds(machine, layers, rows) + rows * first.inputs * FILLED
+    edges = int(density * first.edges) + sum(layer.edges for layer in others)
+    threads = _threads_for(rows, edges, machine.multiprocessors)
+    panels = parts_of(first.outputs, TILE)
+    entry = ENTRY if first.inputs * panels * TILE <= NEAR_EDGES else FAR_ENTRY
+    product = panels * rows * (density * first.inputs * entry + TILE * OUTPUT) / threads
+    rest = seconds(machine, others, rows) if others else LAUNCH + (THREADS if threads > 1 else 0.0)
+    return rest + LAYER + product
 
 
 def _why_not(machine: Machine, layers: Sequence[Linear]) -> str | None:
@@ -328,6 +431,7 @@ REGISTER_TILED = register(
         launch=launch,
         auto=True,
         seconds=seconds,
+        sparse_row_seconds=sparse_row_seconds,
         why_not=_why_not,
         reproducible=True,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID
+from sparsenn.backends.cpu.stack import RELU, SIGMOID, TANH
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
 
@@ -43,7 +43,7 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
         if kind == SIGMOID:
             decay = np.float32(math.exp(-abs(z)))
             z = (one if z >= zero else decay) / (one + decay)
-        elif kind != IDENTITY:
+        elif kind == TANH:
             z = np.float32(math.tanh(z))
         line[start + lane] = z
         counts[lane] += many if z != zero else np.int32(0)

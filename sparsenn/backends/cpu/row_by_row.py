@@ -25,7 +25,7 @@ from sparsenn.backends.contract import (
     StepOutput,
 )
 from sparsenn.backends.cpu.rows import take_rows
-from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, LayersByRows, Stack, Workspace
+from sparsenn.backends.cpu.stack import RELU, SIGMOID, TANH, LayersByRows, Stack, Workspace
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
@@ -76,7 +76,7 @@ def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base
         if kind == SIGMOID:
             decay = np.float32(math.exp(-abs(z)))
             z = (one if z >= zero else decay) / (one + decay)
-        elif kind != IDENTITY:
+        elif kind == TANH:
             z = np.float32(math.tanh(z))
         line[at + output] = z
         alive += np.int32(1) if z != zero else np.int32(0)

@@ -18,6 +18,7 @@ from sparsenn.formats.arrays import read_only
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
 
 __all__ = [
+    "ACTIVATIONS",
     "IDENTITY",
     "RELU",
     "SIGMOID",
@@ -32,7 +33,8 @@ __all__ = [
 ]
 
 RELU, SIGMOID, TANH, IDENTITY = range(4)
-_CODES: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
+ACTIVATIONS: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
+"""The activations that every compiled function of activations knows, by their codes; all others are refused."""
 
 
 class Packed(NamedTuple):
@@ -189,10 +191,10 @@ def activation_code(activation: Activation) -> tuple[int, float]:
     UsageError
         The kernels do not know it.
     """
-    if type(activation) not in _CODES:
+    if type(activation) not in ACTIVATIONS:
         raise UsageError(f"the CPU kernels do not know the activation {activation}")
     clip = activation.clip if isinstance(activation, ReLU) else None
-    return _CODES[type(activation)], np.inf if clip is None else float(clip)
+    return ACTIVATIONS[type(activation)], np.inf if clip is None else float(clip)
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:

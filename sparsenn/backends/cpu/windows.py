@@ -33,7 +33,7 @@ from sparsenn.backends.cpu.planes import (
     TOGETHER,
     WIDTH,
 )
-from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID
+from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, TANH
 from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
@@ -162,7 +162,7 @@ def activate(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
             z = sums[begin + lane]
             decay = np.float32(np.exp(-abs(z)))
             sums[begin + lane] = (one if z >= zero else decay) / (one + decay)
-    else:
+    elif kind == TANH:
         for lane in range(np.uintp(lanes)):
             sums[begin + lane] = np.tanh(sums[begin + lane])
 

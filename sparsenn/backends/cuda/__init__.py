@@ -16,7 +16,7 @@ from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
 from sparsenn.backends.cuda.device import as_current, cupy, machine_of
-from sparsenn.backends.cuda.footprint import prepared_bytes
+from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
@@ -88,6 +88,10 @@ class CUDABackend:
     def prepared_bytes(self, layer: Layer) -> int:
         """Estimate the device memory that a layer takes in all the forms that kernels read."""
         return prepared_bytes(layer)
+
+    def dense_bytes(self, layer: SparseLinear) -> int:
+        """Estimate the device memory that a sparse layer takes with its zeros stored."""
+        return dense_bytes(layer)
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
         """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cuda.footprint import prepared_bytes
+from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import DeviceError
+from sparsenn.layers import SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend"]
@@ -48,6 +49,10 @@ class AbsentCUDABackend:
     def prepared_bytes(self, layer: Layer) -> int:
         """Estimate what the layer would take, as `CUDABackend` does."""
         return prepared_bytes(layer)
+
+    def dense_bytes(self, layer: SparseLinear) -> int:
+        """Estimate what the layer would take, as `CUDABackend` does."""
+        return dense_bytes(layer)
 
     def compile_seconds(self) -> float:
         """Return 0: nothing is compiled."""

@@ -9,7 +9,7 @@ from sparsenn.backends.cuda import sparse
 from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 
-__all__ = ["prepared_bytes"]
+__all__ = ["dense_bytes", "prepared_bytes"]
 
 FORMS = 3
 """Of dense weights and those of convolutions: as they are, and what kernels for tensor cores keep beside that, rounded
@@ -46,3 +46,8 @@ def _(layer: Conv2d) -> int:
 @prepared_bytes.register
 def _(layer: ImageLayer) -> int:
     return 0
+
+
+def dense_bytes(layer: SparseLinear) -> int:
+    """Estimate the bytes that a sparse layer takes with its zeros stored."""
+    return FORMS * 4 * layer.inputs * layer.outputs + 4 * layer.outputs

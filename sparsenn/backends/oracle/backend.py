@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import HOST_WEIGHT_MEMORY, Features, ImageStack, SparseRows
+from sparsenn.backends.contract import Features, ImageStack, SparseRows
 from sparsenn.backends.host import HostMemory, checked_rows
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
@@ -17,7 +17,6 @@ from sparsenn.backends.oracle.sparse import as_csr
 from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import ImageLayer, Linear, SparseLinear
-from sparsenn.memory import free_memory
 from sparsenn.network import Layer
 
 __all__ = ["ReferenceBackend"]
@@ -32,17 +31,13 @@ class ReferenceBackend(HostMemory):
     prepares_ahead = False
     machine = Machine(name="float64 reference", device="reference", multiprocessors=1)
 
-    def free_memory(self) -> int:
-        """Return the host's free memory."""
-        return free_memory() or 0
-
-    def weight_memory(self) -> int:
-        """Return what backends on the host take."""
-        return HOST_WEIGHT_MEMORY
-
     def prepared_bytes(self, layer: Layer) -> int:
         """Return the bytes of the weights, which are used as they are."""
         return layer.weight_bytes
+
+    def dense_bytes(self, layer: SparseLinear) -> int:
+        """Return the bytes of the weights with their zeros."""
+        return 4 * layer.inputs * layer.outputs
 
     def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
         """Return the layers with the number of neurons that each output stands for."""

@@ -247,7 +247,7 @@ def _into_file(
         found = found.cut(pieces.size)
         if wanted != "none":
             shape = (found.shape[0],) if classes else (found.shape[0], sizes.outputs)
-            pieces.prepare(shape, np.int64 if classes else _dtype(task.options), files)
+            pieces.prepare(shape, np.int64 if classes else _dtype(task.options, sizes), files)
         edges = found.edges(pieces.size)
         resumed = done = sum(piece.rows for piece in pieces.done.values())
         progress("rows", done, found.shape[0])
@@ -272,8 +272,9 @@ def _kept(options: Options) -> list[Any]:
     return [getattr(options, field.name) for field in fields(options) if field.name not in _FREE_OPTIONS]
 
 
-def _dtype(options: Options) -> type[np.floating[Any]]:
-    return np.float64 if options.precision == "float64" or options.device == "reference" else np.float32
+def _dtype(options: Options, sizes: Sizes) -> type[np.floating[Any]]:
+    doubles = options.device == "reference" or options.resolved(sizes.needs_float64).precision == "float64"
+    return np.float64 if doubles else np.float32
 
 
 def _current() -> Any:
@@ -295,7 +296,7 @@ def _checked(client: Any) -> Any:
 def _lazy(rows: Rows, task: Task, most: int | None, form: str | None, sizes: Sizes) -> Any:
     """Return a Dask array of outputs that are computed when they are asked for."""
     form = form or ("csr" if rows.sparse else "dense")
-    compute, none = partial(task.block, form=form), _empty(sizes.outputs, _dtype(task.options), form)
+    compute, none = partial(task.block, form=form), _empty(sizes.outputs, _dtype(task.options, sizes), form)
     width = none.shape[1]
     if isinstance(rows, ChunkedRows):
         given = rows.array

@@ -55,17 +55,19 @@ class Sizes(NamedTuple):
     inputs, outputs : widths.
     layers : how many.
     edges : multiply-adds of one input.
+    needs_float64 : whether it is computed in float64 unless a precision is asked for.
     """
 
     inputs: int
     outputs: int
     layers: int
     edges: int
+    needs_float64: bool = False
 
     @classmethod
     def of(cls, network: Network) -> Sizes:
         """Return those of a network."""
-        return cls(network.inputs, network.outputs, len(network), network.multiply_adds)
+        return cls(network.inputs, network.outputs, len(network), network.multiply_adds, network.needs_float64)
 
 
 _networks: dict[str, Network] = {}

@@ -183,5 +183,4 @@ def _built(proto: Any, folder: Path | None, sparse_below: float) -> Imported:
             imported = import_graph(proto, Tensors(folder), sparse_below)
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
-    check_rounding(imported.network)
-    return imported
+    return replace(imported, network=check_rounding(imported.network, imported.entering))

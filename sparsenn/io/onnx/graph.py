@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
+from sparsenn.io.affine import UNSCALED, Scaling
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import fold
 from sparsenn.io.onnx.library import onnx_library, reason_of
@@ -57,11 +58,13 @@ class Imported:
     network : its layers.
     classes : whether its outputs are scores or probabilities of classes.
     labels : the classes' own labels, where the graph tells them.
+    entering : how the graph scales its input before all else.
     """
 
     network: Network
     classes: bool
     labels: tuple[str, ...] = ()
+    entering: Scaling = UNSCALED
 
 
 def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
@@ -266,7 +269,7 @@ def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> 
     if not signal.width:
         raise InputError("its output has no numbers")
     network = signal.settled().network()
-    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels)
+    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, signal.entering)
 
 
 def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:

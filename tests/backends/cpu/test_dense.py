@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import linear_layers, seeds
 
-from sparsenn.backends.cpu import dense
+from sparsenn import Session
+from sparsenn.backends.cpu import CPUBackend, dense
 from sparsenn.backends.cpu.dense import DEPTH, launch, prepare, seconds
 from sparsenn.backends.cpu.panel import panel_seconds
 from sparsenn.backends.cpu.tiles import TALL, TILE
@@ -19,6 +20,7 @@ from sparsenn.backends.oracle.dense import forward
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Linear, ReLU, SparseLinear
+from sparsenn.network import Network
 
 
 @st.composite
@@ -126,3 +128,42 @@ def test_estimates_choose_by_density(threads, density, dense_is_faster):
         sparse = [SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), None, ReLU())] * 4
         faster = seconds(machine, [Linear(weights)] * 4, 10_000) < panel_seconds(machine, sparse, 10_000)
         assert faster == dense_is_faster
+
+
+# ---- CSR rows ----------------------------------------------------------------------------------------------------
+
+
+@given(problem=stacks(), density=st.sampled_from([0.0, 0.05, 0.5]), iso=st.booleans(), threads=st.sampled_from([1, 40]))
+def test_entries_alone_give_the_bits_of_dense_rows(problem, density, iso, threads):
+    layers, rows = problem
+    kept = np.random.default_rng(0).random(rows.shape) < density
+    rows = np.where(kept, np.float32(0.3) if iso else rows, np.float32(0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "MOST_DENSITY", 1.0)
+        patch.setattr(dense, "LEAST_SHARE", 1e-9 if threads > 1 else 1.0)
+        patch.setattr(dense, "thread_count", lambda: threads)
+        found = launch(layers, from_dense(rows))
+        patch.setattr(dense, "MOST_DENSITY", -1.0)
+        filled = launch(layers, from_dense(rows))
+    assert np.array_equal(bits(found), bits(filled))
+    assert np.array_equal(bits(found), bits(launch(layers, rows)))
+
+
+def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
+    monkeypatch.setattr(dense, "sparse_to_dense", None)
+    weights, rows = rng.standard_normal((5000, 20)), (rng.random((30, 5000)) < 0.001).astype(np.float32)
+    session = Session(Network((Linear(weights, 0.5, ReLU()),)), device="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUBackend, "as_dense", None)
+        result = session.run(from_dense(rows))
+    assert np.array_equal(bits(result.dense), bits(launch([Linear(weights, 0.5, ReLU())], rows)))
+    assert result.statistics[0].performed_edges == np.count_nonzero(rows) * 20
+    sparse, full = (session.plan(each).estimate for each in (from_dense(rows), rows))
+    assert sparse < full / 2
+
+
+def test_estimates_of_csr_rows_grow_with_their_entries():
+    layers, machine = [Linear(np.ones((20_000, 50)), None, ReLU())], Machine("a processor", "cpu", 2)
+    estimates = [dense.sparse_row_seconds(machine, layers, 300, share) for share in (0.0, 1e-3, 1e-2, 1e-1)]
+    assert sorted(estimates) == estimates
+    assert dense.sparse_row_seconds(machine, layers, 300, 0.5) > seconds(machine, layers, 300)
