@@ -100,16 +100,11 @@ class Passage:
     ----------
     problem : the session's network and how it is to be run.
     shelf : what is ready.
-
-    Attributes
-    ----------
-    used : the plan that ran the last rows; None before the first.
     """
 
     def __init__(self, problem: Problem, shelf: Shelf) -> None:
         self._problem, self._shelf, self._backend = problem, shelf, problem.backend
         self._images = any(layer.family is ImageLayer for layer in problem.network)
-        self.used: Plan | None = None
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
@@ -128,20 +123,20 @@ class Passage:
         network = self._problem.network
         plan = self._shelf.plan_of(given)
         batches, categories, tallies = list[BatchOutput](), list[Array](), list[Tally]()
+        used = plan
         attempts = Attempts(last, size, self._shelf.make_room, first)
         going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
         for start, stop in attempts:
             going.tally, going.following = Tally.of(network) if counted else None, stop < last
             going.report = partial(report, start, stop)
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                batch, living = self._batch(given, start, stop, attempts.size, going)
+                used, batch, living = self._batch(given, start, stop, attempts.size, going)
                 if going.tally is not None:
                     tallies.append(going.tally)
                 categories.append(start + living if start else living)
                 batches.append(batch)
                 attempts.done()
         self._refuse_infinite(given, going.check)
-        used = plan if self.used is None else self.used
         tally = Tally.summed(network, tallies) if counted else None
         return Part(used, last - first, _concatenated(categories), tuple(batches), tally, attempts.notes())
 
@@ -169,6 +164,7 @@ class Passage:
         plan = self._shelf.plan_of(given)
         going = Pass(Unwatched(), check=self.number_check(given), keep_half=plan.keeps_half)
         target: Array | None = None
+        used = plan
         parts: list[Any] = []
         waiting: list[Callable[[], None]] = []
         moves = room is not None or (given.on_host and not backend.in_host_memory)
@@ -177,9 +173,8 @@ class Passage:
         for start, stop in attempts:
             going.following, going.report = stop < last, partial(report, start, stop)
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                left = self._through(given, start, stop, attempts.size, going)
-                assert self.used is not None, "rows have gone through the layers"
-                rows = _spread(self._problem, self.used, left, stop - start)
+                used, left = self._through(given, start, stop, attempts.size, going)
+                rows = _spread(self._problem, used, left, stop - start)
                 if not moves:
                     parts.append(rows)
                 else:
@@ -197,15 +192,15 @@ class Passage:
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
         if len(parts) == 1:
-            self._settle(given)
+            self._settle(given, used)
             return parts[0]
         return backend.joined(parts, network.outputs)
 
-    def _settle(self, given: Given) -> None:
-        """Remember what runs such rows, if the steps are all they need."""
-        plan, source = self.used, given.source
+    def _settle(self, given: Given, plan: Plan) -> None:
+        """Remember that a plan runs such rows, if the steps are all they need."""
+        source = given.source
         as_it_is = source is given.rows and self._backend.reads_as_is(source)
-        if plan is None or plan.streams or not as_it_is:
+        if plan.streams or not as_it_is:
             return
         if given.on_host and (self._watches(plan) or (self._images and not self._backend.in_host_memory)):
             return
@@ -242,47 +237,49 @@ class Passage:
 
     # ---- Some rows -----------------------------------------------------------------------------------------------
 
-    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
-        """Run some rows; return their outputs, and which of them end with a non-zero."""
+    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[Plan, BatchOutput, Array]:
+        """Run some rows; return the plan that ran them, their outputs, and which of them end with a non-zero."""
         with going.clock.part("transfer", "check"):
             check = self._shelf.queue_check(given, first, last, size)
-        living, kept = self._taken_out(given, first, last, size, going, check)
+        plan, living, kept = self._taken_out(given, first, last, size, going, check)
         if check is not None and not check.passed():  # these rows differ in form from those before
             going.tally = None if going.tally is None else Tally.of(self._problem.network)
-            living, kept = self._taken_out(given, first, last, size, going)
-        return BatchOutput(kept, last - first, None if self._backend.in_host_memory else self._backend.fetch), living
+            plan, living, kept = self._taken_out(given, first, last, size, going)
+        fetch = None if self._backend.in_host_memory else self._backend.fetch
+        return plan, BatchOutput(kept, last - first, fetch), living
 
     def _taken_out(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> tuple[Array, RowsLeft]:
-        """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
-        left = self._through(given, first, last, size, going, check)
+    ) -> tuple[Plan, Array, RowsLeft]:
+        """Run some rows, whose check may be queued; return their plan, which end with a non-zero, and all that is left."""
+        plan, left = self._through(given, first, last, size, going, check)
         with going.clock.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
-            assert self.used is not None, "rows have gone through the layers"
-            taken = self._backend.take_out(left, last - first, _owns_outputs(self.used))
+            taken = self._backend.take_out(left, last - first, _owns_outputs(plan))
         with span("wait for the device", "wait"):  # while it computes
-            return taken()
+            return plan, *taken()
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> RowsLeft:
-        """Bring some rows to the device, and take them through the layers, by steps ready for `size` rows."""
+    ) -> tuple[Plan, RowsLeft]:
+        """Bring some rows to the device, and take them through the layers, by steps ready for `size` rows.
+
+        Returns the plan of these steps, and what they leave.
+        """
         with going.clock.part("transfer", "copy in"):
             features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
         form = form_of_features(features)
         self._shelf.note(given, form)
         with going.clock.part("prepare", "ready plan"):
             ready = self._shelf.ready_for(form, given.whole, size)
-        self.used = ready.plan
         if going.check is not None:
             going.check.look(features)
             if self._backend.in_host_memory:  # there the answer is known at once
                 self._refuse_infinite(given, going.check)
         if given.on_host and self._watches(ready.plan):
             going.watch = self._shelf.half_range.watch()
-        return ready.run(features, going)
+        return ready.plan, ready.run(features, going)
 
     def _watches(self, plan: Plan) -> bool:
         return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
