@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft, SparseKernel
+from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseKernel
 from sparsenn.engine.attempts import Attempts
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
@@ -20,8 +20,8 @@ from sparsenn.engine.result import BatchOutput, Result, Seconds
 from sparsenn.engine.shelf import Shelf, form_of_features
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION
 from sparsenn.engine.tally import Tally
+from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.layers import ImageLayer
 from sparsenn.spans import span, watchers
 
 __all__ = ["Part", "Passage", "Report", "joined"]
@@ -104,7 +104,7 @@ class Passage:
 
     def __init__(self, problem: Problem, shelf: Shelf) -> None:
         self._problem, self._shelf, self._backend = problem, shelf, problem.backend
-        self._images = any(layer.family is ImageLayer for layer in problem.network)
+        self._watch: RowsWatch | None = None
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Passage:
         """
         network, backend = self._problem.network, self._backend
         plan = self._shelf.plan_of(given)
-        going = Pass(Unwatched(), check=self.number_check(given), keep_half=plan.keeps_half)
+        going = Pass(Unwatched(), check=self._call_check(given), keep_half=plan.keeps_half)
         target: Array | None = None
         used = plan
         parts: list[Any] = []
@@ -202,7 +202,7 @@ class Passage:
         as_it_is = source is given.rows and self._backend.reads_as_is(source)
         if plan.streams or not as_it_is:
             return
-        if given.on_host and (self._watches(plan) or (self._images and not self._backend.in_host_memory)):
+        if given.on_host and self._watches(plan):
             return
         run = self._settled(self._shelf.kept(plan), source.dtype == np.float16)
         self._shelf.settle((source.shape, source.dtype), run)
@@ -213,15 +213,18 @@ class Passage:
         It does not refer to this passage: the shelf that keeps it goes as soon as the session does.
         """
         problem, backend, plan = self._problem, self._backend, ready.plan
-        checked, placed = self._images and backend.in_host_memory, half and not plan.keeps_half
-        as_it_is = not (checked or placed or backend.in_host_memory) and _leaves_outputs(problem, plan)
+        placed = half and not plan.keeps_half
+        checked, watch = problem.options.check_finite and backend.in_host_memory, self._watch
+        as_it_is = not (placed or backend.in_host_memory) and _leaves_outputs(problem, plan)
         launch = ready.launch if as_it_is else None
 
         def run(rows: Array) -> Any:
+            if watch is not None:
+                watch.look(rows)
             if launch is not None and not watchers["step"]:
                 return launch(rows)
             with np.errstate(all="ignore"):
-                if checked and not backend.largest_number(rows)[1]:
+                if checked:
                     check_inputs(rows)
                 left = ready.run(backend.place(rows) if placed else rows, _QUIET)
                 return _spread(problem, plan, left, rows.shape[0])
@@ -251,7 +254,7 @@ class Passage:
     def _taken_out(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
     ) -> tuple[Plan, Array, RowsLeft]:
-        """Run some rows, whose check may be queued; return their plan, which end with a non-zero, and all that is left."""
+        """Run some rows, whose check may be queued; return the plan, which end with a non-zero, and what is left."""
         plan, left = self._through(given, first, last, size, going, check)
         with going.clock.part("transfer", "copy out"):
             if check is not None:
@@ -285,11 +288,33 @@ class Passage:
         return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
 
     def number_check(self, given: Given) -> NumberCheck | None:
-        """Return what looks for NaN and infinity among images from the host; other rows are not looked at."""
-        return self._backend.number_check() if self._images and given.on_host else None
+        """Return what looks for NaN and infinity among rows; sparse ones have been looked at once they are placed."""
+        return self._backend.number_check() if self._problem.options.check_finite and not given.sparse else None
+
+    def _call_check(self, given: Given) -> NumberCheck | None:
+        """Return what looks at the rows of a call, which waits for no GPU that they are on."""
+        if given.on_host or given.sparse or not self._problem.options.check_finite:
+            return self.number_check(given)
+        if self._watch is None:
+            self._watch = self._backend.rows_watch()
+        return self._watch
+
+    def refuse_earlier(self) -> None:
+        """Refuse rows of earlier calls that were on a GPU, as far as it is known what they hold.
+
+        Raises
+        ------
+        InputError
+            One of the numbers was not finite.
+        """
+        if self._watch is not None and self._watch.found():
+            raise InputError(
+                "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
+                "come from, or have check_finite=False"
+            )
 
     def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
-        if check is not None and not check.result()[1]:
+        if check is not None and not check.passed():
             check_inputs(given.rows)
 
 

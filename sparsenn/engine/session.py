@@ -194,8 +194,8 @@ class Session(OneOfSeveral):
         Raises
         ------
         ShapeError, MatrixError, InputError
-            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they
-            are images on the host with an infinite number or a NaN.
+            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they,
+            or those of an earlier call that were on a GPU, hold NaN or an infinite number (`Session.check`).
         NumericError
             They are on the host, and inputs, outputs or hidden values of layers in precision `float16` are beyond its
             range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
@@ -210,6 +210,7 @@ class Session(OneOfSeveral):
         with self._watched_turn("call") if watchers["run"] else self._lock:
             self._begin_turn()
             try:
+                self._passage.refuse_earlier()
                 if form is None and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
                     run = self._shelf.settled.get((rows.shape, rows.dtype))
@@ -252,7 +253,23 @@ class Session(OneOfSeveral):
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
         with self._turn("run"):
+            self._passage.refuse_earlier()
             return self._run(inputs, statistics, progress)
+
+    def check(self) -> None:
+        """Wait for the device, and tell what was wrong with rows on a GPU that calls were given.
+
+        A call does not wait for its GPU to look at rows there; the next one tells what has been found by then, and this
+        tells all. It does nothing where rows come from the host.
+
+        Raises
+        ------
+        InputError
+            Rows of an earlier call held NaN or an infinite number; each is told of once.
+        """
+        with self._turn("check"):
+            self._problem.backend.wait()
+            self._passage.refuse_earlier()
 
     def close(self) -> None:
         """Free the memory of weights and buffers; the session cannot be used afterwards."""

@@ -103,7 +103,7 @@ def test_sizes_are_integers_of_any_type_and_do_not_wrap_around(rng, kind, kernel
 
 
 def test_options_that_do_not_exist_are_named(network):
-    with pytest.raises(UsageError, match="there is no option 'bach_size'; known: batch_size, compaction, "):
+    with pytest.raises(UsageError, match="there is no option 'bach_size'; known: batch_size, check_finite, "):
         Session(network, bach_size=3)
 
 
