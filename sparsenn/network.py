@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
-from sparsenn.formats import INDEX32_LIMIT, Array
+from sparsenn.formats import INDEX32_LIMIT, Array, InputLayout
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers import (
@@ -59,6 +59,9 @@ class Network(Rebuilt):
         At least one.
     image : (int, int, int), optional
         Channels, height and width of the inputs, where the first layer is neither `Linear` nor `SparseLinear`.
+    input_layout : InputLayout, optional
+        How the program that the network comes from holds one input: its shape, the order of its axes, and names. A
+        session takes such inputs, too.
 
     Attributes
     ----------
@@ -71,13 +74,15 @@ class Network(Rebuilt):
     ------
     ShapeError
         There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
-        the image is needed and not given, or not three sizes of at least 1; or rows become longer than 2^31 - 1.
+        the image is needed and not given, or not three sizes of at least 1; the input layout does not fit the network;
+        or rows become longer than 2^31 - 1.
     InputError
         One of the layers is something else, such as a matrix.
     """
 
     layers: tuple[Layer, ...]
     image: Image | None = None
+    input_layout: InputLayout | None = None
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     kept: tuple[tuple[tuple[int, ...], ...], ...] = field(init=False, repr=False)
 
@@ -88,6 +93,8 @@ class Network(Rebuilt):
         if self.image is not None:
             object.__setattr__(self, "image", _checked_image(self.image))
         self._follow_shapes()
+        if self.input_layout is not None:
+            self.input_layout.check_width(self.inputs)
 
     def _follow_shapes(self) -> None:
         """Follow the shape of one input through the layers."""
@@ -271,7 +278,7 @@ class Network(Rebuilt):
         layers = size(layers, "layers")
         if layers > len(self):
             raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
-        return Network(self.layers[:layers], self.image)
+        return Network(self.layers[:layers], self.image, self.input_layout)
 
     def with_bias(self, bias: float) -> Network:
         """Return the same network with one bias for all outputs of all layers that have weights.
@@ -289,7 +296,7 @@ class Network(Rebuilt):
         layers = (
             replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
         )
-        return Network(tuple(layers), self.image)
+        return Network(tuple(layers), self.image, self.input_layout)
 
     def pruned(self, share: float) -> Network:
         """Return the network with only a share of each layer's weights, the largest by magnitude; the rest become zero.
@@ -315,7 +322,7 @@ class Network(Rebuilt):
         from sparsenn.layers.pruning import check_share, pruned
 
         check_share(share)
-        return Network(tuple(pruned(layer, share) for layer in self.layers), self.image)
+        return replace(self, layers=tuple(pruned(layer, share) for layer in self.layers))
 
     @property
     def nonzeros(self) -> int:

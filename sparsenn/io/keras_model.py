@@ -17,11 +17,12 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any, NamedTuple
 
 from sparsenn.errors import FileFormatError, InputError
-from sparsenn.formats import Array
+from sparsenn.formats import Array, InputLayout
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
@@ -226,9 +227,10 @@ def _network(config: Any, store: _Numbered | _Named, sparse_below: float) -> Net
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
-    signals = {
-        "": inputs(_input_shape(config, layers, channels_last), "have the model begin with an Input", sparse_below)
-    }
+    sizes = _input_shape(config, layers)
+    first = None if sizes is None else _channels_first(sizes, channels_last)
+    layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
+    signals = {"": replace(inputs(first, "have the model begin with an Input", sparse_below), given=layout)}
     for name, layer, path, sources in layers:
         kind, own = layer["class_name"], layer["config"]
         given = [signals[source] for source in sources]
@@ -336,8 +338,15 @@ def _sources(nodes: Any) -> list[str]:
     return [name for node in nodes for name in _sources(node)]
 
 
-def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed], channels_last: bool) -> tuple[int, ...] | None:
-    """Return the shape of one input, with the channels first; None if none is told."""
+def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Return the shape of one input with the channels first."""
+    rest = list(sizes)
+    channels = rest.pop(-1 if channels_last else 0)
+    return (channels, *([1] * (2 - len(rest))), *rest) if rest else (channels,)
+
+
+def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed]) -> tuple[int, ...] | None:
+    """Return the shape of one input; None if none is told."""
     first = layers[0].layer["config"] if layers else {}
     inner = config["config"]
     outer = inner.get("build_input_shape") if isinstance(inner, dict) else None
@@ -351,5 +360,4 @@ def _input_shape(config: Mapping[str, Any], layers: Sequence[_Placed], channels_
         if sizes == [None]:
             return None
         raise InputError(f"inputs have the shape {shape}; all sizes but the first are needed")
-    channels = sizes.pop(-1 if channels_last else 0)
-    return (channels, *([1] * (2 - len(sizes))), *sizes) if sizes else (channels,)
+    return tuple(sizes)
