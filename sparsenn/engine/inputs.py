@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
+from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
@@ -23,8 +24,8 @@ PIECE = 1 << 16
 """Numbers of float64 that are looked at together: they stay in a core's cache, so that memory is read once."""
 
 Inputs: TypeAlias = CSR | Array | Any
-"""Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, or
-whatever speaks DLPack or CUDA's array interface."""
+"""Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
+table of pandas, polars or Arrow, or whatever speaks DLPack or CUDA's array interface."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,14 +99,14 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     UsageError
         They are on a GPU, and the network is not on that one.
     InputError
-        They are none of these.
+        They are none of these; or a table whose columns have other names than the network knows, or another order.
     MatrixError
         They have another shape, or are not of real numbers; or, on the host, some are masked, or finite and
         beyond float32, unless the backend computes in float64.
     ShapeError
         They are not as wide as the network's first layer.
     """
-    inputs = _unwrapped(network, inputs)
+    inputs = without_table(network, _unwrapped(network, inputs))
     found = backend.device_rows(inputs)
     on_host = found is None
     rows = _on_host(inputs) if found is None else found
