@@ -27,6 +27,7 @@ from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.spans import span, watchers
+from sparsenn.workers import renew_after_fork
 
 __all__ = ["Session", "check_form"]
 
@@ -96,6 +97,19 @@ class Session(OneOfSeveral):
         self._unspent = problem.seconds, problem.compile_seconds
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """Begin anew, in a forked child, where another thread was in a call or made steps ready: it is not here.
+
+        What is ready, whole or not, is made again then, as the thread may have been at changing it.
+        """
+        if self._closed or (_is_free(self._lock) and _is_free(self._problem.turns)):
+            return
+        if self.backend.in_host_memory:
+            self._begin(replace(self._problem, turns=threading.Lock()))
+        else:  # what is on a GPU cannot be used here, nor freed: the next call says so
+            self._lock = threading.RLock()
 
     def on(self, device: str, **options: Any) -> Session:
         """Return a session of the same network on another device.
@@ -386,6 +400,14 @@ def check_form(form: object) -> None:
     """
     if form is not None and (not isinstance(form, str) or form not in FORMS):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
+
+
+def _is_free(lock: Any) -> bool:
+    """Return whether a lock is free, or is this thread's."""
+    if not lock.acquire(blocking=False):
+        return False
+    lock.release()
+    return True
 
 
 def _session(network: Network, options: Options) -> Session:
