@@ -17,12 +17,14 @@ from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers import (
     Activation,
+    Add,
     Conv2d,
     FullyConnected,
     ImageLayer,
     Join,
     Keep,
     Linear,
+    Recall,
     ReLU,
     SparseLinear,
     StackLayer,
@@ -98,14 +100,15 @@ class Network(Rebuilt):
 
     def _follow_shapes(self) -> None:
         """Follow the shape of one input through the layers."""
-        first = next((layer for layer in self.layers if not isinstance(layer, Keep)), self.layers[0])
+        first = next((layer for layer in self.layers if not isinstance(layer, Keep | Recall | Add)), self.layers[0])
         if self.image is not None:
             shape: tuple[int, ...] = self.image
         elif isinstance(first, FullyConnected):
             shape = (first.inputs,)
         else:
             raise ShapeError(
-                f"layer 1 is {_called(first)}: say what images the network takes, image=(channels, height, width)"
+                f"layer {self.layers.index(first) + 1} is {_called(first)}: "
+                "say what images the network takes, image=(channels, height, width)"
             )
         shapes: list[tuple[int, ...]] = [shape]
         kept: list[tuple[tuple[int, ...], ...]] = [()]

@@ -115,7 +115,10 @@ def infer(
     cluster = cluster_options.cluster_from(context, scheduler, workers, piece)
     in_pieces = stream or cluster is not None
     with reporting(progress):  # what looks into a file takes a second to import
-        model = (inputs is not None and not in_pieces) or _is_model(dataset)
+        known = _is_model(dataset)
+        if inputs is not None and not known and _is_model(str(inputs)):
+            raise UsageError(f"{inputs} is a model and {dataset} is none: give the model first, and --inputs {dataset}")
+        model = (inputs is not None and not in_pieces) or known
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:

@@ -462,3 +462,12 @@ def test_channels_that_are_last_as_the_model_has_them(infer: Run, tmp_path: Path
         assert done.exit_code == 0, done.output
         results.append(np.load(tmp_path / "outputs.npy"))
     np.testing.assert_array_equal(*results)
+
+
+def test_a_model_given_as_its_inputs_is_told(infer: Run, tmp_path: Path) -> None:
+    write_model(tmp_path / "net.h5", model(resize=None))
+    np.save(tmp_path / "rows.npy", np.ones((2, 120)))
+    done = infer(name=tmp_path / "rows.npy", inputs=tmp_path / "net.h5")
+    assert done.exit_code == 2
+    assert "net.h5 is a model and" in done.stderr
+    assert "give the model first, and --inputs" in done.stderr
