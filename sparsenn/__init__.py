@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, plan, trace
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
-    from sparsenn.formats import COO, CSC, CSR
+    from sparsenn.formats import COO, CSC, CSR, InputLayout
     from sparsenn.io import (
         Dataset,
         Model,
@@ -78,6 +78,7 @@ __all__ = [
     "Dataset",
     "Flatten",
     "Identity",
+    "InputLayout",
     "Keep",
     "Kernel",
     "LayerStatistics",
@@ -141,7 +142,7 @@ _HOMES = {
     ),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
-    "sparsenn.formats": ("COO", "CSC", "CSR"),
+    "sparsenn.formats": ("COO", "CSC", "CSR", "InputLayout"),
     "sparsenn.io": (
         *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
         *("read_model", "write_dataset", "write_model"),

@@ -122,9 +122,9 @@ class WorkerError(ResourceError):
     """A cluster, or a worker of one, is lost or cannot do what was asked."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not in `known`: it lists all choices and the nearest one."""
+def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> UsageError:
+    """Return the error for a name that is not in `known`: it lists all choices, and what is meant or nearest."""
     choices = sorted(known)
-    near = get_close_matches(name, choices, n=1) if isinstance(name, str) else []
+    near = [meant] if meant else get_close_matches(name, choices, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (known: {', '.join(choices) or 'none'})")

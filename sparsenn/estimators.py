@@ -36,6 +36,14 @@ class _Estimator:
         """Numbers of one row."""
         return self.network.inputs
 
+    @property
+    def feature_names_in_(self) -> Array:
+        """Names of the numbers of one row, an array of texts; absent where they have none."""
+        layout = self.network.input_layout
+        if layout is None or layout.names is None:
+            raise AttributeError(f"{type(self).__name__} has no feature_names_in_: its features have no names")
+        return np.array(layout.names, dtype=object)
+
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Return the estimator as it is: its network is trained already.
 
@@ -88,8 +96,7 @@ class _Estimator:
         """Return the network's outputs on the host, of shape (rows, outputs)."""
         if self._session is None:
             self._session = Session(self.network, **self._options)
-        rows = X.to_numpy() if hasattr(X, "to_numpy") else X  # tables of pandas and others
-        outputs = self._session(rows, form="dense")
+        outputs = self._session(X, form="dense")
         return host_array("outputs", outputs.get() if hasattr(outputs, "get") else outputs)
 
     def _each(self, X: Inputs) -> Array:
@@ -144,6 +151,8 @@ class SparseClassifier(_Estimator):
         The labels.
     n_features_in_ : int
         Numbers of one row.
+    feature_names_in_ : array of str, shape (inputs,)
+        Their names; absent where they have none. Columns of tables must have these names, in this order.
 
     Raises
     ------
@@ -213,7 +222,7 @@ class SparseClassifier(_Estimator):
         Parameters
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
-            Whatever `sparsenn.Session` takes, or a table of pandas.
+            Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
 
         Returns
         -------
@@ -228,7 +237,7 @@ class SparseClassifier(_Estimator):
         Parameters
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
-            Whatever `sparsenn.Session` takes, or a table of pandas.
+            Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
 
         Returns
         -------
@@ -251,7 +260,7 @@ class SparseClassifier(_Estimator):
         Parameters
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
-            Whatever `sparsenn.Session` takes, or a table of pandas.
+            Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
 
         Returns
         -------
@@ -282,7 +291,7 @@ class SparseClassifier(_Estimator):
         Parameters
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
-            Whatever `sparsenn.Session` takes, or a table of pandas.
+            Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
         y : array_like, shape (samples,)
             The right labels.
         sample_weight : array_like, shape (samples,), optional
@@ -315,6 +324,8 @@ class SparseRegressor(_Estimator):
     ----------
     n_features_in_ : int
         Numbers of one row.
+    feature_names_in_ : array of str, shape (inputs,)
+        Their names; absent where they have none. Columns of tables must have these names, in this order.
 
     Raises
     ------
@@ -349,7 +360,7 @@ class SparseRegressor(_Estimator):
         Parameters
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
-            Whatever `sparsenn.Session` takes, or a table of pandas.
+            Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
 
         Returns
         -------
@@ -369,7 +380,7 @@ class SparseRegressor(_Estimator):
         Parameters
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
-            Whatever `sparsenn.Session` takes, or a table of pandas.
+            Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
         y : array_like, shape (samples,) or (samples, outputs)
             The right numbers.
         sample_weight : array_like, shape (samples,), optional

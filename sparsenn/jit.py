@@ -35,6 +35,9 @@ if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get(
 import numba
 from numba.core import event
 
+if numba.config.DISABLE_JIT:
+    raise UsageError("numba compiles nothing where NUMBA_DISABLE_JIT is set, and sparsenn needs that; unset it")
+
 from sparsenn.interrupts import held_signals
 from sparsenn.spans import span
 from sparsenn.storage.compiled import LOADING, compiled_cache, is_kept

@@ -12,17 +12,19 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
-from sparsenn.formats import INDEX32_LIMIT, Array
+from sparsenn.formats import INDEX32_LIMIT, Array, InputLayout
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers import (
     Activation,
+    Add,
     Conv2d,
     FullyConnected,
     ImageLayer,
     Join,
     Keep,
     Linear,
+    Recall,
     ReLU,
     SparseLinear,
     StackLayer,
@@ -62,6 +64,9 @@ class Network(Rebuilt):
     needs_float64 : bool, default False
         Whether float32 rounds away too much of the outputs, as importers find out; `Session` then computes in float64
         unless a precision is asked for.
+    input_layout : InputLayout, optional
+        How the program that the network comes from holds one input: its shape, the order of its axes, and names. A
+        session takes such inputs, too.
 
     Attributes
     ----------
@@ -74,7 +79,8 @@ class Network(Rebuilt):
     ------
     ShapeError
         There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
-        the image is needed and not given, or not three sizes of at least 1; or rows become longer than 2^31 - 1.
+        the image is needed and not given, or not three sizes of at least 1; the input layout does not fit the network;
+        or rows become longer than 2^31 - 1.
     InputError
         One of the layers is something else, such as a matrix.
     """
@@ -82,6 +88,7 @@ class Network(Rebuilt):
     layers: tuple[Layer, ...]
     image: Image | None = None
     needs_float64: bool = False
+    input_layout: InputLayout | None = None
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     kept: tuple[tuple[tuple[int, ...], ...], ...] = field(init=False, repr=False)
 
@@ -92,17 +99,20 @@ class Network(Rebuilt):
         if self.image is not None:
             object.__setattr__(self, "image", _checked_image(self.image))
         self._follow_shapes()
+        if self.input_layout is not None:
+            self.input_layout.check_width(self.inputs)
 
     def _follow_shapes(self) -> None:
         """Follow the shape of one input through the layers."""
-        first = next((layer for layer in self.layers if not isinstance(layer, Keep)), self.layers[0])
+        first = next((layer for layer in self.layers if not isinstance(layer, Keep | Recall | Add)), self.layers[0])
         if self.image is not None:
             shape: tuple[int, ...] = self.image
         elif isinstance(first, FullyConnected):
             shape = (first.inputs,)
         else:
             raise ShapeError(
-                f"layer 1 is {_called(first)}: say what images the network takes, image=(channels, height, width)"
+                f"layer {self.layers.index(first) + 1} is {_called(first)}: "
+                "say what images the network takes, image=(channels, height, width)"
             )
         shapes: list[tuple[int, ...]] = [shape]
         kept: list[tuple[tuple[int, ...], ...]] = [()]

@@ -5,6 +5,7 @@ What runs a network marks its calls, batches, steps, copies and waits with `span
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -41,6 +42,8 @@ Watcher: TypeAlias = Callable[[Span], AbstractContextManager[object]]
 
 _NOTHING = nullcontext()
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # the thread that held it is not in the child
+    os.register_at_fork(after_in_child=lambda: _lock.release() if _lock.locked() else None)
 _watching: list[tuple[Watcher, tuple[str, ...]]] = []
 _hidden = 0
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from sparsenn.interrupts import held_signals
 
-__all__ = ["apart", "begin", "chunks", "map_threads", "thread_count"]
+__all__ = ["apart", "begin", "chunks", "map_threads", "renew_after_fork", "thread_count"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -89,10 +90,26 @@ def _end() -> None:
         team.join()
 
 
+class _Forkable(Protocol):
+    """What holds locks or threads, which are of no use in a forked child: their owners are not there."""
+
+    def _after_fork(self) -> None: ...
+
+
+_forkable: WeakSet[_Forkable] = WeakSet()
+
+
+def renew_after_fork(owner: _Forkable) -> None:
+    """Have an object's `_after_fork` called in each child that is forked while the object lives."""
+    _forkable.add(owner)
+
+
 def _forget() -> None:
     """Let go of the parent's threads, in a child where they are not; whoever forked computes here."""
     _team.cache_clear()
     _here.worker = False
+    for owner in list(_forkable):
+        owner._after_fork()
 
 
 if hasattr(os, "register_at_fork"):

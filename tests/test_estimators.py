@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from real_networks import RIGHT, images_and_labels
 from scipy.sparse import csr_array
 
-from sparsenn import SparseClassifier, SparseRegressor
+from sparsenn import Session, SparseClassifier, SparseRegressor
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.io import from_weights
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Softmax
@@ -179,3 +180,67 @@ class TestWithScikitLearn:
         pipeline = make_pipeline(FunctionTransformer(), classifier)
         assert pipeline.fit(ROWS, labels).score(ROWS, labels) == 1
         assert get_scorer("neg_log_loss")(classifier, ROWS, labels) < 0
+
+
+@pytest.fixture
+def named() -> Any:
+    """A pipeline that was fitted on a table, and the table."""
+    pandas = pytest.importorskip("pandas")
+    neural, pipeline = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("sklearn.pipeline")
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    rng = np.random.default_rng(3)
+    table = pandas.DataFrame({name: rng.random(40) * 10**place for place, name in enumerate("abc")})
+    mlp = neural.MLPClassifier((5,), max_iter=20, random_state=0)
+    fitted = pipeline.make_pipeline(preprocessing.StandardScaler(), mlp)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fitted.fit(table, (table["a"] > 0.5).astype(int)), table
+
+
+def test_names_of_features_are_kept_and_checked(named: Any) -> None:
+    pipeline, table = named
+    classifier = SparseClassifier.from_sklearn(pipeline, device="cpu")
+    assert classifier.feature_names_in_.tolist() == list("abc")
+    assert classifier.predict(table).tolist() == pipeline.predict(table).tolist()
+    others = {
+        "same order as in training: 'a', 'b', 'c'": table[["c", "a", "b"]],
+        "unknown are 'z'; missing are 'b'": table.rename(columns={"b": "z"}),
+        "unknown are 'd'$": table.assign(d=0.0),
+        "missing are 'c'$": table[["a", "b"]],
+    }
+    session = Session(classifier.network, device="cpu")
+    for message, other in others.items():
+        with pytest.raises(ValueError, match=r"feature names|names"):
+            pipeline.predict(other)
+        for run in (classifier.predict, session, session.run, session.plan):
+            with pytest.raises(InputError, match=message):
+                run(other)
+    numbered = table.set_axis(range(3), axis=1)
+    for unnamed in (table.to_numpy(), table.to_numpy().tolist(), numbered):
+        assert classifier.predict(unnamed).tolist() == pipeline.predict(table).tolist()
+
+
+TABLES: dict[str, Any] = {
+    "polars": lambda library, columns: library.DataFrame(columns),
+    "pyarrow": lambda library, columns: library.table(columns),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_other_libraries_are_rows(name: str, named: Any) -> None:
+    pipeline, table = named
+    classifier = SparseClassifier.from_sklearn(pipeline, device="cpu")
+    other = TABLES[name](pytest.importorskip(name), {key: table[key].to_numpy() for key in table})
+    np.testing.assert_array_equal(classifier.predict_proba(other), classifier.predict_proba(table))
+    with pytest.raises(InputError, match="same order"):
+        classifier.predict(other.select(["b", "a", "c"]))
+
+
+def test_tables_need_numbers_and_no_names(named: Any) -> None:
+    pipeline, table = named
+    classifier = SparseClassifier.from_sklearn(pipeline, device="cpu")
+    with pytest.raises(InputError, match="does not hold numbers alone"):
+        classifier.predict(table.assign(a="text"))
+    plain = SparseClassifier(Network(classifier.network.layers), device="cpu")
+    assert not hasattr(plain, "feature_names_in_")
+    assert len(plain.predict(table[["c", "a", "b"]])) == len(table)

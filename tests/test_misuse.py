@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import sparsenn
 from sparsenn import COO, CSC, CSR, Conv2d, Linear, Network, ReLU, Session, SparseLinear, TrainingData
-from sparsenn.errors import SparseNNError
+from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import AvgPool2d, Identity, MaxPool2d, Sigmoid, Softmax, Tanh
 
@@ -246,3 +246,22 @@ def test_numbers_that_vanish_or_overflow_do_so_whatever_numpy_is_told(name: str,
         expected = SMALL[name](device)
     with np.errstate(all="raise"):
         assert np.array_equal(SMALL[name](device), expected, equal_nan=True)
+
+
+def test_numba_that_compiles_nothing_is_refused_in_one_line() -> None:
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    for arguments in (("cache", "info"), ("infer", "radixnet-1024x120")):
+        command = [sys.executable, "-m", "sparsenn", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: numba compiles nothing where NUMBA_DISABLE_JIT is set")
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"),
+    [("gpu", "cuda"), ("GPU:1", "cuda:1"), ("nvidia", "cuda"), ("CUDA", "cuda"), ("cuda0", "cuda:0"), ("Cpu", "cpu")],
+)
+def test_other_names_of_devices_are_understood_in_the_message(device: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown device '{device}'; did you mean '{meant}'"):
+        Session(Network((Linear(np.eye(2)),)), device=device)

@@ -10,12 +10,15 @@ from strategies import networks
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.layers import (
+    Add,
     AvgPool2d,
     Conv2d,
     Flatten,
     Identity,
+    Keep,
     Linear,
     MaxPool2d,
+    Recall,
     ReLU,
     Sigmoid,
     Softmax,
@@ -358,3 +361,10 @@ def test_one_matrix_in_place_of_a_list() -> None:
 def test_the_name_of_an_activation_is_refused() -> None:
     with pytest.raises(InputError, match=r"layer 1: the activation is 'relu'"):
         Network.from_scipy([sp.csr_matrix((2, 3))], activation="relu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("first", [(Keep(), Recall()), (Keep(), Keep(), Recall(2)), (Keep(), Add())])
+def test_layers_that_keep_inputs_say_nothing_of_their_width(first):
+    assert Network((*first, Linear(np.eye(3)))).shapes[0] == (3,)
+    with pytest.raises(ShapeError, match=f"layer {len(first) + 1} is a Flatten: say what images"):
+        Network((*first, Flatten(), Linear(np.eye(3))))

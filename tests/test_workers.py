@@ -193,3 +193,61 @@ def test_children_forked_after_inference_and_training_compute(layer):
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+DURING_CALLS = """
+import os, signal, threading, warnings
+import numpy as np, scipy.sparse as sp
+from sparsenn import Network, Session, Sessions
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(3)
+weights = [sp.random(64, 64, 0.1, format="csc", random_state=rng, dtype=np.float32) for _ in range(6)]
+network, rows = Network.from_scipy(weights, -0.05), rng.random((300, 64), np.float32)
+options = {"device": "cpu", "reproducible": True}
+first = Session(network, **options)
+several = Sessions.of([Session(network, **options), Session(network, **options)])
+streaming = Session(network, weight_memory=1, **options)
+expected, ended = first(rows), []
+
+
+def run(session):
+    while not ended:
+        session(rows)
+
+
+def child():
+    for session in (first, several, streaming, Session(network, **options)):
+        assert np.array_equal(session(rows), expected)
+
+
+def fork():
+    process = os.fork()
+    if process == 0:
+        signal.alarm(60)  # ends a child that hangs
+        try:
+            child()
+            os._exit(7)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+threads = [threading.Thread(target=run, args=(session,)) for session in (first, first, several, streaming)]
+for thread in threads:
+    thread.start()
+codes = [fork() for _ in range(8)]
+ended.append(True)
+for thread in threads:
+    thread.join()
+forked = []
+first.run(rows, progress=lambda *_: forked or forked.append(fork()))  # by the thread that has the session's lock
+assert [*codes, *forked] == [7] * 9, (codes, forked)
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_children_forked_during_calls_compute() -> None:
+    done = subprocess.run([sys.executable, "-c", DURING_CALLS], capture_output=True, text=True, timeout=500)
+    assert done.stdout == "done\n", done.stderr

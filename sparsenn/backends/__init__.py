@@ -11,6 +11,7 @@ from sparsenn.backends.contract import (
     NumberCheck,
     RowsCheck,
     RowsLeft,
+    RowsWatch,
     SparseChain,
     SparseKernel,
     SparseProblem,
@@ -20,6 +21,7 @@ from sparsenn.backends.contract import (
     TrainingKernel,
     Tunable,
 )
+from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
@@ -41,6 +43,7 @@ __all__ = [
     "NumberCheck",
     "RowsCheck",
     "RowsLeft",
+    "RowsWatch",
     "SparseChain",
     "SparseKernel",
     "SparseProblem",
@@ -52,6 +55,7 @@ __all__ = [
     "TrainingKernel",
     "TrainingProblem",
     "Tunable",
+    "all_finite",
     "automatic",
     "backend_elsewhere",
     "backend_for",

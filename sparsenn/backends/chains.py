@@ -13,6 +13,7 @@ __all__ = [
     "NumberCheck",
     "RowsCheck",
     "RowsLeft",
+    "RowsWatch",
     "SparseChain",
     "SparseProblem",
     "SparseRows",
@@ -145,11 +146,16 @@ class NumberCheck(Protocol):
         """Look at all numbers of features on the device; on a GPU that is queued, and not waited for."""
         ...
 
-    def result(self) -> tuple[float, bool]:
-        """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
+    def passed(self) -> bool:
+        """Return whether all numbers seen were finite; waits for the device once."""
+        ...
 
-        It waits for the device once.
-        """
+
+class RowsWatch(NumberCheck, Protocol):
+    """Looks at rows on a GPU call after call, and never waits for it: `passed` is True, and `found` tells later."""
+
+    def found(self) -> bool:
+        """Return whether one of the looks that have been done found a number that is not finite, and forget it."""
         ...
 
 

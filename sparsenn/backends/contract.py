@@ -11,6 +11,7 @@ from sparsenn.backends.chains import (
     NumberCheck,
     RowsCheck,
     RowsLeft,
+    RowsWatch,
     SparseChain,
     SparseProblem,
     SparseRows,
@@ -42,6 +43,7 @@ __all__ = [
     "NumberCheck",
     "RowsCheck",
     "RowsLeft",
+    "RowsWatch",
     "SparseChain",
     "SparseKernel",
     "SparseProblem",
@@ -178,6 +180,10 @@ class Backend(Protocol):
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""
+        ...
+
+    def rows_watch(self) -> RowsWatch:
+        """Begin to look at rows on the device, without waiting; asked only for rows that `device_rows` returned."""
         ...
 
     def fetch_rows(self, rows: SparseRows) -> SparseRows:

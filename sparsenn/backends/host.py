@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, NumberCheck, RowsLeft, SparseRows
-from sparsenn.backends.host_arrays import is_on_host, largest_number
+from sparsenn.backends.contract import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.host_arrays import all_finite, is_on_host
 from sparsenn.backends.steps import join_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
@@ -49,16 +49,15 @@ class HostNumberCheck:
     """Looks at numbers at once; see `NumberCheck`."""
 
     def __init__(self) -> None:
-        self._largest, self._finite = 0.0, True
+        self._finite = True
 
     def look(self, features: Features) -> None:
         """Look at numbers."""
-        largest, finite = largest_number(features.values if isinstance(features, CSR) else features)
-        self._largest, self._finite = max(self._largest, largest), self._finite and finite
+        self._finite = self._finite and all_finite(features.values if isinstance(features, CSR) else features)
 
-    def result(self) -> tuple[float, bool]:
-        """Return the size of the largest finite number seen, and whether all were finite."""
-        return self._largest, self._finite
+    def passed(self) -> bool:
+        """Return whether all numbers seen were finite."""
+        return self._finite
 
 
 class HostMemory:
@@ -174,3 +173,7 @@ class HostMemory:
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""
         return HostNumberCheck()
+
+    def rows_watch(self) -> RowsWatch:
+        """Fail: `device_rows` refuses what is on a GPU."""
+        raise NotImplementedError

@@ -41,7 +41,9 @@ def backend_for(device: str) -> Backend:
         return ReferenceBackend()
     if found := re.fullmatch(rf"(cuda|{DOUBLE_DEVICE})(?::([0-9]{{1,4}}))?", device):
         return (CUDABackend if found[1] == "cuda" else DoubleCUDABackend)(int(found[2] or 0))
-    raise unknown_name("device", device, ("auto", "cpu", "cuda", "reference"))
+    of_gpu = re.fullmatch(r"(?:gpu|nvidia|cuda)(:?[0-9]{1,4})?", device.lower())
+    meant = None if of_gpu is None else ":".join(("cuda", *([of_gpu[1].lstrip(":")] if of_gpu[1] else ())))
+    raise unknown_name("device", device, ("auto", "cpu", "cuda", "reference"), meant)
 
 
 def backend_elsewhere(device: str, machine: Machine) -> Backend:

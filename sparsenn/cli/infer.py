@@ -115,6 +115,8 @@ def infer(
     cluster = cluster_options.cluster_from(context, scheduler, workers, piece)
     in_pieces = stream or cluster is not None
     with reporting(progress):  # what looks into a file takes a second to import
+        if inputs is not None and _is_model(str(inputs)) and not _is_model(dataset):
+            raise UsageError(f"{inputs} is a model and {dataset} is none: give the model first, and --inputs {dataset}")
         model = (inputs is not None and not in_pieces) or _is_model(dataset)
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")

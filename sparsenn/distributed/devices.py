@@ -27,7 +27,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
-from sparsenn.workers import chunks
+from sparsenn.workers import chunks, renew_after_fork
 
 __all__ = ["Sessions", "device_names", "infer", "session_on"]
 
@@ -200,6 +200,11 @@ class Sessions:
 
     def _begin(self, sessions: Sequence[Session]) -> None:
         self._sessions = tuple(sessions)
+        self._after_fork()
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """Take a lock and threads, here and in a forked child, which has no thread but the one that forked."""
         self._turns = threading.Lock()
         # threads that stay: cuBLAS makes what it needs for each thread anew
         self._threads = [ThreadPoolExecutor(1, f"sparsenn {device}") for device in self.devices]

@@ -32,7 +32,7 @@ def without_dead_outputs(network: Network) -> Network:
         if not alive.all():
             layers[number], layers[number + 1] = _computing(layer, alive), _reading(following, alive)
             found = True
-    return Network(tuple(layers), network.image) if found else network
+    return replace(network, layers=tuple(layers)) if found else network
 
 
 def _alive(layer: SparseLinear) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Kernel, SparseRows
+from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, SparseLinear, Tanh
@@ -33,7 +33,7 @@ MOST_HALF_SUMS = 16
 
 
 def check_inputs(rows: CSR | SparseRows | Array) -> None:
-    """Refuse rows in host memory that hold NaN or infinity.
+    """Refuse rows that hold NaN or infinity; a matrix may be on a GPU.
 
     Raises
     ------
@@ -48,6 +48,8 @@ def check_inputs(rows: CSR | SparseRows | Array) -> None:
         row = int(np.searchsorted(rows.indptr, entry, side="right"))
         column, value = int(rows.indices[entry]) + 1, rows.values[entry]
     else:
+        if isinstance(rows, np.ndarray) and all_finite(rows):
+            return
         finite = np.isfinite(rows)
         if finite.all():
             return

@@ -9,22 +9,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
+from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
-from sparsenn.formats import CSR, Array
+from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.layers.activation import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.workers import chunks, map_threads
 
-__all__ = ["Given", "Inputs", "canonical", "check_network", "like", "look"]
+__all__ = ["Given", "Inputs", "as_matrix", "canonical", "check_network", "like", "look", "takes_shape"]
 
 PIECE = 1 << 16
 """Numbers of float64 that are looked at together: they stay in a core's cache, so that memory is read once."""
 
 Inputs: TypeAlias = CSR | Array | Any
-"""Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, or
-whatever speaks DLPack or CUDA's array interface."""
+"""Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
+table of pandas, polars or Arrow, or whatever speaks DLPack or CUDA's array interface."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +91,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     Parameters
     ----------
     network : what they are the inputs of.
-    inputs : as `Inputs` says; where the network takes images, an array may have the shape (images, channels, height,
-        width), too.
+    inputs : as `Inputs` says; an array may have any shape that `as_matrix` takes, and be the only one of a list.
     backend : of the device that is to compute.
 
     Raises
@@ -99,27 +99,25 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     UsageError
         They are on a GPU, and the network is not on that one.
     InputError
-        They are none of these.
+        They are none of these; or a table whose columns have other names than the network knows, or another order.
     MatrixError
-        They do not have two dimensions, or are not of real numbers; or, on the host, some are masked, or finite and
+        They have another shape, or are not of real numbers; or, on the host, some are masked, or finite and
         beyond float32, unless the backend computes in float64.
     ShapeError
         They are not as wide as the network's first layer.
     """
-    inputs = _with_sign(inputs)
+    inputs = without_table(network, _unwrapped(network, _with_sign(inputs)))
     found = backend.device_rows(inputs)
     on_host = found is None
     rows = _on_host(inputs) if found is None else found
     if not isinstance(rows, CSR | SparseRows):
-        if len(rows.shape) == 4 and rows.shape[1:] == network.image:
-            rows = rows.reshape(rows.shape[0], network.inputs)
-        if len(rows.shape) != 2:
-            raise MatrixError(f"the inputs have {len(rows.shape)} dimensions; a matrix of samples has two")
+        rows = as_matrix(network, rows)
     numbers = rows.values if isinstance(rows, CSR | SparseRows) else rows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
-        raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}")
+        others = "" if len(_layouts(network)) == 0 else f"; {_taken_shapes(network)}"
+        raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
     if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
     return Given(rows, on_host, inputs)
@@ -138,6 +136,70 @@ def _with_sign(inputs: Any) -> Any:
     if torch.autograd.forward_ad.unpack_dual(inputs).tangent is not None:
         raise InputError("the inputs carry a forward-mode derivative, which no session computes; give their values")
     return inputs.resolve_neg()
+
+
+def as_matrix(network: Network, array: Any) -> Any:
+    """Return an array of inputs, of any library, as a matrix with a row for each, as the network takes them.
+
+    Inputs come as rows, as images with the channels first, or as the model holds them that the network was made of;
+    where a shape may be either, it is that of the model. Axes of size 1 do not matter. A single input may come without
+    the axis of rows.
+
+    Raises
+    ------
+    MatrixError
+        The array's shape is none of these. A matrix of another width is returned as it is.
+    """
+    shape = tuple(array.shape)
+    if len(shape) == 2 and shape[1] == network.inputs:
+        return array
+    held = _batch_of(network, shape)
+    if held is not None:
+        batch, layout = held
+        return layout.matrix(array.reshape(batch))
+    if len(shape) != 2:
+        raise MatrixError(f"the inputs have the shape {shape}; {_taken_shapes(network)}")
+    return array
+
+
+def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
+    """Return whether `as_matrix` takes an array of a shape."""
+    return _batch_of(network, shape) is not None
+
+
+def _taken_shapes(network: Network) -> str:
+    """Return in words which shapes inputs of a network may have."""
+    shapes = [(network.inputs,), *(layout.shape for layout in _layouts(network) if layout.shape is not None)]
+    told = " or ".join(f"(rows, {', '.join(map(str, shape))})" for shape in dict.fromkeys(shapes))
+    return f"a matrix of samples has two dimensions: {told}" if len(set(shapes)) == 1 else f"the network takes {told}"
+
+
+def _layouts(network: Network) -> list[InputLayout]:
+    """Return how inputs may be held that are no rows, that of the model first."""
+    images = [] if network.image is None else [InputLayout(network.image)]
+    return images if network.input_layout is None else [network.input_layout, *images]
+
+
+def _batch_of(network: Network, shape: tuple[int, ...]) -> tuple[tuple[int, ...], InputLayout] | None:
+    """Return the shape of a batch of inputs that an array of `shape` is, and how these are held; None if it is none."""
+    width = network.inputs
+    for batch in (shape, (1, *shape)):
+        if len(batch) > 1:
+            if batch[1:] == (width,):
+                return batch, InputLayout(batch[1:])
+            for layout in _layouts(network):
+                if layout.holds(batch[1:], width):
+                    return batch, layout
+    return None
+
+
+def _unwrapped(network: Network, inputs: Any) -> Any:
+    """Return the one array of a list, unless the array is one input of several in the list."""
+    if not isinstance(inputs, list | tuple) or len(inputs) != 1 or not hasattr(inputs[0], "shape"):
+        return inputs
+    shape = tuple(inputs[0].shape)
+    one_of_several = _batch_of(network, (1, *shape)) is not None
+    return inputs[0] if not one_of_several and _batch_of(network, shape) is not None else inputs
 
 
 def check_network(network: Network) -> None:

@@ -136,7 +136,7 @@ def merge_equal_outputs(network: Network) -> Merged:
     )
     last = parts[-1]
     expansion = last.group if isinstance(last, _Part) and last.merged.outputs < last.original.outputs else None
-    return Merged(Network(layers, network.image), copies, expansion)
+    return Merged(replace(network, layers=layers), copies, expansion)
 
 
 def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Part | None) -> tuple[_Part, Array]:

@@ -24,6 +24,7 @@ class _CommonOptions(TypedDict, total=False):
     deduplication: bool
     merging: bool | None
     reproducible: bool
+    check_finite: bool
 
 
 class DevicesOptions(_CommonOptions, total=False):

@@ -18,7 +18,7 @@ from sparsenn.renamed import renewed
 __all__ = ["Options"]
 
 _SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
-_FLAGS = ("compaction", "deduplication", "merging", "reproducible")
+_FLAGS = ("compaction", "deduplication", "merging", "reproducible", "check_finite")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ class Options:
         Take only kernels with which the bits of a row's outputs depend on the row, the network and the device: not on
         the number or order of rows, memory limits, or threads. Sparse layers are then never multiplied as dense ones.
         Slower where there are dense layers or convolutions; refused where no kernel can.
+    check_finite : bool, default True
+        Refuse rows that hold NaN or an infinite number. No call waits for a GPU on that account: those of rows on a GPU
+        are told of by `Session.run`, by a later call, or by `Session.check`. Sparse rows are always checked.
 
     Raises
     ------
@@ -80,6 +83,7 @@ class Options:
     deduplication: bool = True
     merging: bool | None = None
     reproducible: bool = False
+    check_finite: bool = True
 
     def __post_init__(self) -> None:
         for name in ("device", "kernel", "precision"):

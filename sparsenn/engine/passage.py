@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft, SparseKernel
+from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseKernel
 from sparsenn.engine.attempts import Attempts
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
@@ -20,8 +20,8 @@ from sparsenn.engine.result import BatchOutput, Result, Seconds
 from sparsenn.engine.shelf import Shelf, form_of_features
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION
 from sparsenn.engine.tally import Tally
+from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.layers import ImageLayer
 from sparsenn.spans import span, watchers
 
 __all__ = ["Part", "Passage", "Report", "joined"]
@@ -100,16 +100,11 @@ class Passage:
     ----------
     problem : the session's network and how it is to be run.
     shelf : what is ready.
-
-    Attributes
-    ----------
-    used : the plan that ran the last rows; None before the first.
     """
 
     def __init__(self, problem: Problem, shelf: Shelf) -> None:
         self._problem, self._shelf, self._backend = problem, shelf, problem.backend
-        self._images = any(layer.family is ImageLayer for layer in problem.network)
-        self.used: Plan | None = None
+        self._watch: RowsWatch | None = None
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
@@ -128,20 +123,20 @@ class Passage:
         network = self._problem.network
         plan = self._shelf.plan_of(given)
         batches, categories, tallies = list[BatchOutput](), list[Array](), list[Tally]()
+        used = plan
         attempts = Attempts(last, size, self._shelf.make_room, first)
         going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
         for start, stop in attempts:
             going.tally, going.following = Tally.of(network) if counted else None, stop < last
             going.report = partial(report, start, stop)
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                batch, living = self._batch(given, start, stop, attempts.size, going)
+                used, batch, living = self._batch(given, start, stop, attempts.size, going)
                 if going.tally is not None:
                     tallies.append(going.tally)
                 categories.append(start + living if start else living)
                 batches.append(batch)
                 attempts.done()
         self._refuse_infinite(given, going.check)
-        used = plan if self.used is None else self.used
         tally = Tally.summed(network, tallies) if counted else None
         return Part(used, last - first, _concatenated(categories), tuple(batches), tally, attempts.notes())
 
@@ -167,8 +162,9 @@ class Passage:
         """
         network, backend = self._problem.network, self._backend
         plan = self._shelf.plan_of(given)
-        going = Pass(Unwatched(), check=self.number_check(given), keep_half=plan.keeps_half)
+        going = Pass(Unwatched(), check=self._call_check(given), keep_half=plan.keeps_half)
         target: Array | None = None
+        used = plan
         parts: list[Any] = []
         waiting: list[Callable[[], None]] = []
         moves = room is not None or (given.on_host and not backend.in_host_memory)
@@ -177,9 +173,8 @@ class Passage:
         for start, stop in attempts:
             going.following, going.report = stop < last, partial(report, start, stop)
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                left = self._through(given, start, stop, attempts.size, going)
-                assert self.used is not None, "rows have gone through the layers"
-                rows = _spread(self._problem, self.used, left, stop - start)
+                used, left = self._through(given, start, stop, attempts.size, going)
+                rows = _spread(self._problem, used, left, stop - start)
                 if not moves:
                     parts.append(rows)
                 else:
@@ -197,17 +192,17 @@ class Passage:
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
         if len(parts) == 1:
-            self._settle(given)
+            self._settle(given, used)
             return parts[0]
         return backend.joined(parts, network.outputs)
 
-    def _settle(self, given: Given) -> None:
-        """Remember what runs such rows, if the steps are all they need."""
-        plan, source = self.used, given.source
+    def _settle(self, given: Given, plan: Plan) -> None:
+        """Remember that a plan runs such rows, if the steps are all they need."""
+        source = given.source
         as_it_is = source is given.rows and self._backend.reads_as_is(source)
-        if plan is None or plan.streams or not as_it_is:
+        if plan.streams or not as_it_is:
             return
-        if given.on_host and (self._watches(plan) or (self._images and not self._backend.in_host_memory)):
+        if given.on_host and self._watches(plan):
             return
         run = self._settled(self._shelf.kept(plan), source.dtype == np.float16)
         self._shelf.settle((source.shape, source.dtype), run)
@@ -218,15 +213,18 @@ class Passage:
         It does not refer to this passage: the shelf that keeps it goes as soon as the session does.
         """
         problem, backend, plan = self._problem, self._backend, ready.plan
-        checked, placed = self._images and backend.in_host_memory, half and not plan.keeps_half
-        as_it_is = not (checked or placed or backend.in_host_memory) and _leaves_outputs(problem, plan)
+        placed = half and not plan.keeps_half
+        checked, watch = problem.options.check_finite and backend.in_host_memory, self._watch
+        as_it_is = not (placed or backend.in_host_memory) and _leaves_outputs(problem, plan)
         launch = ready.launch if as_it_is else None
 
         def run(rows: Array) -> Any:
+            if watch is not None:
+                watch.look(rows)
             if launch is not None and not watchers["step"]:
                 return launch(rows)
             with np.errstate(all="ignore"):
-                if checked and not backend.largest_number(rows)[1]:
+                if checked:
                     check_inputs(rows)
                 left = ready.run(backend.place(rows) if placed else rows, _QUIET)
                 return _spread(problem, plan, left, rows.shape[0])
@@ -242,57 +240,81 @@ class Passage:
 
     # ---- Some rows -----------------------------------------------------------------------------------------------
 
-    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[BatchOutput, Array]:
-        """Run some rows; return their outputs, and which of them end with a non-zero."""
+    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[Plan, BatchOutput, Array]:
+        """Run some rows; return the plan that ran them, their outputs, and which of them end with a non-zero."""
         with going.clock.part("transfer", "check"):
             check = self._shelf.queue_check(given, first, last, size)
-        living, kept = self._taken_out(given, first, last, size, going, check)
+        plan, living, kept = self._taken_out(given, first, last, size, going, check)
         if check is not None and not check.passed():  # these rows differ in form from those before
             going.tally = None if going.tally is None else Tally.of(self._problem.network)
-            living, kept = self._taken_out(given, first, last, size, going)
-        return BatchOutput(kept, last - first, None if self._backend.in_host_memory else self._backend.fetch), living
+            plan, living, kept = self._taken_out(given, first, last, size, going)
+        fetch = None if self._backend.in_host_memory else self._backend.fetch
+        return plan, BatchOutput(kept, last - first, fetch), living
 
     def _taken_out(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> tuple[Array, RowsLeft]:
-        """Run some rows, whose check may be queued; return which of them end with a non-zero, and all that is left."""
-        left = self._through(given, first, last, size, going, check)
+    ) -> tuple[Plan, Array, RowsLeft]:
+        """Run some rows, whose check may be queued; return the plan, which end with a non-zero, and what is left."""
+        plan, left = self._through(given, first, last, size, going, check)
         with going.clock.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
-            assert self.used is not None, "rows have gone through the layers"
-            taken = self._backend.take_out(left, last - first, _owns_outputs(self.used))
+            taken = self._backend.take_out(left, last - first, _owns_outputs(plan))
         with span("wait for the device", "wait"):  # while it computes
-            return taken()
+            return plan, *taken()
 
     def _through(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> RowsLeft:
-        """Bring some rows to the device, and take them through the layers, by steps ready for `size` rows."""
+    ) -> tuple[Plan, RowsLeft]:
+        """Bring some rows to the device, and take them through the layers, by steps ready for `size` rows.
+
+        Returns the plan of these steps, and what they leave.
+        """
         with going.clock.part("transfer", "copy in"):
             features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
         form = form_of_features(features)
         self._shelf.note(given, form)
         with going.clock.part("prepare", "ready plan"):
             ready = self._shelf.ready_for(form, given.whole, size)
-        self.used = ready.plan
         if going.check is not None:
             going.check.look(features)
             if self._backend.in_host_memory:  # there the answer is known at once
                 self._refuse_infinite(given, going.check)
         if given.on_host and self._watches(ready.plan):
             going.watch = self._shelf.half_range.watch()
-        return ready.run(features, going)
+        return ready.plan, ready.run(features, going)
 
     def _watches(self, plan: Plan) -> bool:
         return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
 
     def number_check(self, given: Given) -> NumberCheck | None:
-        """Return what looks for NaN and infinity among images from the host; other rows are not looked at."""
-        return self._backend.number_check() if self._images and given.on_host else None
+        """Return what looks for NaN and infinity among rows; sparse ones have been looked at once they are placed."""
+        return self._backend.number_check() if self._problem.options.check_finite and not given.sparse else None
+
+    def _call_check(self, given: Given) -> NumberCheck | None:
+        """Return what looks at the rows of a call, which waits for no GPU that they are on."""
+        if given.on_host or given.sparse or not self._problem.options.check_finite:
+            return self.number_check(given)
+        if self._watch is None:
+            self._watch = self._backend.rows_watch()
+        return self._watch
+
+    def refuse_earlier(self) -> None:
+        """Refuse rows of earlier calls that were on a GPU, as far as it is known what they hold.
+
+        Raises
+        ------
+        InputError
+            One of the numbers was not finite.
+        """
+        if self._watch is not None and self._watch.found():
+            raise InputError(
+                "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
+                "come from, or have check_finite=False"
+            )
 
     def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
-        if check is not None and not check.result()[1]:
+        if check is not None and not check.passed():
             check_inputs(given.rows)
 
 

@@ -232,7 +232,7 @@ class Problem:
     seconds: float
     compile_seconds: float
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
-    turns: AbstractContextManager[Any] = field(default_factory=threading.Lock)
+    turns: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, network: Network, options: Options) -> Problem:

@@ -27,6 +27,7 @@ from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 from sparsenn.spans import span, watchers
+from sparsenn.workers import renew_after_fork
 
 __all__ = ["Session", "check_form"]
 
@@ -96,6 +97,19 @@ class Session(OneOfSeveral):
         self._unspent = problem.seconds, problem.compile_seconds
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        """Begin anew, in a forked child, where another thread was in a call or made steps ready: it is not here.
+
+        What is ready, whole or not, is made again then, as the thread may have been at changing it.
+        """
+        if self._closed or (_is_free(self._lock) and _is_free(self._problem.turns)):
+            return
+        if self.backend.in_host_memory:
+            self._begin(replace(self._problem, turns=threading.Lock()))
+        else:  # what is on a GPU cannot be used here, nor freed: the next call says so
+            self._lock = threading.RLock()
 
     def on(self, device: str, **options: Any) -> Session:
         """Return a session of the same network on another device.
@@ -194,8 +208,8 @@ class Session(OneOfSeveral):
         Raises
         ------
         ShapeError, MatrixError, InputError
-            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they
-            are images on the host with an infinite number or a NaN.
+            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they,
+            or those of an earlier call that were on a GPU, hold NaN or an infinite number (`Session.check`).
         NumericError
             They are on the host, and inputs, outputs or hidden values of layers in precision `float16` are beyond its
             range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
@@ -210,6 +224,7 @@ class Session(OneOfSeveral):
         with self._watched_turn("call") if watchers["run"] else self._lock:
             self._begin_turn()
             try:
+                self._passage.refuse_earlier()
                 if form is None and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
                     run = self._shelf.settled.get((rows.shape, rows.dtype))
@@ -252,7 +267,23 @@ class Session(OneOfSeveral):
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
         with self._turn("run"):
+            self._passage.refuse_earlier()
             return self._run(inputs, statistics, progress)
+
+    def check(self) -> None:
+        """Wait for the device, and tell what was wrong with rows on a GPU that calls were given.
+
+        A call does not wait for its GPU to look at rows there; the next one tells what has been found by then, and this
+        tells all. It does nothing where rows come from the host.
+
+        Raises
+        ------
+        InputError
+            Rows of an earlier call held NaN or an infinite number; each is told of once.
+        """
+        with self._turn("check"):
+            self._problem.backend.wait()
+            self._passage.refuse_earlier()
 
     def close(self) -> None:
         """Free the memory of weights and buffers; the session cannot be used afterwards."""
@@ -369,6 +400,14 @@ def check_form(form: object) -> None:
     """
     if form is not None and (not isinstance(form, str) or form not in FORMS):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
+
+
+def _is_free(lock: Any) -> bool:
+    """Return whether a lock is free, or is this thread's."""
+    if not lock.acquire(blocking=False):
+        return False
+    lock.release()
+    return True
 
 
 def _session(network: Network, options: Options) -> Session:

@@ -13,6 +13,7 @@ from sparsenn.formats.conversion import (
 from sparsenn.formats.coo import COO
 from sparsenn.formats.encoding import Column, TableEncoding, class_codes, class_names
 from sparsenn.formats.equality import equal_groups, equal_rows
+from sparsenn.formats.input_layout import InputLayout
 from sparsenn.formats.scaling import Scaling
 from sparsenn.formats.table import Table, Texts, Unread
 
@@ -24,6 +25,7 @@ __all__ = [
     "INDEX32_LIMIT",
     "Array",
     "Column",
+    "InputLayout",
     "Scaling",
     "Table",
     "TableEncoding",

@@ -21,6 +21,7 @@ from functools import partial
 from typing import IO, Any
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
+from sparsenn.formats import InputLayout
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_source import Hdf5Source, opened
@@ -216,9 +217,10 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     channels_last = formats != {"channels_first"}
     sizes = _input_shape(config, layers)
     first = None if sizes is None else _channels_first(sizes, channels_last)
+    layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
     given = inputs(first, "have the model begin with an Input", sparse_below)
     # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
-    signals = {"": given if first is None else replace(given, shape=first)}
+    signals = {"": given if first is None else replace(given, shape=first, given=layout)}
     for name, kind, own, path, args, kwargs in layers:
         values = [_value(value, signals) for value in args]
         if kind == "InputLayer":

@@ -6,9 +6,10 @@ Everything is stored as it is in memory, uncompressed and contiguous.
 
     attributes          format = "sparsenn model", version
     description         JSON: loss, classes (whether the outputs are scores of classes), provenance; image (channels,
-                        height and width, or null) and resize (how other images become so, or null); needs_float64
-                        (true where float32 does not suffice, else absent); class_names (of text, or null) and table
-                        (columns, each with name, categories and fill; targets; named; or null)
+                        height and width, or null) and resize (how other images become so, or null); input_layout (the
+                        fields of an `InputLayout`; absent where there is none); needs_float64 (true where float32 does
+                        not suffice, else absent); class_names (of text, or null) and table (columns, each with name,
+                        categories and fill; targets; named; or null)
     layers, layerK/     the layers, as `sparsenn.io.model_layers` tells
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
@@ -36,7 +37,7 @@ import numpy as np
 
 from sparsenn.backends.trainer import LOSSES
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError, unknown_name
-from sparsenn.formats import INDEX32_LIMIT, Column, Scaling, TableEncoding
+from sparsenn.formats import INDEX32_LIMIT, Column, InputLayout, Scaling, TableEncoding
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
@@ -242,12 +243,17 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def description_of(model: Model) -> dict[str, Any]:
-    """Return what a model's file says of it besides the network, for JSON: loss, classes, class_names and table."""
+    """Return what a model's file says of it besides its layers, for JSON.
+
+    That is loss, classes, class_names and table; and input_layout, where there is one.
+    """
+    layout = model.network.input_layout
     return {
         "loss": model.loss,
         "classes": model.classes,
         "class_names": model.class_names,
         "table": None if model.encoding is None else asdict(model.encoding),
+        **({} if layout is None else {"input_layout": asdict(layout)}),
     }
 
 
@@ -263,6 +269,8 @@ def model_described(network: Network, description: Mapping[str, Any], provenance
     if not (isinstance(loss, str) and loss in LOSSES and isinstance(classes, bool)):
         raise InputError("description has no valid loss and classes")
     names, encoding = _class_names(description.get("class_names")), _encoding(description.get("table"))
+    if "input_layout" in description:
+        network = replace(network, input_layout=_input_layout(description["input_layout"]))
     return Model(network, loss, classes, provenance, class_names=names, encoding=encoding)
 
 
@@ -386,6 +394,20 @@ def _encoding(found: Any) -> TableEncoding | None:
     if not (all(isinstance(name, str) for name in targets) and isinstance(named, bool)):
         raise InputError("description has no valid table")
     return TableEncoding(columns, targets, named)
+
+
+def _input_layout(found: Any) -> InputLayout:
+    """Return what a description says of how one input is held.
+
+    Raises
+    ------
+    InputError
+        It is not what `write_model` writes, or not sound.
+    """
+    try:
+        return InputLayout(**found)
+    except TypeError as error:
+        raise InputError("description has no valid input_layout") from error
 
 
 def _column(name: Any, categories: Any, fill: Any) -> Column:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import Array, InputLayout
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, chain
 from sparsenn.layers import (
@@ -64,6 +64,7 @@ class Signal:
     integers : whether it holds integers, which only a cast makes numbers to compute with.
     sparse_below : as of `fully_connected`.
     hint : what messages say of the shape that is needed.
+    given : how the model holds one input, where that is not a row.
     """
 
     shape: tuple[int, ...]
@@ -78,6 +79,7 @@ class Signal:
     integers: bool = False
     sparse_below: float = SPARSE_BELOW
     hint: str = "one of (rows, channels, width) or with a height, too, is needed"
+    given: InputLayout | None = None
 
     @property
     def width(self) -> int:
@@ -215,13 +217,15 @@ class Signal:
 
     def flattened(self, channels_last: bool = False) -> Signal:
         """Return rows of images, which another program may hold with the channels last."""
+        if self.shape == _UNTOLD and self.given is None:
+            return replace(self, given=InputLayout(flattens=True))
         if len(self.shape) == 1:
             return self
         if not channels_last:
             return replace(self, shape=(self.width,))
         order = np.arange(self.width).reshape(self.shape[0], -1).T.ravel()
         if self.lies is None and isinstance(self.pending, Scaling):  # rows as they are given
-            return replace(self, shape=(self.width,), pending=self.pending.moved(order))
+            return replace(self, shape=(self.width,), pending=self.pending.moved(order), given=_in_order(self.given))
         moved = None if (order == np.arange(order.size)).all() else order
         return replace(self, shape=(self.width,), order=moved)
 
@@ -237,7 +241,7 @@ class Signal:
             raise ShapeError(
                 f"makes {shape} of {self.shape} between layers; only the network's input can become images"
             )
-        return replace(self, shape=shape)
+        return replace(self, shape=shape, given=_in_order(self.given))
 
     # ---- Layers -----------------------------------------------------------------------------------------------------
 
@@ -345,7 +349,7 @@ class Signal:
             signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
         if len(signal.shape) == 1:
             signal = signal.flat()
-        return Network(chain(signal.node), signal.image)
+        return Network(chain(signal.node), signal.image, input_layout=signal.given)
 
     def _affine(self) -> Signal:
         """Return it with a product or a convolution pending, made of a scaling if need be."""
@@ -418,7 +422,8 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
     """
     if shape is not None and (not 1 <= len(shape) <= 3 or min(shape) < 1):
         raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")
-    return Signal(_UNTOLD if shape is None else tuple(shape), sparse_below=sparse_below, hint=hint)
+    given = InputLayout(tuple(shape)) if shape is not None and len(shape) > 1 else None
+    return Signal(_UNTOLD if shape is None else tuple(shape), sparse_below=sparse_below, hint=hint, given=given)
 
 
 @contextmanager
@@ -431,6 +436,11 @@ def named(place: str) -> Iterator[None]:
     except SparseNNError as error:
         kind = InputError if isinstance(error, UsageError) else type(error)
         raise kind(f"{place}: {error}") from error
+
+
+def _in_order(given: InputLayout | None) -> InputLayout | None:
+    """Return how inputs are held whose numbers the network takes in their order."""
+    return None if given is None else replace(given, channels_last=False)
 
 
 def check_finite(weights: Any) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError, UsageError
+from sparsenn.formats import InputLayout
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
 from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
@@ -37,7 +39,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
     -------
     Network
         One that gives what the classifier's `predict_proba` gives (of two classes, the share of the second alone), or
-        the regressor's `predict`.
+        the regressor's `predict`. It keeps the names of features, if the estimator was fitted with them.
 
     Raises
     ------
@@ -63,7 +65,11 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
                     "has no counterpart in sparsenn; known: MLPClassifier, MLPRegressor and, before them in a "
                     f"Pipeline, {', '.join(_SCALERS)}"
                 )
-    return check_rounding(signal.network(), signal.entering)
+    network = signal.network()
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None:
+        network = replace(network, input_layout=InputLayout(names=tuple(map(str, names))))
+    return check_rounding(network, signal.entering)
 
 
 def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:

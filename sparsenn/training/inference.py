@@ -10,6 +10,7 @@ import numpy as np
 
 from sparsenn.backends.trainer import Evaluation
 from sparsenn.engine import RowsResult, Runner, Session, run_rows
+from sparsenn.engine.inputs import as_matrix, takes_shape
 from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.model import Model
@@ -148,9 +149,11 @@ def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last:
         The rows do not fit the model.
     """
     rows, image = data.part(first, data.rows if last is None else last), model.network.image
-    must_enlarge = _must_enlarge(model, data)
+    must_enlarge, of_rows = _must_enlarge(model, data), data.image
+    if of_rows is not None and isinstance(rows, np.ndarray) and takes_shape(model.network, (len(rows), *of_rows)):
+        rows, of_rows = as_matrix(model.network, rows.reshape(len(rows), *of_rows)), image or of_rows
     if model.scaling is not None:
-        rows = model.scaling.apply(rows, data.image)
+        rows = model.scaling.apply(rows, of_rows)
     if not must_enlarge or data.image is None or image is None or isinstance(rows, CSR):
         return rows
     return resize_bilinear(rows.reshape(len(rows), *data.image), *image[1:]).reshape(len(rows), -1)
@@ -164,7 +167,7 @@ def _must_enlarge(model: Model, data: TrainingData | InputRows) -> bool:
             return False
         takes = f"rows of {width:,}" if image is None else f"rows of {width:,}, images of {_shown(image)}"
         raise ShapeError(f"the rows hold {data.inputs.shape[1]:,} numbers; the model takes {takes}")
-    if data.image == image:
+    if data.image == image or takes_shape(model.network, (data.rows, *data.image)):
         return False
     if model.resize is None:
         raise ShapeError(

@@ -18,7 +18,7 @@ from typer.testing import Result
 
 from sparsenn import backends
 from sparsenn.backends import oracle as reference
-from sparsenn.formats import from_dense
+from sparsenn.formats import InputLayout, from_dense
 from sparsenn.io import Model, write_idx, write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
@@ -434,3 +434,40 @@ def test_a_pruned_model_runs_and_the_summary_says_what_that_means(infer: Run, fo
     assert told.encode() in (folder / "found.h5").read_bytes()
     untouched = record(infer("--json", "-"))
     assert not any("set to zero" in note for note in untouched["notes"])
+
+
+@pytest.mark.parametrize("shape", [(ROWS, 12, 10, 1), (ROWS, 1, 12, 10), (ROWS, 12, 10)])
+def test_images_of_one_channel_in_any_shape(run: Run, infer: Run, tmp_path: Path, shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(33).random((ROWS, 120)).astype(np.float32)
+    write_model(tmp_path / "net.h5", model(resize=None))
+    results = []
+    for given in (pixels, pixels.reshape(shape)):
+        np.save(tmp_path / "pixels.npy", given)
+        done = infer("--output", tmp_path / "outputs.npy", name=tmp_path / "net.h5", inputs=tmp_path / "pixels.npy")
+        assert done.exit_code == 0, done.output
+        results.append(np.load(tmp_path / "outputs.npy"))
+    np.testing.assert_array_equal(*results)
+
+
+def test_channels_that_are_last_as_the_model_has_them(infer: Run, tmp_path: Path) -> None:
+    images = np.random.default_rng(34).random((7, 3, 4, 2)).astype(np.float32)
+    layers = Conv2d(np.arange(6.0).reshape(2, 3, 1, 1), activation=Identity()), Flatten()
+    network = Network(layers, (3, 4, 2), InputLayout((4, 2, 3), channels_last=True))
+    write_model(tmp_path / "net.h5", Model(network, "mse", False))
+    results = []
+    for given in (images, np.moveaxis(images, 1, -1)):
+        np.save(tmp_path / "images.npy", given)
+        options = ("--mean", "0.1,0.2,0.3", "--output", tmp_path / "outputs.npy")
+        done = infer(*options, name=tmp_path / "net.h5", inputs=tmp_path / "images.npy")
+        assert done.exit_code == 0, done.output
+        results.append(np.load(tmp_path / "outputs.npy"))
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_model_given_as_its_inputs_is_told(infer: Run, tmp_path: Path) -> None:
+    write_model(tmp_path / "net.h5", model(resize=None))
+    np.save(tmp_path / "rows.npy", np.ones((2, 120)))
+    done = infer(name=tmp_path / "rows.npy", inputs=tmp_path / "net.h5")
+    assert done.exit_code == 2
+    assert "net.h5 is a model and" in done.stderr
+    assert "give the model first, and --inputs" in done.stderr

@@ -18,7 +18,7 @@ from sparsenn.backends.cpu import CPUBackend
 from sparsenn.distributed import devices as devices_module
 from sparsenn.distributed.devices import device_names
 from sparsenn.engine import merge_equal_outputs
-from sparsenn.errors import DeviceError, OutOfMemoryError, UsageError
+from sparsenn.errors import DeviceError, InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
 
@@ -418,8 +418,10 @@ def test_rows_on_a_gpu_are_refused(network, rows):
         Sessions.of([one, one]).run(rows.to_scipy().toarray())
 
 
-def test_images_with_infinite_numbers_are_refused_by_all():
+def test_infinite_numbers_are_refused_by_all_unless_they_are_asked_not_to():
     network = Network((Linear(np.eye(4), None, Identity()),))
     rows = np.full((50, 4), np.inf, np.float64)
-    right = alone(network)(rows)
-    assert several(network, 3)(rows).tobytes() == right.tobytes()
+    with pytest.raises(InputError, match=r"column 1: the value inf is not a finite number"):
+        several(network, 3)(rows)
+    right = alone(network, check_finite=False)(rows)
+    assert several(network, 3, check_finite=False)(rows).tobytes() == right.tobytes()

@@ -191,12 +191,14 @@ def test_what_cannot_have_grown_is_not_looked_at_again(monkeypatch, rest, looks)
 
 def test_infinite_inputs_keep_their_rules():
     network = Network((Linear(-np.ones((2, 1)), None, ReLU()),))
-    for run in ways_to_run(network, np.array([[np.inf, 1.0], [-3.0, 1.0]])):
+    asked = {"check_finite": False}
+    for run in ways_to_run(network, np.array([[np.inf, 1.0], [-3.0, 1.0]]), **asked):
         assert run().tolist() == [[0.0], [2.0]]
-    assert_refused(network, np.array([[np.inf, 1.0], [7e4, 1.0]]), "layer 1: an input of 70,000 is beyond")
+    assert_refused(network, np.array([[np.inf, 1.0], [7e4, 1.0]]), "layer 1: an input of 70,000 is beyond", **asked)
     for value in (-np.inf, np.nan):
-        assert_refused(network, np.array([[value, 1.0]]), "layer 1: numbers went beyond 65,504, .*became infinite")
-    assert_refused(network, np.array([[np.nan, np.nan]]), "layer 1: numbers went beyond")
+        message = "layer 1: numbers went beyond 65,504, .*became infinite"
+        assert_refused(network, np.array([[value, 1.0]]), message, **asked)
+    assert_refused(network, np.array([[np.nan, np.nan]]), "layer 1: numbers went beyond", **asked)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -498,6 +500,7 @@ def test_a_gpu_tells_of_hidden_values_beyond_the_range():
 @pytest.mark.gpu
 def test_a_gpu_passes_infinite_inputs_over():
     network, options = Network((Linear(-np.ones((2, 1))),)), {"kernel": "tensor_half", **ON_A_GPU}
+    options["check_finite"] = False
     for run in ways_to_run(network, np.array([[np.inf, 1.0], [-3.0, 1.0]]), **options):
         assert run().tolist() == [[0.0], [2.0]]
     assert_refused(network, np.array([[np.inf, 1.0], [7e4, 1.0]]), "layer 1: an input of 70,000 is beyond", **options)

@@ -149,9 +149,9 @@ def test_images_are_taken_as_they_are(rng):
     np.testing.assert_array_equal(session(np.asfortranarray(images)), session(images))
     np.testing.assert_array_equal(session.run(images).dense, session(images))
     assert session(images[:0]).shape == (0, 3)
-    for wrong in (images.transpose(0, 2, 3, 1), images[0]):
-        with pytest.raises(MatrixError, match=r"have [34] dimensions; a matrix of samples has two"):
-            session(wrong)
+    np.testing.assert_array_equal(session(images[0]), session(images[:1]))
+    with pytest.raises(MatrixError, match=r"\(5, 3, 4, 2\); the network takes \(rows, 24\) or \(rows, 2, 3, 4\)$"):
+        session(images.transpose(0, 2, 3, 1))
 
 
 # ---- Sparse rows ----------------------------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def test_a_form_that_does_not_exist_is_refused(kinds, rows):
     [
         (np.zeros((3, 19)), ShapeError, "the inputs have 19 columns; layer 1 takes 20"),
         (sp.csr_matrix((3, 21)), ShapeError, "the inputs have 21 columns; layer 1 takes 20"),
-        (np.zeros(20), MatrixError, "have 1 dimensions; a matrix of samples has two"),
-        (np.zeros((1, 2, 20)), MatrixError, "have 3 dimensions"),
+        (np.zeros(19), MatrixError, r"shape \(19,\); a matrix of samples has two dimensions: \(rows, 20\)"),
+        (np.zeros((1, 2, 20)), MatrixError, r"shape \(1, 2, 20\)"),
         (sp.coo_array(np.zeros(20)), MatrixError, "have 1 dimensions"),
         (sp.coo_array(np.ones((1, 1, 20))), sparsenn.SparseNNError, "dimensions"),
         (np.full((3, 20), 1j), MatrixError, "type complex128; real numbers"),

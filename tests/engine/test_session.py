@@ -103,7 +103,7 @@ def test_sizes_are_integers_of_any_type_and_do_not_wrap_around(rng, kind, kernel
 
 
 def test_options_that_do_not_exist_are_named(network):
-    with pytest.raises(UsageError, match="there is no option 'bach_size'; known: batch_size, compaction, "):
+    with pytest.raises(UsageError, match="there is no option 'bach_size'; known: batch_size, check_finite, "):
         Session(network, bach_size=3)
 
 
@@ -459,6 +459,20 @@ def test_a_plan_is_for_the_form_that_rows_had_once_they_were_placed(deep, rng, d
 
 
 # ---- Results --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "none",
+    [
+        sp.csr_array((0, 128), dtype=np.float32),
+        CSR((0, 128), np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32)),
+    ],
+)
+def test_a_run_of_no_rows_has_its_own_plan(deep, rng, none):
+    alone = Session(deep, device="cpu").run(none).plan.rows
+    with Session(deep, device="cpu") as session:
+        session.run(rng.random((5, 128), np.float32))
+        assert session.run(none).plan.rows == alone != session.run(np.zeros((0, 128), np.float32)).plan.rows
 
 
 @pytest.mark.parametrize("kernel", ["auto", "panel", "rows"])

@@ -51,8 +51,9 @@ def check(path: Path, name: str, rows: Callable[[Any], Any]) -> Any:
     network = from_keras(path)
     with np.load(MODELS / "expected.npz") as expected:
         inputs, outputs = expected[f"{name} inputs"], expected[f"{name} outputs"]
-    found = Session(network, device="reference")(rows(inputs).reshape(len(inputs), -1))
-    np.testing.assert_allclose(found, outputs, rtol=1e-4, atol=1e-5)
+    session = Session(network, device="reference")
+    for given in (rows(inputs).reshape(len(inputs), -1), inputs, [inputs]):
+        np.testing.assert_allclose(session(given), outputs, rtol=1e-4, atol=1e-5)
     return network
 
 
@@ -182,8 +183,22 @@ def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:
     second = added @ other
     mean = (first + (second - added) + images) / 3
     expected = np.pad(np.concatenate([mean, second], -1), ((0, 0), (1, 0), (0, 2), (0, 0)))
-    found = Session(network, device="reference")(np.moveaxis(images, -1, 1).reshape(5, -1))
-    np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
+    for given in (np.moveaxis(images, -1, 1).reshape(5, -1), images):
+        found = Session(network, device="reference")(given)
+        np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 1)])
+@pytest.mark.parametrize("first", [flatten(), layer("Reshape", target_shape=(12,))])
+def test_inputs_that_are_flattened_first_keep_their_order(tmp_path: Path, first: Any, shape: tuple[int, ...]) -> None:
+    width = int(np.prod(shape))
+    if first[0] == "Reshape":
+        first = layer("Reshape", target_shape=(width,))
+    kernel = np.arange(2.0 * width).reshape(width, 2).astype(np.float32)
+    network = from_keras(write_archive(tmp_path / "model.keras", shape, [first, dense(kernel, np.zeros(2))]))
+    inputs = np.arange(5.0 * width).reshape(5, *shape).astype(np.float32)
+    for given in (inputs, inputs.reshape(5, width)):
+        np.testing.assert_array_equal(Session(network, device="reference")(given), inputs.reshape(5, width) @ kernel)
 
 
 @pytest.mark.parametrize(

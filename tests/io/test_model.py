@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, UsageError
-from sparsenn.formats import Column, Scaling, TableEncoding
+from sparsenn.formats import Column, InputLayout, Scaling, TableEncoding
 from sparsenn.io import (
     Checkpoint,
     Dataset,
@@ -88,6 +88,34 @@ def test_written_model_is_read(tmp_path: Path) -> None:
     first = path.read_bytes()
     write_model(path, model())
     assert path.read_bytes() == first
+
+
+def test_the_layout_of_inputs_comes_back(tmp_path: Path) -> None:
+    for layout in (InputLayout((3, 1), True), InputLayout(flattens=True), InputLayout(names=("a", "b", "ü"))):
+        written = dataclasses.replace(model(), network=Network(layers(), input_layout=layout))
+        write_model(tmp_path / "net.h5", written)
+        assert read_model(tmp_path / "net.h5").network.input_layout == layout
+        with h5py.File(tmp_path / "net.h5") as file:
+            assert file.attrs["version"] == 2  # which earlier versions of this package read, without the layout
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [None, [], "abc", {}, {"shape": 3}, {"shape": [4]}, {"shape": [3.0]}, {"names": ["a"]}, {"names": 5}, {"other": 1}],
+)
+def test_layouts_of_inputs_that_are_none(tmp_path: Path, layout: Any) -> None:
+    path = tmp_path / "net.h5"
+    write_model(path, model())
+    with h5py.File(path, "r+") as file:
+        description = {**json.loads(file["description"][()]), "input_layout": layout}
+        del file["description"]
+        file["description"] = np.bytes_(json.dumps(description))
+    if layout == {}:
+        assert read_model(path).network.input_layout == InputLayout()
+        return
+    with pytest.raises(FileFormatError) as caught:
+        read_model(path)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_version_1_is_read(tmp_path: Path) -> None:

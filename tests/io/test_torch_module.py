@@ -403,3 +403,25 @@ def test_real_pruned_networks(shared_data: Path, name: str, device: str) -> None
     assert {type(layer) for layer in network} <= {SparseLinear, Conv2d, MaxPool2d, Flatten}
     found = Session(network, device=device)(torch.from_numpy(images))
     assert int((found.argmax(dim=1).numpy() == labels).sum()) == RIGHT[name]
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(24, 3)), (1, 4, 6)),
+        (nn.Sequential(nn.Conv1d(2, 3, 3), nn.Flatten(), nn.Linear(12, 3)), (2, 6)),
+        (nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(24, 3)), (2, 4, 6)),
+        (Called(nn.Sequential(nn.Flatten(), nn.Linear(24, 3))), (2, 3, 4)),
+    ],
+)
+def test_a_session_takes_what_the_module_takes(module: Any, shape: tuple[int, ...]) -> None:
+    inputs = torch.rand(5, *shape)
+    expected = module(inputs).detach()
+    examples = [inputs] if isinstance(module, Called) or "Conv" in str(module) else [None, inputs]
+    for example in examples:
+        session = Session(from_torch(module, example), device="cpu")
+        for given in (inputs, [inputs], inputs.flatten(1)):
+            found = session(given)
+            assert isinstance(found, torch.Tensor)
+            torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(session(inputs[0]), expected[:1])

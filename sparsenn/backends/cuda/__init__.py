@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, SparseRows
+from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.cuda import images, incoming, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device
@@ -314,6 +314,11 @@ class CUDABackend:
         """Begin to look at numbers."""
         with as_current(self.index):
             return images.NumberCheck()
+
+    def rows_watch(self) -> RowsWatch:
+        """Begin to look at rows on the device, without waiting."""
+        with as_current(self.index):
+            return images.RowsWatch()
 
     def take_rows(self, features: Features, selected: Array) -> Features:
         """Return the given rows (host int64), gathered on the device."""

@@ -219,16 +219,15 @@ class _NumberCheck:
     """Looks at numbers at once; see `NumberCheck`."""
 
     def __init__(self, backend: DoubleCUDABackend) -> None:
-        self._backend, self._found = backend, (0.0, True)
+        self._backend, self._finite = backend, True
 
     def look(self, features: Features) -> None:
         """Look at numbers."""
-        largest, finite = self._backend.largest_number(features)
-        self._found = max(self._found[0], largest), self._found[1] and finite
+        self._finite = self._finite and self._backend.largest_number(features)[1]
 
-    def result(self) -> tuple[float, bool]:
-        """Return the size of the largest finite number seen, and whether all were finite."""
-        return self._found
+    def passed(self) -> bool:
+        """Return whether all numbers seen were finite."""
+        return self._finite
 
 
 # ---- Layers -----------------------------------------------------------------------------------------------------

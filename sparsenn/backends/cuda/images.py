@@ -22,7 +22,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Softmax
 
-__all__ = ["NumberCheck", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
@@ -40,6 +40,9 @@ COUNTED_WIDTH = PIECE // 2
 """Numbers of a row from which on blocks count its non-zeros, and not one warp: a lane would have 128 numbers, a block's
 thread has 16. Chosen by these two, not measured."""
 
+WORDS = 1024
+"""Of a page of pinned memory: each session whose rows come on a GPU takes one for good."""
+
 MOST_BLOCKS = 65_535
 """Of a grid's second dimension."""
 
@@ -47,6 +50,7 @@ _POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
 _POOL_PAIRS = program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
 _SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
+_NOT_FINITE = program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
 _LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
@@ -169,6 +173,50 @@ class NumberCheck:
             return 0.0, True
         largest, spoilt = cupy().asnumpy(self._found)
         return float(largest.view(np.float32)), not spoilt
+
+    def passed(self) -> bool:
+        """Return whether all numbers seen were finite; waits for the device once."""
+        return self.result()[1]
+
+
+class RowsWatch:
+    """Looks at rows of any type of floating-point numbers, and tells later; see `sparsenn.backends.RowsWatch`."""
+
+    def __init__(self) -> None:
+        self._found, self._place = _word()
+
+    def look(self, features: Features) -> None:
+        """Queue a look at all numbers of features; an empty batch is nothing to look at."""
+        numbers = features.values if isinstance(features, CSR) else features
+        if numbers.size:
+            kernel = _NOT_FINITE.kernel("not_finite", BITS=8 * numbers.dtype.itemsize)
+            grid = (-(-numbers.size // PIECE),)
+            launch("not_finite", kernel, grid, (THREADS,), np.int64(numbers.size), numbers, self._place)
+
+    def passed(self) -> bool:
+        """Return True: it is not waited for."""
+        return True
+
+    def found(self) -> bool:
+        """Return whether a look that has been done found a number that is not finite, and forget it."""
+        if not self._found[0]:
+            return False
+        self._found[0] = 0
+        return True
+
+
+_words: list[tuple[Array, Any]] = []
+"""Words in pinned memory that are yet to be given away. None is taken back: kernels that are queued may write there."""
+
+
+def _word() -> tuple[Array, np.uintp]:
+    """Return a word of the host's that kernels can write to, which is 0, and its address there."""
+    if not _words:
+        pinned = cupy().cuda.alloc_pinned_memory(4 * WORDS)
+        page: Array = np.frombuffer(pinned, np.uint32, WORDS)
+        page[:] = 0
+        _words.extend((page[at : at + 1], np.uintp(pinned.ptr + 4 * at)) for at in range(WORDS))
+    return _words.pop()
 
 
 def largest_number(features: Features) -> tuple[float, bool]:

@@ -31,6 +31,9 @@ _MOST_BYTES = (1 << 31) - 1
 """What a protobuf may have; larger models keep their weights in files beside it."""
 
 
+_HDF5 = b"\x89HDF"
+"""What files of HDF5 begin with."""
+
 _METADATA = "sparsenn"
 """Where a file written here tells of the model what its nodes do not, as JSON."""
 
@@ -163,6 +166,8 @@ def _imported(path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW) 
         if not source.compressed:
             check_memory(2 * source.size, f"{path}")
         content = source.read(_MOST_BYTES + 1)
+    if content.startswith(_HDF5):
+        raise FileFormatError(path, "is HDF5, not ONNX; read_model and from_keras read such models")
     try:
         proto = onnx.ModelProto.FromString(content)
     except Exception as error:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
+from sparsenn.formats import InputLayout
 from sparsenn.io.affine import UNSCALED, Scaling
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import fold
@@ -232,7 +233,8 @@ def _inputs(graph: Any, constants: dict[str, Value], sparse_below: float) -> Ite
     for axis in axes:
         shape = tuple(size for place, size in enumerate(sizes) if place != axis and size is not None)
         rows = None if axis is None else sizes[axis]
-        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below)
+        given = InputLayout(shape) if axis in (0, None) and len(shape) > 1 else None
+        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below, given=given)
 
 
 def _needed(graph: Any) -> set[int]:

@@ -9,7 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn import Conv2d, Flatten, Identity, Linear, Model, Network, ReLU, Session, Softmax, read_model, to_onnx
+from sparsenn import (
+    Conv2d,
+    Flatten,
+    Identity,
+    InputLayout,
+    Linear,
+    Model,
+    Network,
+    ReLU,
+    Session,
+    Softmax,
+    from_onnx,
+    read_model,
+    to_onnx,
+    write_model,
+)
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import Column, Scaling, TableEncoding
 
@@ -135,3 +150,16 @@ def test_metadata_that_are_not_sound_are_refused_in_a_line(text: str, tmp_path: 
         read_model(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_in_hdf5_is_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, Model(Network((Linear(np.eye(2)),)), "mse", False))
+    with pytest.raises(FileFormatError, match="is HDF5, not ONNX; read_model and from_keras read such models"):
+        from_onnx(path)
+
+
+def test_the_layout_of_inputs_comes_back(tmp_path: Path) -> None:
+    layout = InputLayout((2, 1), channels_last=True)
+    to_onnx(Model(Network((Linear(np.eye(2)),), input_layout=layout), "mse", False), tmp_path / "m.onnx")
+    assert read_model(tmp_path / "m.onnx").network.input_layout == layout

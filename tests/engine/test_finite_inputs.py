@@ -1,0 +1,108 @@
+"""Rows with NaN or infinite numbers: refused by default, wherever they are and however they are run."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from emulation import emulated
+
+import sparsenn
+from sparsenn import Network, Session
+from sparsenn.backends.cuda import images
+from sparsenn.backends.host_arrays import FINITE_PIECE, all_finite
+from sparsenn.errors import InputError, MatrixError
+from sparsenn.layers import Conv2d, Flatten, Identity, Linear
+
+DEVICES = pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
+NOT_FINITE = pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+
+NETWORKS = {
+    "dense": Network((Linear(np.ones((4, 3)), activation=Identity()),)),
+    "sparse": Network.from_scipy([sp.eye_array(4, format="csr", dtype=np.float32)]),
+    "images": Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten()), image=(1, 2, 2)),
+}
+
+
+def rows_with(value: float, kind: type = np.float32) -> np.ndarray:
+    rows = np.ones((7, 4), kind)
+    rows[4, 2] = value
+    return rows
+
+
+@DEVICES
+@NOT_FINITE
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_a_number_that_is_not_finite_is_refused(name: str, device: str, value: float, kind: type) -> None:
+    rows = rows_with(value, kind)
+    with Session(NETWORKS[name], device=device) as session:
+        session(np.ones_like(rows))  # what such rows need is remembered
+        for run in (session, session.run, lambda rows: sparsenn.infer(NETWORKS[name], rows, device=device)):
+            with pytest.raises(InputError, match=rf"input 5, column 3: the value {value} is not a finite number"):
+                run(rows)
+        assert np.isfinite(session(np.ones_like(rows))).all()
+
+
+@DEVICES
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_check_can_be_switched_off(name: str, device: str) -> None:
+    with Session(NETWORKS[name], device=device, check_finite=False) as session:
+        for run in (session, session, lambda rows: session.run(rows).dense):
+            outputs = run(rows_with(np.nan))
+            assert np.isfinite(np.delete(outputs, 4, axis=0)).all()
+
+
+def test_sparse_rows_are_checked_in_any_case() -> None:
+    with pytest.raises(MatrixError, match="not finite"):
+        Session(NETWORKS["sparse"], device="cpu", check_finite=False)(sp.csr_array(rows_with(np.nan)))
+
+
+@NOT_FINITE
+@pytest.mark.parametrize("size", [0, 1, FINITE_PIECE, 2 * FINITE_PIECE + 1])
+def test_each_number_is_looked_at(size: int, value: float) -> None:
+    numbers = np.full(size, np.finfo(np.float32).max)
+    assert all_finite(numbers)
+    for place in {0, size // 2, size - 1} if size else ():
+        spoilt = numbers.copy()
+        spoilt[place] = value
+        assert not all_finite(spoilt)
+
+
+@NOT_FINITE
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_a_kernel_tells_of_numbers_that_are_not_finite(kind: type, value: float) -> None:
+    defines = {"BITS": 8 * np.dtype(kind).itemsize, "PIECE": images.PIECE, "THREADS": images.THREADS}
+    kernel, found = emulated("images/not_finite.cu", defines), np.zeros(1, np.uint32)
+    numbers = np.full(2 * images.PIECE + 300, np.finfo(kind).max)
+    bits = numbers.view(f"u{np.dtype(kind).itemsize}")
+    kernel.launch(3, images.THREADS, np.int64(numbers.size), bits, found, seed=1)
+    assert found == 0
+    numbers[-1] = value
+    kernel.launch(3, images.THREADS, np.int64(numbers.size), bits, found, seed=1)
+    assert found == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type) -> None:
+    import cupy
+
+    good, bad = cupy.ones((7, 4), kind), cupy.asarray(rows_with(np.nan, kind))
+    with Session(NETWORKS[name], device="cuda") as session:
+        for _ in range(3):
+            session(good)
+            session.check()
+            session(bad)
+            with pytest.raises(InputError, match="the rows of an earlier call"):
+                session.check()
+            session.check()
+        session(bad)
+        cupy.cuda.Device().synchronize()
+        with pytest.raises(InputError, match="the rows of an earlier call"):
+            session(good)
+        session(good)
+        with pytest.raises(InputError, match="input 5, column 3: the value nan"):
+            session.run(bad)
+    with Session(NETWORKS[name], device="cuda", check_finite=False) as session:
+        session(bad)
+        session.check()
