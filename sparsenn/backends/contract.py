@@ -28,7 +28,7 @@ from sparsenn.backends.kernel_records import (
 )
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Join, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
@@ -146,8 +146,8 @@ class Backend(Protocol):
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
         ...
 
-    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
-        """Return what a layer makes of several matrices on the device, a row an input: a new one, of their type."""
+    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+        """Add or concatenate matrices on the device, a row an input: a new one, of their type."""
         ...
 
     def release(self) -> None:

@@ -149,7 +149,7 @@ def stream(
         size = rows_a_piece(source, network, backend, len(names), limit, matrix)
         pieces = None
         if target is not None:
-            known = _kept(asked, backend), network.layers, file_stamp(Path(rows)), target.suffix.lower(), classes
+            known = _kept(asked, backend), network.nodes, file_stamp(Path(rows)), target.suffix.lower(), classes
             pieces = files.enter_context(opened_pieces(target, lambda: content_digest(*known), size, resume))
             size = pieces.size
         reading = _Reading(source, Path(rows), size, {} if pieces is None else pieces.done, _waiting(backend), files)

@@ -8,7 +8,6 @@ from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -294,12 +293,12 @@ class Problem:
 
     @cached_property
     def _row_bytes(self) -> int:
-        """What a row takes in flight: floats before and after a step, once more while parts are joined, and kept."""
+        """Bytes of a row in flight: before and after a step, once more in a copy, and what waits for later layers."""
         network = self.merged.network
         wide = self.backend.doubles and not self.backend.in_host_memory
         sparse = network[0].family is SparseLinear and not wide  # its rows stay sparse
-        kept = max(sum(map(prod, shapes)) for shapes in network.kept)
-        return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + kept) + 64
+        waiting = max(sum(network.sizes[value] for value in values[:-1]) for values in network.live)
+        return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + waiting) + 64
 
     def batch_size(self, inputs: int) -> int:
         """Return how many of the inputs go through the network together.

@@ -11,12 +11,12 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.branches import Node
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, Join
+from sparsenn.layers import Add, CombiningLayer
 
 __all__ = ["joined"]
 
 
-def joined(signals: Sequence[Signal], layer: Join) -> Signal:
+def joined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     """Return what a layer makes of several signals.
 
     Parameters
@@ -36,12 +36,12 @@ def joined(signals: Sequence[Signal], layer: Join) -> Signal:
     first = settled[0]
     if len({signal.image for signal in settled}) > 1:
         raise InputError("it joins images with rows of features made from the same inputs")
-    shape = layer.joined_shape([signal.shape for signal in settled])
+    shape = layer.combined_shape([signal.shape for signal in settled])
     for signal in settled:
         same = np.array_equal(_order(signal), _order(first)) if isinstance(layer, Add) else signal.order is None
         if signal.axis != first.axis or len(signal.lies or ()) != len(first.lies or ()) or not same:
             raise InputError(f"it joins {first} and {signal}, which hold their numbers in different orders")
-    lies = None if first.lies is None else layer.joined_shape([signal.lies for signal in settled if signal.lies])
+    lies = None if first.lies is None else layer.combined_shape([signal.lies for signal in settled if signal.lies])
     node = Node(layer, tuple(signal.node for signal in settled))
     return replace(first, shape=shape, lies=lies, node=node)
 

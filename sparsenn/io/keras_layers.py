@@ -79,11 +79,11 @@ class Layer:
             return signals[0]
         if self.kind == "Concatenate":
             _check_axis(signals[0], self)
-            return joined(signals, Concatenate(len(signals)))
+            return joined(signals, Concatenate())
         if self.kind == "Subtract":
             first, second = signals
             return joined([first, second.times(-1.0)], Add())
-        total = joined(signals, Add(len(signals)))
+        total = joined(signals, Add())
         return total.times(1 / len(signals)) if self.kind == "Average" else total
 
     def arrays(self, *names: str) -> list[Any]:

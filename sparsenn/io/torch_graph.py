@@ -110,7 +110,7 @@ def _of_several(name: str, node: Any, signals: list[Signal]) -> Signal:
         dimension = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if dimension not in (1, 1 - signals[0].rank):
             raise InputError(f"concatenates along dimension {dimension}; only channels or features can be concatenated")
-        return joined(signals, Concatenate(len(signals))) if len(signals) > 1 else signals[0]
+        return joined(signals, Concatenate()) if len(signals) > 1 else signals[0]
     factor = float(node.kwargs.get("alpha", 1)) * {"add": 1, "sub": -1}.get(name, 0)
     if not factor:
         raise InputError(f"takes the results of {len(signals)} layers; only sums and concatenations are supported")

@@ -26,10 +26,10 @@ from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.streams import wait_for_device
 from sparsenn.backends.cuda.transfer import Transfer
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.steps import join_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ImageLayer, Join, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -126,11 +126,11 @@ class CUDABackend:
         with as_current(self.index):
             return images.run_layer(layer, shape, features)
 
-    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
-        """Join rows by CuPy's functions."""
-        rows, row_bytes = parts[0].shape[0], parts[0].itemsize * sum(part.shape[1] for part in parts)
+    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+        """Combine rows by CuPy's functions."""
+        rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
         with as_current(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
-            return join_rows(layer, parts)
+            return combine_rows(layer, matrices)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
