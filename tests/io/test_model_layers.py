@@ -314,9 +314,9 @@ KEEP = (b"keep", 0, 0, 1)
         (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were kept"),
         (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
         (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
-        (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 9 are needed"),
-        (add_sources(np.arange(1, 10)), "layer 1 reads layer 1"),
-        (add_sources(np.arange(-1, 8)), "layer 1: a Conv2d reads one"),
+        (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 10 are needed"),
+        (add_sources(np.arange(1, 11)), "layer 1 reads layer 1"),
+        (add_sources(np.arange(-1, 9)), "layer 1: a Conv2d reads one"),
     ],
 )
 def test_graphs_that_are_none(path: Path, change: Change, message: str) -> None:
