@@ -41,6 +41,7 @@ __all__ = [
     "Kernel",
     "LayerCounts",
     "NumberCheck",
+    "Replay",
     "RowsCheck",
     "RowsLeft",
     "SparseChain",
@@ -55,6 +56,19 @@ __all__ = [
 
 HOST_WEIGHT_MEMORY = 256 << 20
 """Bytes of weights that backends on the host prepare at a time, unless told otherwise."""
+
+
+class Replay(Protocol):
+    """Work on rows of one shape and type, which a device may run faster the second time."""
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that is cached for that, in bytes."""
+        ...
+
+    def __call__(self, run: Callable[[Array], Array], features: Array) -> Array:
+        """Return what `run`, which is the same in each call and has run before, returns for the features."""
+        ...
 
 
 class Backend(Protocol):
@@ -148,6 +162,10 @@ class Backend(Protocol):
 
     def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
         """Add or concatenate matrices on the device, a row an input: a new one, of their type."""
+        ...
+
+    def replay(self) -> Replay | None:
+        """Return what replays work of many launches on rows of one shape and type; None where there is no gain."""
         ...
 
     def release(self) -> None:

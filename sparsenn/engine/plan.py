@@ -19,7 +19,7 @@ from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels, operation_of
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import DENSE_OPERATION, Step, cut_for_memory
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step, cut_for_memory
 from sparsenn.engine.wording import describe
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -40,6 +40,10 @@ LARGE_LAYER = 4 << 20
 
 MOST_DENSE_BYTES = 1 << 30
 """Bytes that sparse layers may take with their zeros stored: constant, so that results do not depend on free memory."""
+
+
+OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
+"""Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +131,17 @@ class Plan:
     def groups_rows(self) -> bool:
         """Whether a kernel gains from many rows that meet: equal ones are computed once, and dead ones leave."""
         return any(isinstance(step.kernel, SparseKernel) and step.kernel.groups_rows for step in self.steps)
+
+    @cached_property
+    def owns_outputs(self) -> bool:
+        """Whether the last kernel's outputs lie in memory that nothing else uses."""
+        kernel = self.steps[-1].kernel
+        return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
+
+    @cached_property
+    def leaves_outputs(self) -> bool:
+        """Whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
+        return self.merged.expansion is None and self.owns_outputs
 
     @cached_property
     def keeps_half(self) -> bool:
