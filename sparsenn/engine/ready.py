@@ -135,17 +135,21 @@ class Ready:
 
     @cached_property
     def _is_capturable(self) -> bool:
-        """Whether no step waits for the device to say how many rows are left."""
-        return not any(isinstance(step.kernel, SparseKernel) and step.kernel.drops_rows for step in self.plan.steps)
+        """Whether no step but the last drops rows: the next one waits for the device to say how many are left."""
+        before = [step.kernel for step in self.plan.steps[:-1]]
+        return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
 
     def _outputs(self, features: Features) -> Any:
         launch = self.launch if self.plan.leaves_outputs else None
         if launch is not None and not isinstance(features, CSR) and not watchers["step"]:
             return launch(features)
-        left = self.run(features, QUIET)
+        return self.spread(self.run(features, QUIET), features.shape[0])
+
+    def spread(self, left: RowsLeft, count: int) -> Any:
+        """Return each input's outputs, in memory that the caller owns."""
         if left.owner is None and self.plan.leaves_outputs:
             return left.features
-        return self.plan.backend.spread(left, self.plan.merged.expansion, features.shape[0])
+        return self.plan.backend.spread(left, self.plan.merged.expansion, count)
 
     @property
     def launch(self) -> Callable[[Array], Array] | None:
