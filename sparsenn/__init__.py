@@ -51,17 +51,15 @@ if TYPE_CHECKING:
         Conv2d,
         Flatten,
         Identity,
-        Keep,
         Linear,
         MaxPool2d,
-        Recall,
         ReLU,
         Sigmoid,
         Softmax,
         SparseLinear,
         Tanh,
     )
-    from sparsenn.network import Network
+    from sparsenn.network import Network, Node
     from sparsenn.structure import Structure, find_structure
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
@@ -79,17 +77,16 @@ __all__ = [
     "Flatten",
     "Identity",
     "InputLayout",
-    "Keep",
     "Kernel",
     "LayerStatistics",
     "Linear",
     "MaxPool2d",
     "Model",
     "Network",
+    "Node",
     "Plan",
     "Predictor",
     "ReLU",
-    "Recall",
     "Result",
     "Session",
     "Sessions",
@@ -149,10 +146,10 @@ _HOMES = {
     ),
     "sparsenn.io.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
-        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Identity", "Keep", "Linear", "MaxPool2d"),
-        *("ReLU", "Recall", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),
+        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Identity", "Linear", "MaxPool2d"),
+        *("ReLU", "Sigmoid", "Softmax", "SparseLinear", "Tanh"),
     ),
-    "sparsenn.network": ("Network",),
+    "sparsenn.network": ("Network", "Node"),
     "sparsenn.structure": ("Structure", "find_structure"),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }

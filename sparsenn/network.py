@@ -1,4 +1,4 @@
-"""Network: an ordered, shape-checked tuple of layers."""
+"""Network: a shape-checked graph of layers, in an order in which each reads only what comes before it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,18 @@ from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers import (
     Activation,
-    Add,
+    CombiningLayer,
     Conv2d,
     FullyConnected,
     ImageLayer,
-    Join,
-    Keep,
     Linear,
-    Recall,
     ReLU,
     SparseLinear,
-    StackLayer,
 )
 from sparsenn.layers.images import integers
 from sparsenn.printable import kind_of
 
-__all__ = ["Image", "Layer", "Network"]
+__all__ = ["Image", "Layer", "Network", "Node"]
 
 Layer: TypeAlias = SparseLinear | Linear | ImageLayer
 """Any layer that a network can hold."""
@@ -47,20 +43,60 @@ Image: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Network(Rebuilt):
-    """Layers applied one after the other, each one's outputs the next one's inputs.
+class Node(Rebuilt):
+    """A layer of a network, and the nodes whose outputs it reads.
 
-    What a `Keep` is given is kept beside them, until an `Add` or a `Concatenate` joins it with what came of it since.
+    Parameters
+    ----------
+    layer : layer
+        Any that a network can hold.
+    sources : sequence of int
+        Numbers of nodes of the same network, counted from 1, all of them before this one; 0 is the network's input.
+        One, or at least two for a layer that combines several (`Add`, `Concatenate`), in its order.
+
+    Raises
+    ------
+    InputError
+        The layer is something else, such as a matrix, or the sources are not as many integers as it reads.
+    """
+
+    layer: Layer
+    sources: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layer, FullyConnected | ImageLayer):
+            raise InputError(
+                f"{kind_of(self.layer)} is not a layer; Network.from_scipy and SparseLinear.from_scipy make layers of "
+                "SciPy's matrices, and Linear of NumPy's"
+            )
+        sources = integers(self.sources, 0)
+        several = isinstance(self.layer, CombiningLayer)
+        if sources is None or len(sources) < 2 if several else sources is None or len(sources) != 1:
+            count = "two or more" if several else "one"
+            raise InputError(
+                f"{_called(self.layer)} reads {count}, and its sources are {self.sources!r}; give the number of each "
+                "node that it reads, counted from 1, and 0 for the network's input"
+            )
+        object.__setattr__(self, "sources", sources)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Network(Rebuilt):
+    """A graph of layers. The last node's outputs are the network's.
+
+    `Network((a, b, c))` is a chain, each layer's outputs the next one's inputs; a `Node` says which outputs its layer
+    reads, as many as it combines. Nodes have numbers, counted from 1, and read only nodes before them; 0 is the input.
+    A residual block is `Network((a, b, Node(Add(), (1, 2))))`.
 
     What goes through a network is always a matrix with one row an input. A row is a vector of features, or an image:
     its numbers channel by channel, row by row of pixels.
 
     Parameters
     ----------
-    layers : sequence of layers
-        At least one.
+    nodes : sequence of Node or layer
+        At least one. A layer alone reads the node before it, and the first one the input.
     image : (int, int, int), optional
-        Channels, height and width of the inputs, where the first layer is neither `Linear` nor `SparseLinear`.
+        Channels, height and width of the inputs, where no layer that reads them is `Linear` or `SparseLinear`.
     needs_float64 : bool, default False
         Whether float32 rounds away too much of the outputs, as importers find out; `Session` then computes in float64
         unless a precision is asked for.
@@ -71,64 +107,137 @@ class Network(Rebuilt):
     Attributes
     ----------
     shapes : tuple of tuple of int
-        The shape of one input before each layer, and after the last: (channels, height, width) or (width,).
-    kept : tuple of tuple of tuple of int
-        The shapes of what is kept of one input before each layer, and after the last.
+        The shape of one input, and of what each node gives for it: (channels, height, width) or (width,).
 
     Raises
     ------
     ShapeError
-        There is no layer; a layer does not take what the one before it gives, and the message names it (1-based);
-        the image is needed and not given, or not three sizes of at least 1; the input layout does not fit the network;
-        or rows become longer than 2^31 - 1.
+        There is no layer; a layer does not take what it reads, and the message names it (1-based); the image is needed
+        and not given, or not three sizes of at least 1; the input layout does not fit the network; or rows become
+        longer than 2^31 - 1.
     InputError
-        One of the layers is something else, such as a matrix.
+        One of the layers is something else, such as a matrix; or a node reads one that does not come before it.
     """
 
-    layers: tuple[Layer, ...]
+    nodes: tuple[Node, ...]
     image: Image | None = None
     needs_float64: bool = False
     input_layout: InputLayout | None = None
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
-    kept: tuple[tuple[tuple[int, ...], ...], ...] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", _checked_layers(self.layers))
-        if not self.layers:
+    def __init__(
+        self,
+        nodes: Iterable[Node | Layer],
+        image: Image | None = None,
+        needs_float64: bool = False,
+        input_layout: InputLayout | None = None,
+    ) -> None:
+        object.__setattr__(self, "nodes", _checked_nodes(nodes))
+        if not self.nodes:
             raise ShapeError("a network needs at least one layer")
-        if self.image is not None:
-            object.__setattr__(self, "image", _checked_image(self.image))
-        self._follow_shapes()
-        if self.input_layout is not None:
-            self.input_layout.check_width(self.inputs)
+        object.__setattr__(self, "image", None if image is None else _checked_image(image))
+        object.__setattr__(self, "needs_float64", needs_float64)
+        object.__setattr__(self, "input_layout", input_layout)
+        object.__setattr__(self, "shapes", self._shapes())
+        if input_layout is not None:
+            input_layout.check_width(self.inputs)
 
-    def _follow_shapes(self) -> None:
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
         """Follow the shape of one input through the layers."""
-        first = next((layer for layer in self.layers if not isinstance(layer, Keep | Recall | Add)), self.layers[0])
-        if self.image is not None:
-            shape: tuple[int, ...] = self.image
-        elif isinstance(first, FullyConnected):
-            shape = (first.inputs,)
-        else:
+        readers = [node.layer for node in self.nodes if 0 in node.sources]
+        width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected)), None)
+        if self.image is None and width is None:
             raise ShapeError(
-                f"layer {self.layers.index(first) + 1} is {_called(first)}: "
-                "say what images the network takes, image=(channels, height, width)"
+                f"layer 1 is {_called(self.nodes[0].layer)}: say what images the network takes, "
+                "image=(channels, height, width)"
             )
-        shapes: list[tuple[int, ...]] = [shape]
-        kept: list[tuple[tuple[int, ...], ...]] = [()]
-        for number, layer in enumerate(self.layers, start=1):
-            shape, held = _shapes_after(layer, shape, kept[-1], number)
-            shapes.append(shape)
-            kept.append(held)
+        shapes: list[tuple[int, ...]] = [self.image or (width or 0,)]
+        for number, node in enumerate(self.nodes, start=1):
+            shapes.append(_output_shape(node, [shapes[source] for source in node.sources], number))
         for number, shape in enumerate(shapes):
             if prod(shape) > INDEX32_LIMIT:
                 what = f"layer {number} gives" if number else "the network takes"
                 raise ShapeError(f"{what} rows of shape {shape}; a row holds at most {INDEX32_LIMIT:,} numbers")
-        object.__setattr__(self, "shapes", tuple(shapes))
-        object.__setattr__(self, "kept", tuple(kept))
+        return tuple(shapes)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers, in the order of the nodes."""
+        return tuple(node.layer for node in self.nodes)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For the input and for each node, the numbers of the nodes that read it, ascending."""
+        found: list[list[int]] = [[] for _ in range(len(self) + 1)]
+        for number, node in enumerate(self.nodes, start=1):
+            for source in set(node.sources):
+                found[source].append(number)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def live(self) -> tuple[tuple[int, ...], ...]:
+        """Before each layer and after the last, what is still to be read: 0 for the input, and numbers of nodes."""
+        last = {number: readers[-1] for number, readers in enumerate(self.consumers) if readers}
+        values = [0] if 0 in last else []
+        found = [tuple(values)]
+        for number in range(1, len(self) + 1):
+            values = [value for value in values if last[value] > number]
+            if number in last or number == len(self):
+                values.append(number)
+            found.append(tuple(values))
+        return tuple(found)
+
+    @cached_property
+    def chains(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of layers, counted from 0, the last excluded: within one, only the next layer reads a layer's outputs.
+
+        Those are the layers that may run together.
+        """
+        follows = [
+            node.sources == (number,) and self.consumers[number] == (number + 1,)
+            for number, node in enumerate(self.nodes)
+        ]
+        starts = [0, *(number for number in range(1, len(self)) if not follows[number])]
+        return tuple(pairwise((*starts, len(self))))
+
+    def input_shapes(self, number: int) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of what a layer reads of one input.
+
+        Parameters
+        ----------
+        number : int
+            The layer, counted from 0.
+
+        Returns
+        -------
+        tuple of tuple of int
+            One; or several, where the layer combines them.
+        """
+        return tuple(self.shapes[source] for source in self.nodes[number].sources)
+
+    def with_layers(self, layers: Iterable[Layer]) -> Network:
+        """Return the same graph with other layers.
+
+        Parameters
+        ----------
+        layers : iterable of layers
+            As many as there are.
+
+        Returns
+        -------
+        Network
+            A network whose nodes read what they read here.
+
+        Raises
+        ------
+        ShapeError
+            A layer does not take what it reads.
+        """
+        nodes = tuple(Node(layer, node.sources) for layer, node in zip(layers, self.nodes, strict=True))
+        return replace(self, nodes=nodes)
 
     def __len__(self) -> int:
-        return len(self.layers)
+        return len(self.nodes)
 
     def __repr__(self) -> str:
         layers = f"{len(self):,} {'layer' if len(self) == 1 else 'layers'}"
@@ -142,7 +251,7 @@ class Network(Rebuilt):
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many numbers one input has before each layer, and after the last."""
+        """How many numbers one input has, and what each node gives for it."""
         return tuple(map(prod, self.shapes))
 
     @property
@@ -173,10 +282,11 @@ class Network(Rebuilt):
     @cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds for one input through all layers, none left out."""
-        return sum(layer.multiply_adds((1, *shape)) for layer, shape in zip(self.layers, self.shapes, strict=False))
+        shapes = map(self.input_shapes, range(len(self)))
+        return sum(layer.multiply_adds((1, *shape[0])) for layer, shape in zip(self.layers, shapes, strict=True))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of consecutive layers of one family.
+        """Return the ranges of layers of one family, within each of which only the next layer reads a layer's outputs.
 
         The families are sparse and dense layers, and layers of images.
 
@@ -186,8 +296,9 @@ class Network(Rebuilt):
             First and last layer of each range, counted from 0, the last excluded.
         """
         families = [layer.family for layer in self.layers]
-        starts = [0, *(number for number in range(1, len(families)) if families[number] != families[number - 1])]
-        return tuple(pairwise((*starts, len(families))))
+        starts = {first for first, _ in self.chains}
+        starts |= {number for number in range(1, len(families)) if families[number] != families[number - 1]}
+        return tuple(pairwise((*sorted(starts), len(families))))
 
     def sparse_layers(self, first: int = 0, last: int | None = None) -> tuple[SparseLinear, ...]:
         """Return some layers, all of which must be sparse.
@@ -207,7 +318,7 @@ class Network(Rebuilt):
         Raises
         ------
         UsageError
-            A layer is dense; the message names it (1-based).
+            A layer is dense, or it does not read the one before it alone; the message names it (1-based).
         """
         return self._all_of(SparseLinear, first, last)
 
@@ -229,7 +340,7 @@ class Network(Rebuilt):
         Raises
         ------
         UsageError
-            A layer is sparse; the message names it (1-based).
+            A layer is sparse, or it does not read the one before it alone; the message names it (1-based).
         """
         return self._all_of(Linear, first, last)
 
@@ -256,11 +367,13 @@ class Network(Rebuilt):
         return self._all_of(ImageLayer, first, last)  # type: ignore[type-abstract]
 
     def _all_of(self, family: type[Family], first: int, last: int | None) -> tuple[Family, ...]:
-        """Return layers that must all be of one family."""
+        """Return layers that must all be of one family, and a chain."""
         found = []
         for number, layer in enumerate(self.layers[first:last], start=first + 1):
             if not isinstance(layer, family):
                 raise UsageError(f"layer {number} is {_called(layer)}; this takes {FAMILIES[family]} layers only")
+            if number > first + 1 and self.nodes[number - 1].sources != (number - 1,):
+                raise UsageError(f"layer {number} does not read layer {number - 1}; this takes chains of layers only")
             found.append(layer)
         return tuple(found)
 
@@ -285,7 +398,7 @@ class Network(Rebuilt):
         layers = size(layers, "layers")
         if layers > len(self):
             raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
-        return replace(self, layers=self.layers[:layers])
+        return replace(self, nodes=self.nodes[:layers])
 
     def with_bias(self, bias: float) -> Network:
         """Return the same network with one bias for all outputs of all layers that have weights.
@@ -303,7 +416,7 @@ class Network(Rebuilt):
         layers = (
             replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
         )
-        return replace(self, layers=tuple(layers))
+        return self.with_layers(layers)
 
     def pruned(self, share: float) -> Network:
         """Return the network with only a share of each layer's weights, the largest by magnitude; the rest become zero.
@@ -329,7 +442,7 @@ class Network(Rebuilt):
         from sparsenn.layers.pruning import check_share, pruned
 
         check_share(share)
-        return replace(self, layers=tuple(pruned(layer, share) for layer in self.layers))
+        return self.with_layers(pruned(layer, share) for layer in self.layers)
 
     @property
     def nonzeros(self) -> int:
@@ -404,18 +517,21 @@ def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
     return given
 
 
-def _checked_layers(layers: Any) -> tuple[Layer, ...]:
-    """Return layers as a tuple, or say what was given instead."""
-    if isinstance(layers, FullyConnected | ImageLayer) or hasattr(layers, "tocsc") or not isinstance(layers, Iterable):
-        raise InputError(f"the layers are {kind_of(layers)}; a network takes a tuple of layers")
-    checked = tuple(layers)
-    for number, layer in enumerate(checked, start=1):
-        if not isinstance(layer, FullyConnected | ImageLayer):
-            raise InputError(
-                f"layer {number} is {kind_of(layer)}, which is not a layer; Network.from_scipy and "
-                "SparseLinear.from_scipy make layers of SciPy's matrices, and Linear of NumPy's"
-            )
-    return checked
+def _checked_nodes(nodes: Any) -> tuple[Node, ...]:
+    """Return the nodes of layers and nodes, or say what was given instead."""
+    alone = isinstance(nodes, FullyConnected | ImageLayer | Node) or hasattr(nodes, "tocsc")
+    if alone or not isinstance(nodes, Iterable):
+        raise InputError(f"the layers are {kind_of(nodes)}; a network takes a tuple of layers")
+    checked: list[Node] = []
+    for number, each in enumerate(nodes, start=1):
+        try:
+            node = each if isinstance(each, Node) else Node(each, (number - 1,))
+        except InputError as error:
+            raise InputError(f"layer {number}: {error}") from error
+        if max(node.sources) >= number:
+            raise InputError(f"layer {number} reads layer {max(node.sources)}; a layer reads layers before it")
+        checked.append(node)
+    return tuple(checked)
 
 
 def _checked_image(image: Image) -> Image:
@@ -426,12 +542,11 @@ def _checked_image(image: Image) -> Image:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _shapes_after(
-    layer: Layer, shape: tuple[int, ...], kept: tuple[tuple[int, ...], ...], number: int
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the shape that layer `number` (1-based) gives for one input of `shape`, and those that are then kept."""
+def _output_shape(node: Node, shapes: Sequence[tuple[int, ...]], number: int) -> tuple[int, ...]:
+    """Return the shape of what node `number` (1-based) gives for one input, where it reads `shapes`."""
+    layer, shape = node.layer, shapes[0]
     if isinstance(layer, FullyConnected) and shape != (layer.inputs,):
-        before = f"layer {number - 1} gives" if number > 1 else "the network is given"
+        before = f"layer {node.sources[0]} gives" if node.sources[0] else "the network is given"
         if len(shape) == 1:
             raise ShapeError(f"layer {number} takes {layer.inputs} inputs, but {before} {shape[0]}")
         raise ShapeError(
@@ -439,10 +554,9 @@ def _shapes_after(
             f"Flatten between them, which makes rows of {prod(shape)}"
         )
     try:
-        if isinstance(layer, StackLayer):
-            given, kept = layer.move(shape, kept)
-            return layer.joined_shape(given) if isinstance(layer, Join) else given[0], kept
-        return layer.output_shape((1, *shape))[1:], kept
+        if isinstance(layer, CombiningLayer):
+            return layer.combined_shape(shapes)
+        return layer.output_shape((1, *shape))[1:]
     except ShapeError as error:
         raise ShapeError(f"layer {number}: {error}") from error
 

@@ -33,9 +33,9 @@ def graphs(draw: st.DrawFn, sparse: bool = False) -> Node:
             activation = draw(st.sampled_from([Identity(), ReLU(), ReLU(3.0)]))
             same = [node for node, other in picked if other == width]
             if len(same) > 1:
-                nodes.append((Node(Add(len(same), activation), tuple(same)), width))
+                nodes.append((Node(Add(activation), tuple(same)), width))
         elif sum(other for _, other in picked) <= 4 * WIDTH:
-            layer = Concatenate(len(picked))
+            layer = Concatenate()
             nodes.append((Node(layer, tuple(node for node, _ in picked)), sum(other for _, other in picked)))
     source, width = nodes[-1]
     return _connected(rng, source, width, WIDTH, sparse)

@@ -343,7 +343,7 @@ def test_parts_of_a_network_of_images() -> None:
     "matrix", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), np.zeros((2, 3)), "relu", None, ReLU()]
 )
 def test_what_is_no_layer(matrix: Any) -> None:
-    with pytest.raises(InputError, match=rf"layer 2 is {kind_of(matrix)}, which is not a layer; Network.from_scipy"):
+    with pytest.raises(InputError, match=rf"layer 2: {kind_of(matrix)} is not a layer; Network.from_scipy"):
         Network((ones(2, 2), matrix))
 
 

@@ -102,7 +102,7 @@ def describe(path: Path) -> list[str]:
     }
     rows = [["", "inputs", shape_text(network.shapes[0]), "", ""]]
     for number, layer in enumerate(network, start=1):
-        work = layer.multiply_adds((1, *network.shapes[number - 1]))
+        work = layer.multiply_adds((1, *network.input_shapes(number - 1)[0]))
         counts = [f"{count:,}" if count else "–" for count in (layer.parameters, work)]
         rows.append([str(number), layer_title(layer), shape_text(network.shapes[number]), *counts])
     return [

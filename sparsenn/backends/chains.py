@@ -81,13 +81,11 @@ class RowsLeft:
     features : rows; there may be more than any input has.
     owner : (inputs,) int32 or int64, which of these rows each input has, -1 for a row of zeros; None where row k is
         that of input k.
-    kept : what `StackLayer`s keep of the same rows, the latest last.
     dropped : whether each input that has a row, by `owner`, has one with a non-zero: others lost theirs.
     """
 
     features: Features
     owner: Array | None = None
-    kept: tuple[Array, ...] = ()
     dropped: bool = False
 
 

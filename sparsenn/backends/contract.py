@@ -29,7 +29,7 @@ from sparsenn.backends.kernel_records import (
 )
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Join, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Kernel",
     "LayerCounts",
     "NumberCheck",
+    "Replay",
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
@@ -53,6 +54,19 @@ __all__ = [
     "TrainingKernel",
     "Tunable",
 ]
+
+
+class Replay(Protocol):
+    """Work on rows of one shape and type, which a device may run faster the second time."""
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that is cached for that, in bytes."""
+        ...
+
+    def __call__(self, run: Callable[[Array], Array], features: Array) -> Array:
+        """Return what `run`, which is the same in each call and has run before, returns for the features."""
+        ...
 
 
 class Backend(Protocol):
@@ -148,8 +162,12 @@ class Backend(Protocol):
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
         ...
 
-    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
-        """Return what a layer makes of several matrices on the device, a row an input: a new one, of their type."""
+    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+        """Add or concatenate matrices on the device, a row an input: a new one, of their type."""
+        ...
+
+    def replay(self) -> Replay | None:
+        """Return what replays work of many launches on rows of one shape and type; None where there is no gain."""
         ...
 
     def release(self) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from sparsenn.backends.contract import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.host_arrays import all_finite, is_on_host
-from sparsenn.backends.steps import join_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import Join
+from sparsenn.layers import CombiningLayer
 from sparsenn.memory import free_memory
 from sparsenn.workers import chunks, map_threads
 
@@ -21,7 +21,7 @@ __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
 LEAST_WEIGHT_MEMORY = 256 << 20
 """Bytes of weights that are prepared at a time, unless told otherwise, however little memory is free."""
 
-JOINED_BYTES = 256 << 10
+COMBINED_BYTES = 256 << 10
 """Of each matrix that a thread joins at a time: they stay in its cache."""
 
 
@@ -147,20 +147,25 @@ class HostMemory:
             features = features[:used].copy()
         return lambda: (living, RowsLeft(features, owner))
 
-    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
-        """Join rows piece by piece, on all cores."""
-        rows, width = parts[0].shape
-        together = max(1, JOINED_BYTES // (parts[0].itemsize * max(1, width)))
-        pieces = chunks(rows, together)
-        if len(pieces) < 2:
-            return join_rows(layer, parts)
-        joined = np.empty((rows, *layer.joined_shape([part.shape[1:] for part in parts])), parts[0].dtype)
+    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+        """Combine rows on all cores, some of them at a time."""
+        rows, width = matrices[0].shape
+        together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
+        ranges = chunks(rows, together)
+        if len(ranges) < 2:
+            return combine_rows(layer, matrices)
+        shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
+        combined = np.empty((rows, *shape), matrices[0].dtype)
 
-        def run(piece: tuple[int, int]) -> None:
-            joined[slice(*piece)] = join_rows(layer, [part[slice(*piece)] for part in parts])
+        def run(rows: tuple[int, int]) -> None:
+            combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
 
-        map_threads(run, pieces)
-        return joined
+        map_threads(run, ranges)
+        return combined
+
+    def replay(self) -> None:
+        """Return None: calls of functions on the host take little time."""
+        return
 
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""

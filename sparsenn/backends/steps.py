@@ -9,9 +9,9 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Add, Conv2d, ImageLayer, Join
+from sparsenn.layers import Add, CombiningLayer, Conv2d, ImageLayer
 
-__all__ = ["IMAGE_OPERATION", "image_kernel", "join_rows", "prepared_as_they_are", "run_images"]
+__all__ = ["IMAGE_OPERATION", "combine_rows", "image_kernel", "prepared_as_they_are", "run_images"]
 
 IMAGE_OPERATION = "images"
 """What layers of images other than convolutions are. It has no registered kernels: each backend has one function."""
@@ -38,19 +38,19 @@ def prepared_as_they_are(layers: Sequence[ImageLayer], shapes: Sequence[tuple[in
     return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
 
 
-def join_rows(layer: Join, parts: Sequence[Array]) -> Array:
-    """Return what a layer makes of several matrices, by functions that NumPy's arrays know, and CuPy's.
+def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+    """Add or concatenate matrices, by functions that NumPy's arrays know, and CuPy's.
 
     Parameters
     ----------
-    parts : (rows, features) each, or (rows, channels · height · width).
+    matrices : (rows, features) each, or (rows, channels · height · width).
     """
     if not isinstance(layer, Add):
-        return np.concatenate(parts, axis=1)
-    first, second, *others = parts
+        return np.concatenate(matrices, axis=1)
+    first, second, *others = matrices
     total = first + second
-    for part in others:
-        total += part
+    for matrix in others:
+        total += matrix
     return layer.activation(total)
 
 

@@ -163,7 +163,7 @@ def stream(
         pieces = None
         if target is not None:
             stamp = file_stamp(Path(rows))
-            known = _kept(asked, backend), network.layers, stamp, target.suffix.lower(), classes, key
+            known = _kept(asked, backend), network.nodes, stamp, target.suffix.lower(), classes, key
             pieces = files.enter_context(opened_pieces(target, lambda: content_digest(*known), size, resume))
             size = pieces.size
         reading = _Reading(source, Path(rows), size, {} if pieces is None else pieces.done, _waiting(backend), files)

@@ -129,9 +129,10 @@ def choose_steps(
     """
     chooser = _Chooser(network, backend, kernels, rows, dense_bytes, alive, saves)
     steps: list[Step] = []
-    for connected, numbers in groupby(range(len(network)), lambda number: isinstance(network[number], FullyConnected)):
-        chain = list(numbers)
-        steps += chooser.connected(chain[0], chain[-1] + 1) if connected else chooser.images(chain)
+    for chain in network.chains:
+        for connected, group in groupby(range(*chain), lambda number: isinstance(network[number], FullyConnected)):
+            numbers = list(group)
+            steps += chooser.connected(numbers[0], numbers[-1] + 1) if connected else chooser.images(numbers)
     return tuple(steps)
 
 
@@ -174,7 +175,7 @@ class _Chooser:
         assert isinstance(layer, ImageLayer)
         if not isinstance(layer, Conv2d):
             return Step(number, number + 1, image_kernel(self.backend, layer))
-        channels, height, width = self.network.shapes[number]
+        ((channels, height, width),) = self.network.input_shapes(number)
         shape, machine = (channels, height, width), self.backend.machine
         found = choose_convolution(self.kernels.convolutions, machine, layer, shape, number)
         estimate = found.kernel.seconds
@@ -208,9 +209,13 @@ class _Chooser:
             raise refused
         return [self._step(*taken) for taken in best[-1][2]]
 
+    def _reads_input(self, number: int) -> bool:
+        """Whether a layer reads the network's rows, in the form in which they come."""
+        return 0 in self.network.nodes[number].sources
+
     def _entering(self, first: int, kernel: Kernel) -> float:
         """Return the seconds to convert a network's rows to the type and form that a kernel takes."""
-        if first > 0:
+        if not self._reads_input(first):
             return 0.0
         seconds = HALF_ROWS_SECONDS if self.rows.form == "half" and not kernel.half_rows else 0.0
         filled = kernel.operation == DENSE_OPERATION and self.rows.sparse and kernel.sparse_row_seconds is None
@@ -267,7 +272,7 @@ class _Chooser:
 
     def _sparse_way(self, first: int, last: int) -> _Way:
         layers, machine = self.network.sparse_layers(first, last), self.backend.machine
-        given = self.rows if first == 0 else Rows(self.rows.count)
+        given = self.rows if self._reads_input(first) else Rows(self.rows.count)
         able = able_sparse(self.kernels.sparse, machine, layers, given.of_width(layers[0].inputs), first)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         if len(able) == 1:
@@ -301,14 +306,14 @@ class _Chooser:
                 edges = [layer.edges for layer in layers]
                 count = math.ceil(count * float(np.average(alive, weights=edges))) if any(edges) else count
             return estimate(machine, layers, count)
-        form = self.rows.form if first == 0 else "dense"
+        form = self.rows.form if self._reads_input(first) else "dense"
         return estimate(machine, layers, count, alive=alive, form=form)
 
     def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
         """Return what estimates the time of a kernel that begins with layer `first`."""
-        if first == 0 and self.rows.sparse and kernel.sparse_row_seconds is not None:
+        if self._reads_input(first) and self.rows.sparse and kernel.sparse_row_seconds is not None:
             return partial(kernel.sparse_row_seconds, density=self.rows.density)
-        halves = first == 0 and self.rows.form == "half"
+        halves = self._reads_input(first) and self.rows.form == "half"
         return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:

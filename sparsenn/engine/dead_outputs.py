@@ -24,15 +24,17 @@ __all__ = ["without_dead_outputs"]
 def without_dead_outputs(network: Network) -> Network:
     """Return the network without hidden neurons that are always zero; itself where there is none."""
     layers, found = list(network), False
-    for number in range(len(layers) - 1):
-        layer, following = layers[number], layers[number + 1]
+    for number, readers in enumerate(network.consumers[1:]):
+        if len(readers) != 1:
+            continue
+        layer, following = layers[number], layers[readers[0] - 1]
         if not isinstance(layer, SparseLinear) or not isinstance(following, SparseLinear):
             continue
         alive = _alive(layer)
         if not alive.all():
-            layers[number], layers[number + 1] = _computing(layer, alive), _reading(following, alive)
+            layers[number], layers[readers[0] - 1] = _computing(layer, alive), _reading(following, alive)
             found = True
-    return replace(network, layers=tuple(layers)) if found else network
+    return network.with_layers(layers) if found else network
 
 
 def _alive(layer: SparseLinear) -> Array:

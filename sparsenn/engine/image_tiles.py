@@ -12,7 +12,7 @@ from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import CONV_OPERATION, Step
 from sparsenn.formats import Array
-from sparsenn.layers import StackLayer
+from sparsenn.layers import CombiningLayer
 from sparsenn.workers import chunks, map_threads, thread_count
 
 __all__ = ["run_tiles", "spans"]
@@ -42,8 +42,8 @@ def _is_of_images(plan: Plan, step: Step) -> bool:
 def _has_branches(plan: Plan, first: int, last: int) -> bool:
     """Whether layers have branches, all of which begin and end among them."""
     network = plan.network
-    whole = not network.kept[first] and not network.kept[last]
-    return whole and any(isinstance(layer, StackLayer) for layer in network.layers[first:last])
+    whole = network.live[first] == (first,) and network.live[last] == (last,)
+    return whole and any(isinstance(layer, CombiningLayer) for layer in network.layers[first:last])
 
 
 def run_tiles(run: Callable[[RowsLeft], RowsLeft], rows: RowsLeft, features: Array, outputs: int) -> RowsLeft:

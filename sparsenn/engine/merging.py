@@ -122,11 +122,13 @@ def merge_equal_outputs(network: Network) -> Merged:
         if not isinstance(layer, SparseLinear):  # what it reads was not merged, and nor is what it gives
             parts.append(layer)
             continue
-        before = parts[-1] if parts and isinstance(parts[-1], _Part) else None
+        (source,) = network.nodes[number].sources
+        read = parts[source - 1] if source and network.consumers[source] == (number + 1,) else None
+        before = read if isinstance(read, _Part) else None
         scaled = _scaled(network, number)
         part, inexact = _merge(layer, found, scaled, before)
         if before is not None and inexact.any():
-            before = parts[-1] = before.without(inexact)
+            before = parts[source - 1] = before.without(inexact)
             part, _ = _merge(layer, found, scaled, before)
         parts.append(part)
     layers = tuple(part.merged if isinstance(part, _Part) else part for part in parts)
@@ -136,7 +138,7 @@ def merge_equal_outputs(network: Network) -> Merged:
     )
     last = parts[-1]
     expansion = last.group if isinstance(last, _Part) and last.merged.outputs < last.original.outputs else None
-    return Merged(replace(network, layers=layers), copies, expansion)
+    return Merged(network.with_layers(layers), copies, expansion)
 
 
 def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Part | None) -> tuple[_Part, Array]:
@@ -177,8 +179,7 @@ def _search(network: Network) -> list[_Groups | None]:
 
     def groups(number: int) -> _Groups | None:
         layer = network[number]
-        read_by_others = number + 1 < len(network) and not isinstance(network[number + 1], SparseLinear)
-        if not isinstance(layer, SparseLinear) or read_by_others:
+        if not isinstance(layer, SparseLinear) or not (number + 1 == len(network) or _read_by_sparse(network, number)):
             return None
         return _groups(layer, _scaled(network, number))
 
@@ -187,13 +188,16 @@ def _search(network: Network) -> list[_Groups | None]:
     return map_threads(groups, range(len(network)))
 
 
-def _scaled(network: Network, number: int) -> bool:
-    """Whether outputs of a sparse layer may merge that are multiples of each other: the next one's weights take them.
+def _read_by_sparse(network: Network, number: int) -> bool:
+    """Whether one sparse layer, and no other layer, reads the outputs of layer `number`, counted from 0."""
+    readers = network.consumers[number + 1]
+    return len(readers) == 1 and isinstance(network[readers[0] - 1], SparseLinear)
 
-    That is only asked where no layer of another kind reads them.
-    """
+
+def _scaled(network: Network, number: int) -> bool:
+    """Whether outputs that are multiples of each other may merge: a sparse layer's weights take the factor."""
     layer = network[number]
-    return number + 1 < len(network) and isinstance(layer, SparseLinear) and passes_scales(layer)
+    return isinstance(layer, SparseLinear) and _read_by_sparse(network, number) and passes_scales(layer)
 
 
 def _groups(layer: SparseLinear, scaled: bool) -> _Groups:

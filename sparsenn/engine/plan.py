@@ -8,7 +8,6 @@ from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import DOUBLE_PRECISION, Kernels, choose_kernels, operation_of
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import Step
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step
 from sparsenn.engine.wording import describe
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -36,6 +35,10 @@ SMALLEST_DEFAULT_LIMIT = 256 << 20
 
 LARGE_LAYER = 4 << 20
 """Bytes of weights that take as long to copy to a device as what else is done for a layer."""
+
+
+OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
+"""Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +129,17 @@ class Plan:
     def groups_rows(self) -> bool:
         """Whether a kernel gains from many rows that meet: equal ones are computed once, and dead ones leave."""
         return any(isinstance(step.kernel, SparseKernel) and step.kernel.groups_rows for step in self.steps)
+
+    @cached_property
+    def owns_outputs(self) -> bool:
+        """Whether the last kernel's outputs lie in memory that nothing else uses."""
+        kernel = self.steps[-1].kernel
+        return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
+
+    @cached_property
+    def leaves_outputs(self) -> bool:
+        """Whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
+        return self.merged.expansion is None and self.owns_outputs
 
     @cached_property
     def keeps_half(self) -> bool:
@@ -296,12 +310,12 @@ class Problem:
 
     @cached_property
     def _row_bytes(self) -> int:
-        """What a row takes in flight: floats before and after a step, once more while parts are joined, and kept."""
+        """Bytes of a row in flight: before and after a step, once more in a copy, and what waits for later layers."""
         network = self.merged.network
         wide = self.backend.doubles and not self.backend.in_host_memory
         sparse = network[0].family is SparseLinear and not wide  # its rows stay sparse
-        kept = max(sum(map(prod, shapes)) for shapes in network.kept)
-        return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + kept) + 64
+        waiting = max(sum(network.sizes[value] for value in values[:-1]) for values in network.live)
+        return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + waiting) + 64
 
     def batch_size(self, inputs: int) -> int:
         """Return how many of the inputs go through the network together.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +17,7 @@ from sparsenn.backends import (
     Features,
     LayerCounts,
     NumberCheck,
+    Replay,
     RowsLeft,
     SparseChain,
     SparseKernel,
@@ -31,10 +34,13 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, St
 from sparsenn.engine.tally import Tally
 from sparsenn.engine.weights import Weights
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten, Join, StackLayer
+from sparsenn.layers import CombiningLayer, Flatten
 from sparsenn.spans import span, watchers
 
-__all__ = ["Pass", "Ready"]
+__all__ = ["QUIET", "Pass", "Ready"]
+
+MAX_REPLAYS = 8
+"""Shapes of rows that an executable replays; the one that was used least recently goes first."""
 
 
 @dataclass
@@ -61,6 +67,10 @@ class Pass:
     following: bool = False
 
 
+QUIET = Pass(Unwatched())
+"""What goes along with rows when nothing is counted, timed or checked."""
+
+
 class _ReadyStep(Protocol):
     """A step that can run.
 
@@ -72,8 +82,8 @@ class _ReadyStep(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
-        """Take rows through the layers of the step."""
+    def run(self, rows: RowsLeft, going: Pass, *others: Features) -> RowsLeft:
+        """Take rows through the layers of the step; `others` are what a layer combines with them."""
         ...
 
 
@@ -93,11 +103,53 @@ class Ready:
         self._half_range = half_range
         self._steps: dict[int, _ReadyStep] = {}
         self._spans = spans(plan)
+        self._borrowed = _borrowed(plan)
+        self._replays: OrderedDict[tuple[Any, ...], Replay] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
-        """Memory that is kept for rows, in bytes."""
-        return sum(step.nbytes for step in self._steps.values())
+        """Memory that is cached for rows, in bytes."""
+        steps = sum(step.nbytes for step in self._steps.values())
+        return steps + sum(replay.nbytes for replay in self._replays.values())
+
+    def outputs(self, features: Features) -> Any:
+        """Return each input's outputs, in memory that the caller owns; nothing is counted, timed or checked.
+
+        Rows of a shape that comes again are replayed, where the device gains by that.
+        """
+        plan = self.plan
+        if isinstance(features, CSR) or plan.streams or watchers["step"] or not self._is_capturable:
+            return self._outputs(features)
+        key = features.shape, features.dtype
+        replay = self._replays.get(key)
+        if replay is not None:
+            self._replays.move_to_end(key)
+            return replay(self._outputs, features)
+        outputs, replay = self._outputs(features), plan.backend.replay()
+        if replay is not None:
+            if len(self._replays) >= MAX_REPLAYS:
+                plan.backend.before_drop()
+                self._replays.popitem(last=False)
+            self._replays[key] = replay
+        return outputs
+
+    @cached_property
+    def _is_capturable(self) -> bool:
+        """Whether no step but the last drops rows: the next one waits for the device to say how many are left."""
+        before = [step.kernel for step in self.plan.steps[:-1]]
+        return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
+
+    def _outputs(self, features: Features) -> Any:
+        launch = self.launch if self.plan.leaves_outputs else None
+        if launch is not None and not isinstance(features, CSR) and not watchers["step"]:
+            return launch(features)
+        return self.spread(self.run(features, QUIET), features.shape[0])
+
+    def spread(self, left: RowsLeft, count: int) -> Any:
+        """Return each input's outputs, in memory that the caller owns."""
+        if left.owner is None and self.plan.leaves_outputs:
+            return left.features
+        return self.plan.backend.spread(left, self.plan.merged.expansion, count)
 
     @property
     def launch(self) -> Callable[[Array], Array] | None:
@@ -110,8 +162,8 @@ class Ready:
 
         The result may lie in memory that the next run overwrites.
         """
-        rows = RowsLeft(features)
-        last, told = len(self.plan.steps) - 1, bool(watchers["step"])
+        values, rows = {0: features}, RowsLeft(features)
+        last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
         for number, end in self._spans:
             step = self.plan.steps[number]
             if self._is_over(rows, step):
@@ -119,22 +171,44 @@ class Ready:
             if end > number + 1:
                 rows = self._tiles(number, end, rows, going)
             else:
-                rows = self._run_told(number, rows, going) if told else self._step(number, going).run(rows, going)
+                ready = self._step(number, going)
+                details = {**step.details, "rows": rows.features.shape[0]} if traced else {}
+                with span(step.title, "step", **details) if traced else nullcontext():
+                    rows = self._run_step(ready, number, rows, values, going)
             if number < last and rows.owner is not None:
                 rows = _tightened(rows)
+            self._store(end - 1, rows.features, values)
             going.report(self.plan.steps[end - 1].last)
         return rows
+
+    def _run_step(
+        self, ready: _ReadyStep, number: int, rows: RowsLeft, values: dict[int, Features], going: Pass
+    ) -> RowsLeft:
+        """Run a step on what it reads, all of which has the rows that the step before it left."""
+        first, *others = (values[source] for source in self.plan.network.nodes[self.plan.steps[number].first].sources)
+        return ready.run(rows if first is rows.features else replace(rows, features=first), going, *others)
+
+    def _store(self, number: int, features: Features, values: dict[int, Features]) -> None:
+        """Store what a step gives until it has been read, and drop what has been."""
+        network, value = self.plan.network, self.plan.steps[number].last
+        if value in self._borrowed and network.consumers[value][-1:] > (value + 1,) and not isinstance(features, CSR):
+            features = features.copy()
+        values[value] = features
+        for read in values.keys() - network.live[value]:
+            del values[read]
 
     def _tiles(self, first: int, end: int, rows: RowsLeft, going: Pass) -> RowsLeft:
         """Run steps of images tile by tile."""
         plan = self.plan
-        steps = [self._step(number, going) for number in range(first, end)]
+        steps = [(number, self._step(number, going)) for number in range(first, end)]
         tallies: list[Tally] = []
 
         def run(tile: RowsLeft) -> RowsLeft:
             mine = replace(going, tally=None if going.tally is None else Tally.of(plan.network))
-            for step in steps:
-                tile = step.run(tile, mine)
+            values = {plan.steps[first].first: tile.features}
+            for number, step in steps:
+                tile = self._run_step(step, number, tile, values, mine)
+                self._store(number, tile.features, values)
             if mine.tally is not None:
                 tallies.append(mine.tally)
             return tile
@@ -148,12 +222,6 @@ class Ready:
                 going.tally.join(tally)
             going.tally.scale(plan.steps[first].first, plan.steps[end - 1].last, going.clock.now() - start)
         return rows
-
-    def _run_told(self, number: int, rows: RowsLeft, going: Pass) -> RowsLeft:
-        """Run a step as a span, once it is ready."""
-        ready, step = self._step(number, going), self.plan.steps[number]
-        with span(step.title, "step", **step.details, rows=rows.features.shape[0]):
-            return ready.run(rows, going)
 
     def _step(self, number: int, going: Pass) -> _ReadyStep:
         """Return a step, made ready on first use; where weights stream, in every run."""
@@ -216,16 +284,20 @@ def _prepared(plan: Plan, step: Step, stack: Any, weights: Weights) -> _ReadySte
     if step.kernel.operation == DENSE_OPERATION:
         return _DenseStep(plan, step, stack, weights)
     assert step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
-    if isinstance(plan.network[step.first], StackLayer):
-        return _StackStep(plan, step, _lent(plan, step.first))
+    if isinstance(plan.network[step.first], CombiningLayer):
+        return _CombiningStep(plan, step)
     return _ImageStep(plan, step, stack)
 
 
-def _lent(plan: Plan, number: int) -> bool:
-    """Whether what a layer is given lies in memory that later steps write over: that of sparse layers."""
-    while number and isinstance(plan.network[number - 1], StackLayer | Flatten):
-        number -= 1
-    return number > 0 and plan.kernels[number - 1].operation == OPERATION
+def _borrowed(plan: Plan) -> frozenset[int]:
+    """Return the nodes whose outputs lie in memory that later steps write over: that of sparse layers."""
+    found: set[int] = set()
+    for step in plan.steps:
+        node = plan.network.nodes[step.first]
+        is_view = isinstance(node.layer, Flatten) and node.sources[0] in found
+        if step.kernel.operation == OPERATION or is_view:
+            found.add(step.last)
+    return frozenset(found)
 
 
 class _SparseStep:
@@ -239,8 +311,9 @@ class _SparseStep:
         layers = network.sparse_layers(step.first, step.last)
         droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
         self._drops = droppable_from < len(layers)
-        form = plan.rows.form if step.first == 0 else "dense"
-        self._in_order = bool(network.kept[step.first])  # what is kept has a row for each of these
+        form = plan.rows.form if 0 in network.nodes[step.first].sources else "dense"
+        waits = set(network.live[step.first]) & set(network.live[step.last])
+        self._in_order = bool(waits)  # what waits for a later layer has a row for each of these
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain: SparseChain
@@ -257,7 +330,7 @@ class _SparseStep:
         """Memory that is kept for rows, in bytes."""
         return self._chain.nbytes
 
-    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+    def run(self, rows: RowsLeft, going: Pass, *others: Features) -> RowsLeft:
         """Take rows through the layers of the step."""
         counting = going.tally is not None
         start = going.clock.now()
@@ -278,7 +351,7 @@ class _SparseStep:
         if self._in_order and left.owner is not None:
             left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
         dropped = left.owner is not None and self._drops
-        return RowsLeft(left.features, _joined(rows.owner, left.owner), rows.kept, dropped)
+        return RowsLeft(left.features, _joined(rows.owner, left.owner), dropped)
 
 
 def _outputs_of(chain: SparseChain, rows: Array) -> Array:
@@ -299,7 +372,7 @@ class _DenseStep:
 
     nbytes = 0
 
-    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+    def run(self, rows: RowsLeft, going: Pass, *others: Features) -> RowsLeft:
         """Take rows through the layers of the step."""
         start, step = going.clock.now(), self._step
         values: Any = rows.features
@@ -314,7 +387,7 @@ class _DenseStep:
                 edges[0] = values.nnz * layers[0].outputs  # type: ignore[union-attr]
             copies = self._plan.merged.copies[step.last - 1]
             _count(self._plan.backend, going, step, edges, RowsLeft(outputs, rows.owner), start, copies)
-        return RowsLeft(outputs, rows.owner, rows.kept)
+        return RowsLeft(outputs, rows.owner)
 
     def _watched(self, values: Array, watch: RangeWatch) -> Array:
         """Run the layers, and check that numbers stay within half precision."""
@@ -339,7 +412,7 @@ class _ImageStep:
 
     nbytes = 0
 
-    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
+    def run(self, rows: RowsLeft, going: Pass, *others: Features) -> RowsLeft:
         """Take rows through the layers."""
         start, step, backend = going.clock.now(), self._step, self._plan.backend
         values: Any = rows.features
@@ -354,44 +427,32 @@ class _ImageStep:
         if going.tally is not None:
             network = self._plan.network
             count = int(outputs.shape[0])
-            edges = [network[number].multiply_adds((count, *network.shapes[number])) for number in step.layers]
+            shapes = [(count, *network.input_shapes(number)[0]) for number in step.layers]
+            edges = [network[number].multiply_adds(shape) for number, shape in zip(step.layers, shapes, strict=True)]
             _count(backend, going, step, edges, RowsLeft(outputs, rows.owner), start)
-        return RowsLeft(outputs, rows.owner, rows.kept)
+        return RowsLeft(outputs, rows.owner)
 
 
-class _StackStep:
-    """A layer that changes what is kept.
+class _CombiningStep:
+    """A layer that combines what several steps gave."""
 
-    Parameters
-    ----------
-    lent : whether the rows that it is given lie in memory that later steps write over.
-    """
-
-    def __init__(self, plan: Plan, step: Step, lent: bool) -> None:
-        self._plan, self._step, self._lent = plan, step, lent
+    def __init__(self, plan: Plan, step: Step) -> None:
+        self._plan, self._step = plan, step
 
     nbytes = 0
 
-    def run(self, rows: RowsLeft, going: Pass) -> RowsLeft:
-        """Take rows through the layer."""
+    def run(self, rows: RowsLeft, going: Pass, *others: Features) -> RowsLeft:
+        """Add or concatenate the rows."""
         start, step, backend = going.clock.now(), self._step, self._plan.backend
         layer = self._plan.network[step.first]
-        assert isinstance(layer, StackLayer)
-        values: Any = rows.features
-        if isinstance(values, CSR):
-            values = backend.as_dense(values)
-        elif self._lent and not isinstance(layer, Join):
-            values = values.copy()
-        given, kept = layer.move(values, rows.kept)
-        outputs = backend.join(layer, given) if isinstance(layer, Join) else given[0]
+        assert isinstance(layer, CombiningLayer)
+        matrices = [backend.as_dense(each) if isinstance(each, CSR) else each for each in (rows.features, *others)]
+        outputs = backend.combine(layer, matrices)
         if going.watch is not None:
             going.watch.after(step.kernel, outputs, step.first, step.last)
-        left = RowsLeft(outputs, rows.owner, kept)
-        if going.tally is not None and isinstance(layer, Join):
+        left = RowsLeft(outputs, rows.owner)
+        if going.tally is not None:
             _count(backend, going, step, [0], left, start)
-        elif going.tally is not None:  # numbers are those of another layer
-            counts = [LayerCounts(step.kernel.name, int(outputs.shape[0]), None, None, 0)]
-            going.tally.add(step.first, counts, [going.clock.now() - start], step.seconds)
         return left
 
 

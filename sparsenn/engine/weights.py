@@ -145,7 +145,8 @@ def _prepare(problem: Problem, step: Step) -> Any:
             return backend.prepare(network.sparse_layers(first, last), merged.copies[first:last])
         if step.kernel.operation == DENSE_OPERATION:
             return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
-        return backend.prepare_images(network.image_layers(first, last), network.shapes[first : last + 1])
+        shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
+        return backend.prepare_images(network.image_layers(first, last), shapes)
 
 
 def _dense(layer: Any) -> Linear:

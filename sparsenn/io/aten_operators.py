@@ -251,7 +251,7 @@ def _concatenation(at: Arguments) -> Signal:
         raise InputError("concatenates a layer's output and constants; only layers' outputs are supported")
     if dimension not in (1, 1 - tensors[0].rank):
         raise InputError(f"concatenates along dimension {dimension}; only channels or features can be concatenated")
-    return joined(tensors, Concatenate(len(tensors))) if len(tensors) > 1 else tensors[0]
+    return joined(tensors, Concatenate()) if len(tensors) > 1 else tensors[0]
 
 
 def _operator(

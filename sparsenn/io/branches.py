@@ -1,8 +1,7 @@
-"""Branches of a model as the chain that a network is: what is needed later is kept, and recalled where it is joined."""
+"""The graph of a model that is being read: layers and what they read, until their order and numbers are known."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -12,15 +11,14 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
-    Keep,
     Linear,
     MaxPool2d,
-    Recall,
     SparseLinear,
 )
 from sparsenn.network import Layer
+from sparsenn.network import Node as NetworkNode
 
-__all__ = ["Node", "Source", "activated", "chain"]
+__all__ = ["Node", "Source", "activated", "network_nodes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +28,7 @@ class Node:
     Parameters
     ----------
     layer : one of a network.
-    sources : one, or as many as a `Join` joins, in order; None is the network's input.
+    sources : one, or as many as the layer combines, in order; None is the network's input.
     """
 
     layer: Layer
@@ -40,13 +38,11 @@ class Node:
 Source: TypeAlias = Node | None
 
 
-def chain(last: Source) -> tuple[Layer, ...]:
-    """Return the layers that give what a node gives, each node's once, with what keeps and recalls between them."""
+def network_nodes(last: Source) -> tuple[NetworkNode, ...]:
+    """Return the nodes of the network that gives what a node gives: each node once, and those that lead to it first."""
     order = _in_order(last)
-    writer = _Writer(Counter(source for node in order for source in node.sources))
-    for node in order:
-        writer.write(node)
-    return tuple(writer.layers)
+    numbers = {None: 0} | {node: number for number, node in enumerate(order, start=1)}
+    return tuple(NetworkNode(node.layer, tuple(numbers[source] for source in node.sources)) for node in order)
 
 
 def _in_order(last: Source) -> list[Node]:
@@ -63,64 +59,6 @@ def _in_order(last: Source) -> list[Node]:
         if node is not None:
             order[node] = None
     return list(order)
-
-
-_OPERAND = object()
-"""What is kept for the next layer alone."""
-
-
-class _Writer:
-    """Writes a chain.
-
-    Parameters
-    ----------
-    uses : how often each source is still taken.
-    """
-
-    def __init__(self, uses: Counter[Source]) -> None:
-        self._uses = uses
-        self._current: Source = None
-        self._kept: list[Source | object] = []
-        self.layers: list[Layer] = []
-
-    def write(self, node: Node) -> None:
-        """Write a node's layer, after what brings it its sources."""
-        *others, last = node.sources
-        if isinstance(node.layer, Add) and others == [self._current]:
-            others, last = [last], self._current  # the sum is the same
-        count = len(others)
-        in_place = self._kept[len(self._kept) - count :] == others and self._current is last
-        if in_place and all(self._uses[each] == 1 for each in (*others, last)):
-            del self._kept[len(self._kept) - count :]
-        else:
-            for other in others:
-                self._bring(other)
-                self._keep(_OPERAND)
-            self._bring(last)
-            del self._kept[len(self._kept) - count :]
-        self.layers.append(node.layer)
-        self._current = node
-
-    def _bring(self, source: Source) -> None:
-        """Make a source the current one, for one use; it stays kept where there are others."""
-        self._uses[source] -= 1
-        more = self._uses[source] > 0
-        if source in self._kept:
-            if source is self._current and more:
-                return
-            if self._uses[self._current] > 0 and self._current not in self._kept:
-                self._keep(self._current)
-            place = self._kept.index(source)
-            self.layers.append(Recall(len(self._kept) - place, more))
-            if not more:
-                del self._kept[place]
-            self._current = source
-        elif more:
-            self._keep(source)
-
-    def _keep(self, source: Source | object) -> None:
-        self.layers.append(Keep())
-        self._kept.append(source)
 
 
 def activated(node: Source, activation: Activation) -> Node | None:

@@ -12,12 +12,12 @@ from sparsenn.formats import Array
 from sparsenn.io.affine import Scaling
 from sparsenn.io.branches import Node
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, Join
+from sparsenn.layers import Add, CombiningLayer
 
 __all__ = ["joined"]
 
 
-def joined(signals: Sequence[Signal], layer: Join) -> Signal:
+def joined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     """Return what a layer makes of several signals.
 
     Parameters
@@ -35,7 +35,7 @@ def joined(signals: Sequence[Signal], layer: Join) -> Signal:
     for signal in signals:
         if signal.axis != first.axis:
             raise InputError(f"it joins {first} and {signal}, whose rows lie along other axes")
-    shape = layer.joined_shape([signal.shape for signal in signals])
+    shape = layer.combined_shape([signal.shape for signal in signals])
     settled = [signal.flushed() for signal in signals]
     if any(signal.image for signal in settled) or all(signal.lies is None and signal.is_image for signal in settled):
         settled = [signal.images() if signal.lies is None and signal.is_image else signal for signal in settled]
@@ -54,7 +54,7 @@ def joined(signals: Sequence[Signal], layer: Join) -> Signal:
     else:
         starts = np.cumsum([0, *(each.size for each in orders[:-1])])
         order = np.concatenate([each + start for each, start in zip(orders, starts, strict=True)])
-    lies = layer.joined_shape([signal.lies for signal in settled if signal.lies])
+    lies = layer.combined_shape([signal.lies for signal in settled if signal.lies])
     node = Node(layer, tuple(signal.node for signal in settled))
     same = np.array_equal(order, np.arange(order.size))
     return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)

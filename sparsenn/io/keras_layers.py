@@ -305,7 +305,7 @@ def _does_nothing(signal: Signal, layer: Layer) -> Signal:
 
 
 def _added(signals: Sequence[Signal], layer: Layer) -> Signal:
-    return joined(signals, Add(len(signals))) if len(signals) > 1 else signals[0]
+    return joined(signals, Add()) if len(signals) > 1 else signals[0]
 
 
 def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
@@ -320,7 +320,7 @@ def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
 def concatenated(signals: Sequence[Signal], layer: Layer) -> Signal:
     """Return the channels, or features, of several signals."""
     _check_axis(signals[0], layer)
-    return joined(signals, Concatenate(len(signals))) if len(signals) > 1 else signals[0]
+    return joined(signals, Concatenate()) if len(signals) > 1 else signals[0]
 
 
 Reader: TypeAlias = Callable[[Signal, Layer], Signal]

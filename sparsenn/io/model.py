@@ -10,11 +10,10 @@ Everything is stored as it is in memory, uncompressed and contiguous.
                         fields of an `InputLayout`; absent where there is none); needs_float64 (true where float32 does
                         not suffice, else absent); class_names (of text, or null) and table (columns, each with name,
                         categories and fill; targets; named; or null)
-    layers, layerK/     the layers, as `sparsenn.io.model_layers` tells
+    layers, layerK/, sources  the layers and what they read, as `sparsenn.io.model_layers` has them
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
-A model without class names, table and scaling is written as version 2, which does not know of them.
-
+Version 4 is written. Versions 2 and 3 have branches in another form; version 2 has no class names, table and scaling.
 Files of version 1 hold dense layers only, and neither image nor resize; checkpoints hold their layers likewise::
 
     layers              one record a layer, `DENSE_LAYER`
@@ -64,7 +63,8 @@ __all__ = [
 ]
 
 _MODEL = "sparsenn model"
-_VERSION, _PLAIN_VERSION, _DENSE_VERSION = 3, 2, 1
+_VERSION = 4
+_DENSE_VERSION = 1
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
@@ -185,7 +185,6 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
             f"write_model takes a path and a Model, not {kind_of(path)} and {kind_of(model)}; "
             "sparsenn.Model(network, loss, classes) makes a Model of a network"
         )
-    plain = model.class_names is None and model.encoding is None and model.scaling is None
     description = {
         **description_of(model),
         "provenance": model.provenance,
@@ -193,10 +192,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         "resize": model.resize,
         **({"needs_float64": True} if model.network.needs_float64 else {}),
     }
-    if plain:
-        del description["class_names"], description["table"]
-    with created_as(path, _MODEL, _PLAIN_VERSION if plain else _VERSION, description) as file:
-        write_model_layers(file, model.network.layers)
+    with created_as(path, _MODEL, _VERSION, description) as file:
+        write_model_layers(file, model.network)
         if model.scaling is not None:
             for part in _SCALING:
                 file[f"scaling/{part}"] = getattr(model.scaling, part).astype("<f8")
@@ -219,11 +216,10 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
         return read_keras(path)
     with opened(path) as source:
-        description = check_form(source, _MODEL, _DENSE_VERSION, _PLAIN_VERSION, _VERSION)
+        description = check_form(source, _MODEL, *range(_DENSE_VERSION, _VERSION + 1))
         dense = source.attribute("version") == _DENSE_VERSION
         layers = read_dense_layers(source) if dense else read_model_layers(source)
-        newest = source.attribute("version") == _VERSION
-        scales = newest and source.has("scaling/factor")
+        scales = source.has("scaling/factor")
         scaling = [source.vector(f"scaling/{part}", "<f8") for part in _SCALING] if scales else None
     provenance = description.get("provenance")
     if not (isinstance(provenance, dict) and all(isinstance(note, str) for note in provenance.values())):

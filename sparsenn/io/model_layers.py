@@ -9,6 +9,11 @@
     layer1/indices      the rows of its entries, uint16, or int32 where it has more than 65,536 inputs
     layer1/values       float32 or float64, one for each entry, or one for all
     layer1/bias         of a layer with weights: float32 (outputs,)
+    sources             where the layers are no chain: int64, the numbers of the layers that each one reads, one layer
+                        after the other; 0 is the network's input
+
+Files of before branches were sources have records of the kinds `keep`, which puts what it reads on a stack, and
+`recall`, which takes from it; sums and concatenations read the top of that stack, and the layer before.
 """
 
 from __future__ import annotations
@@ -33,17 +38,14 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     FullyConnected,
-    Join,
-    Keep,
     Linear,
     MaxPool2d,
     Pool2d,
-    Recall,
     Softmax,
     SparseLinear,
     activation_named,
 )
-from sparsenn.network import Layer
+from sparsenn.network import Layer, Network, Node
 from sparsenn.printable import kind_of
 
 __all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers", "write_model_layers"]
@@ -51,15 +53,14 @@ __all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers",
 LAYER = np.dtype(
     [
         ("kind", "S16"),
-        ("inputs", "<i8"),  # of a convolution: channels; of layers without weights this and the next are 0,
-        # but for depth and again of what recalls
+        ("inputs", "<i8"),  # of a convolution: channels; of layers without weights this and the next are 0
         ("outputs", "<i8"),  # of a convolution: filters
         ("entries", "<i8"),  # stored weights
         ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three
         ("stride", "<i8", (2,)),
         ("padding", "<i8", (2,)),
         ("dilation", "<i8", (2,)),
-        ("groups", "<i8"),  # of layers that join: how many
+        ("groups", "<i8"),  # of sums and concatenations: how many layers they read
         ("activation", "S16"),  # of layers with weights, and of sums
         ("clip", "<f8"),  # NaN: none
     ]
@@ -69,25 +70,34 @@ LAYER = np.dtype(
 _NONE, _ONE = (0, 0), (1, 1)
 """What the table holds of windows and paddings where there are none, and of steps where they are not told."""
 
+_KEEP, _RECALL = "keep", "recall"
+"""Kinds of records that earlier versions wrote for branches."""
+
+_COMBINING = (Add.name.encode(), Concatenate.name.encode())
+"""Kinds of records that read several layers."""
+
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
 
 
-def write_model_layers(group: h5py.Group, layers: tuple[Layer, ...]) -> None:
-    """Write layers into a file or a group of one. A bias that is one number or none becomes a vector.
+def write_model_layers(group: h5py.Group, network: Network) -> None:
+    """Write a network's layers into a file or a group of one. A bias that is one number or none becomes a vector.
 
     Raises
     ------
     UsageError
         A layer or its activation is not one of this package's.
     """
-    group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
-    for number, layer in enumerate(layers, start=1):
+    nodes = network.nodes
+    group["layers"] = np.array([_record(number, node) for number, node in enumerate(nodes, start=1)], LAYER)
+    if any(node.sources != (number,) for number, node in enumerate(nodes)):
+        group["sources"] = np.concatenate([node.sources for node in nodes]).astype("<i8")
+    for number, layer in enumerate(network, start=1):
         for name, array in _arrays(layer).items():
             group[f"layer{number}/{name}"] = array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def read_model_layers(source: Hdf5Source) -> tuple[Layer, ...]:
-    """Read what `write_model_layers` wrote.
+def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
+    """Read the nodes that `write_model_layers` wrote, in this version or one before it.
 
     Raises
     ------
@@ -98,7 +108,54 @@ def read_model_layers(source: Hdf5Source) -> tuple[Layer, ...]:
     table = source.vector("layers", LAYER)
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")
-    return tuple(_layer(source, number, record) for number, record in enumerate(table, start=1))
+    numbered = _read_sources(source, table) if source.has("sources") else _sources_of_stack(source, table)
+    nodes = []
+    for number, sources in numbered:
+        layer = _layer(source, number, table[number - 1])
+        try:
+            nodes.append(Node(layer, sources))
+        except InputError as error:
+            raise source.fault(f"layer {number}: {error}") from error
+    return tuple(nodes)
+
+
+def _read_sources(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
+    """Return each record's number, counted from 1, and the nodes that it reads."""
+    combines = np.isin(table["kind"], _COMBINING)
+    counts = np.where(combines, np.clip(table["groups"], 0, INDEX32_LIMIT), 1)
+    sources = source.vector("sources", "<i8", length=int(counts.sum()))
+    ends = np.cumsum(counts)
+    return [
+        (number, tuple(sources[end - count : end].tolist()))
+        for number, (end, count) in enumerate(zip(ends, counts, strict=True), start=1)
+    ]
+
+
+def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the number of each record that is a layer, and the nodes that it reads; others move what is on a stack."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    stack: list[int] = []
+    current = 0
+    for number, record in enumerate(table, start=1):
+        kind = _text(record["kind"])
+        if kind == _KEEP:
+            stack.append(current)
+            continue
+        if kind == _RECALL:
+            place = len(stack) - int(record["inputs"])
+            if not 0 <= place < len(stack):
+                raise source.fault(f"layer {number} recalls {record['inputs']} of {len(stack)} values")
+            current = stack[place] if record["outputs"] else stack.pop(place)
+            continue
+        others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
+        if not 0 <= others <= len(stack):
+            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were kept")
+        found.append((number, (*stack[len(stack) - others :], current)))
+        del stack[len(stack) - others :]
+        current = len(found)
+    if not current:
+        raise source.fault("layers holds none that computes anything")
+    return found[:current]
 
 
 def activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
@@ -131,14 +188,16 @@ def read_activation(record: Any) -> Activation:
     return activation_named(_text(record["activation"]), None if math.isnan(clip) else clip)
 
 
-def _record(number: int, layer: Layer) -> tuple[object, ...]:
+def _record(number: int, node: Node) -> tuple[object, ...]:
     """Return a layer's line of the table."""
+    layer = node.layer
     kind = _KIND_OF.get(type(layer))
     if kind is None:
         raise UsageError(f"layer {number} is {kind_of(layer)}, which HDF5 files cannot hold")
     activation = getattr(layer, "activation", None)
     fields = (b"", math.nan) if activation is None else activation_fields(number, activation)
-    return (kind.encode("ascii"), *_sizes(layer), *fields)
+    *sizes, groups = _sizes(layer)
+    return (kind.encode("ascii"), *sizes, len(node.sources) if len(node.sources) > 1 else groups, *fields)
 
 
 @singledispatch
@@ -160,16 +219,6 @@ def _(layer: Conv2d) -> tuple[object, ...]:
 @_sizes.register
 def _(layer: Pool2d) -> tuple[object, ...]:
     return 0, 0, 0, *layer.steps, _ONE, 1
-
-
-@_sizes.register
-def _(layer: Recall) -> tuple[object, ...]:
-    return layer.depth, int(layer.again), 0, _NONE, _ONE, _NONE, _ONE, 1
-
-
-@_sizes.register
-def _(layer: Join) -> tuple[object, ...]:
-    return 0, 0, 0, _NONE, _ONE, _NONE, _ONE, layer.count
 
 
 @singledispatch
@@ -267,8 +316,6 @@ _KIND_OF: dict[type[Layer], str] = {
     AvgPool2d: AvgPool2d.name,
     Flatten: Flatten.name,
     Softmax: Softmax.name,
-    Keep: Keep.name,
-    Recall: Recall.name,
     Add: Add.name,
     Concatenate: Concatenate.name,
 }
@@ -284,8 +331,6 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     ),
     _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
-    _KIND_OF[Keep]: lambda source, place, record: Keep(),
-    _KIND_OF[Recall]: lambda source, place, record: Recall(int(record["inputs"]), bool(record["outputs"])),
-    _KIND_OF[Add]: lambda source, place, record: Add(int(record["groups"]), read_activation(record)),
-    _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(int(record["groups"])),
+    _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
+    _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
 }

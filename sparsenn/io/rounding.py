@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.oracle.images import forward_images
-from sparsenn.backends.steps import join_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Scaling
-from sparsenn.layers import Conv2d, FullyConnected, Identity, ImageLayer, Join, SparseLinear, StackLayer
+from sparsenn.layers import CombiningLayer, Conv2d, FullyConnected, Identity, ImageLayer, SparseLinear
 from sparsenn.network import Network
 
 __all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
@@ -97,15 +97,15 @@ def rounding_of(network: Network, entering: Scaling = UNSCALED) -> float | None:
         exact = (exact - entering.shift) / entering.scale
     rounded = exact.astype(np.float32)
     with np.errstate(all="ignore"):
-        kept: tuple[tuple[Array, Array], ...] = ()
-        for layer, shape in zip(network, network.shapes, strict=False):
-            if isinstance(layer, StackLayer):
-                given, kept = layer.move((exact, rounded), kept)
-                exact, rounded = given[0]
-                if isinstance(layer, Join):
-                    exact, rounded = (join_rows(layer, parts) for parts in zip(*given, strict=True))
+        values = {0: (exact, rounded)}
+        for number, node in enumerate(network.nodes, start=1):
+            layer, sources = node.layer, [values[source] for source in node.sources]
+            if isinstance(layer, CombiningLayer):
+                exact, rounded = (combine_rows(layer, matrices) for matrices in zip(*sources, strict=True))
             else:
-                exact, rounded = _forward(layer, exact, shape, rng), _forward(layer, rounded, shape, rng)
+                exact, rounded = (_forward(layer, each, network.shapes[node.sources[0]], rng) for each in sources[0])
+            values[number] = exact, rounded
+            values = {value: values[value] for value in network.live[number]}
         if not np.isfinite(exact).all() or not exact.size:
             return None
         error, largest = np.abs(rounded - exact).max(), np.abs(exact).max()

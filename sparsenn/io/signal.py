@@ -19,7 +19,7 @@ from scipy.sparse import csc_array, issparse
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import Array, InputLayout
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
-from sparsenn.io.branches import Node, Source, activated, chain
+from sparsenn.io.branches import Node, Source, activated, network_nodes
 from sparsenn.layers import (
     Activation,
     AvgPool2d,
@@ -349,7 +349,7 @@ class Signal:
             signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
         if len(signal.shape) == 1:
             signal = signal.flat()
-        return Network(chain(signal.node), signal.image, input_layout=signal.given)
+        return Network(network_nodes(signal.node), signal.image, input_layout=signal.given)
 
     def _affine(self) -> Signal:
         """Return it with a product or a convolution pending, made of a scaling if need be."""

@@ -1,11 +1,11 @@
 """Layers: parameters and shape rules, with no device code. Backends do the work."""
 
 from sparsenn.layers.activation import Activation, Identity, ReLU, Sigmoid, Tanh, activation_named
+from sparsenn.layers.combining import Add, CombiningLayer, Concatenate
 from sparsenn.layers.conv2d import Conv2d
 from sparsenn.layers.flatten import Flatten
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
-from sparsenn.layers.joining import Add, Concatenate, Join, Keep, Recall, StackLayer
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.softmax import Softmax
@@ -15,23 +15,20 @@ __all__ = [
     "Activation",
     "Add",
     "AvgPool2d",
+    "CombiningLayer",
     "Concatenate",
     "Conv2d",
     "Flatten",
     "FullyConnected",
     "Identity",
     "ImageLayer",
-    "Join",
-    "Keep",
     "Linear",
     "MaxPool2d",
     "Pool2d",
     "ReLU",
-    "Recall",
     "Sigmoid",
     "Softmax",
     "SparseLinear",
-    "StackLayer",
     "Tanh",
     "activation_named",
 ]

@@ -26,7 +26,7 @@ def architecture_table(network: Network) -> Table:
     table.add_column("activation")
     table.add_row("", "inputs", shape_text(network.shapes[0]), "", "", "")
     for number, layer in enumerate(network, start=1):
-        work = layer.multiply_adds((1, *network.shapes[number - 1]))
+        work = layer.multiply_adds((1, *network.input_shapes(number - 1)[0]))
         activation = getattr(layer, "activation", None)  # layers with weights have one
         counts = (count(layer.parameters), count(work)) if layer.parameters else ("–", "–")
         described = Text("–" if activation is None else str(activation))

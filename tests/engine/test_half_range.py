@@ -25,7 +25,6 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
-    Keep,
     Linear,
     MaxPool2d,
     ReLU,
@@ -34,7 +33,7 @@ from sparsenn.layers import (
     SparseLinear,
     Tanh,
 )
-from sparsenn.network import Network
+from sparsenn.network import Network, Node
 
 ACTIVATIONS = [ReLU(), ReLU(clip=8.0), Sigmoid(), Tanh(), Identity()]
 PIXELS = np.array([[66_000.0, 60_000.0]])
@@ -159,8 +158,8 @@ def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
     ones = SparseLinear.from_scipy(from_dense(np.eye(2)).to_scipy())
     with pytest.raises(NumericError, match="layer 4: an input of 70,000 is beyond"):
         infer(Network((ones, same, wide, hiding)), from_dense(rows), device="cpu", kernel="panel", precision="float16")
-    joined = Network((same, Keep(), same, Add(), hiding))
-    assert_refused(joined, np.array([[33_024.0, 30_000.0]]), "layer 5: an input of 66,048 is beyond")
+    joined = Network((same, same, Node(Add(), (1, 2)), hiding))
+    assert_refused(joined, np.array([[33_024.0, 30_000.0]]), "layer 4: an input of 66,048 is beyond")
     pooled = Network((MaxPool2d(1), Flatten(), hiding), image=(1, 1, 2))
     assert_refused(pooled, PIXELS, "layer 3: an input of 66,000 is beyond")
     shares = Network((Flatten(), Softmax(), hiding), image=(1, 1, 2))

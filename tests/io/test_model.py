@@ -329,13 +329,7 @@ def test_names_table_and_scaling_come_back(tmp_path: Path, absent: tuple[str, ..
     for part in ("factor", "mean", "deviation") if expected.scaling is not None else ():
         np.testing.assert_array_equal(getattr(found.scaling, part), getattr(expected.scaling, part))
     with h5py.File(path) as file:
-        assert file.attrs["version"] == 3
-
-
-def test_a_plain_model_is_still_of_version_2(tmp_path: Path) -> None:
-    write_model(tmp_path / "model.h5", model())
-    with h5py.File(tmp_path / "model.h5") as file:
-        assert file.attrs["version"] == 2
+        assert file.attrs["version"] == 4
 
 
 @pytest.mark.parametrize(

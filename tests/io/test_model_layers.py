@@ -207,7 +207,7 @@ def describe(**values: Any) -> Change:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["version"] = 4
+    file.attrs["version"] = 5
 
 
 def drop_image(file: h5py.File) -> None:
@@ -215,7 +215,7 @@ def drop_image(file: h5py.File) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (set_version, "version 4; this program reads version 1, 2, 3"),
+    (set_version, "version 5; this program reads version 1, 2, 3, 4"),
     (describe(image=[2, 9]), "no valid image"),
     (describe(image=[2, 9, True]), "no valid image"),
     (describe(image=[2, 9, 12.0]), "no valid image"),
@@ -284,6 +284,46 @@ def test_models_that_are_none(path: Path, change: Change, told: str) -> None:
     with pytest.raises(FileFormatError, match=told) as caught:
         read_model(path)
     assert str(caught.value).startswith(str(path))
+
+
+def set_kinds(*kinds: tuple[bytes, int, int, int]) -> Change:
+    """Make the file one of layers without weights, as version 2 has them: kind, inputs, outputs and groups of each."""
+
+    def change(file: h5py.File) -> None:
+        table = np.zeros(len(kinds), LAYER)
+        table["activation"], table["clip"] = b"identity", np.nan
+        for line, (kind, inputs, outputs, groups) in zip(table, kinds, strict=True):
+            line["kind"], line["inputs"], line["outputs"], line["groups"] = kind, inputs, outputs, groups
+        put("layers", table)(file)
+
+    return change
+
+
+def add_sources(sources: Any) -> Change:
+    return lambda file: file.create_dataset("sources", data=sources)
+
+
+KEEP = (b"keep", 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_kinds(KEEP, (b"recall", 2, 0, 1)), "layer 2 recalls 2 of 1 values"),
+        (set_kinds((b"recall", 0, 0, 1)), "layer 1 recalls 0 of 0 values"),
+        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were kept"),
+        (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
+        (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
+        (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 10 are needed"),
+        (add_sources(np.arange(1, 11)), "layer 1 reads layer 1"),
+        (add_sources(np.arange(-1, 9)), "layer 1: a Conv2d reads one"),
+    ],
+)
+def test_graphs_that_are_none(path: Path, change: Change, message: str) -> None:
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=message):
+        read_model(path)
 
 
 def test_truncated_anywhere(path: Path) -> None:

@@ -20,16 +20,17 @@ from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
+from sparsenn.backends.cuda.replay import Replay
 from sparsenn.backends.cuda.spans import note_use
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.streams import wait_for_device
 from sparsenn.backends.cuda.transfer import Transfer
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.steps import join_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ImageLayer, Join, Linear, SparseLinear
+from sparsenn.layers import Add, CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -130,11 +131,21 @@ class CUDABackend:
         with as_current(self.index):
             return images.run_layer(layer, shape, features)
 
-    def join(self, layer: Join, parts: Sequence[Array]) -> Array:
-        """Join rows by CuPy's functions."""
-        rows, row_bytes = parts[0].shape[0], parts[0].itemsize * sum(part.shape[1] for part in parts)
+    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+        """Combine rows by CuPy's functions; those that add or copy are all that a stream's capture takes."""
+        rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
         with as_current(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
-            return join_rows(layer, parts)
+            if isinstance(layer, Add):
+                return combine_rows(layer, matrices)
+            ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
+            combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
+            for matrix, end in zip(matrices, ends, strict=True):
+                combined[:, end - matrix.shape[1] : end] = matrix
+            return combined
+
+    def replay(self) -> Replay:
+        """Return what captures work as a graph."""
+        return Replay()
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""

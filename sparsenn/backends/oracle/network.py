@@ -12,10 +12,10 @@ import numpy as np
 from sparsenn.backends.oracle.dense import forward as forward_dense
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import forward_sparse
-from sparsenn.backends.steps import join_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Join, Linear, SparseLinear, StackLayer
+from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -62,21 +62,22 @@ def _(layer: ImageLayer, features: Any, shape: tuple[int, ...] | None = None) ->
 
 def run(network: Network, inputs: CSR, progress: Progress = silent) -> Any:
     """Run the whole network in float64; returns the outputs as a SciPy CSR array of shape (rows, outputs)."""
-    features, kept = inputs.to_scipy().astype(np.float64), ()
-    for number, (layer, shape) in enumerate(zip(network, network.shapes, strict=False), start=1):
-        if isinstance(layer, StackLayer):
-            given, kept = layer.move(features, kept)
-            features = _joined(layer, given) if isinstance(layer, Join) else given[0]
+    values = {0: inputs.to_scipy().astype(np.float64)}
+    for number, node in enumerate(network.nodes, start=1):
+        features = [values[source] for source in node.sources]
+        if isinstance(node.layer, CombiningLayer):
+            values[number] = _combined(node.layer, features)
         else:
-            features = forward(layer, features, shape)
+            values[number] = forward(node.layer, features[0], network.shapes[node.sources[0]])
+        values = {value: values[value] for value in network.live[number]}
         progress("reference", number, len(network))
-    return features
+    return values[len(network)]
 
 
-def _joined(layer: Join, parts: Sequence[Any]) -> Any:
+def _combined(layer: CombiningLayer, features: Sequence[Any]) -> Any:
     from scipy.sparse import csr_array
 
-    return csr_array(join_rows(layer, [part.toarray() for part in parts]))
+    return csr_array(combine_rows(layer, [each.toarray() for each in features]))
 
 
 def categories(network: Network, inputs: CSR, progress: Progress = silent) -> Array:

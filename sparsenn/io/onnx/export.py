@@ -18,16 +18,13 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
-    Keep,
     Linear,
     MaxPool2d,
     Pool2d,
-    Recall,
     ReLU,
     Sigmoid,
     Softmax,
     SparseLinear,
-    StackLayer,
     Tanh,
 )
 from sparsenn.network import Network
@@ -40,8 +37,6 @@ _OPSET, _IR = 17, 8
 """Versions that programs of the last years read."""
 
 _ROWS = "rows"
-
-_NOTHING: tuple[str, ...] = ()
 
 
 def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
@@ -59,12 +54,11 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     """
     onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    writer = _Writer(onnx, sparse, network.shapes)
+    writer = _Writer(onnx, sparse, network)
     if scaling is not None:
         writer.scale(scaling)
-    for number, layer in enumerate(network, start=1):
-        writer.begin(number)
-        writer.add(layer)
+    for number in range(1, len(network) + 1):
+        writer.write(number)
     writer.end()
     graph = helper.make_graph(
         writer.nodes,
@@ -84,19 +78,25 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
 
 
 class _Writer:
-    """Nodes and initialisers, layer by layer; the last node's output is the next one's input."""
+    """Nodes and initialisers, layer by layer; within a layer, a node's output is the next one's input."""
 
-    def __init__(self, onnx: Any, sparse: bool, shapes: tuple[tuple[int, ...], ...]) -> None:
-        self._onnx, self._sparse, self._shapes = onnx, sparse, shapes
+    def __init__(self, onnx: Any, sparse: bool, network: Network) -> None:
+        self._onnx, self._sparse, self._network = onnx, sparse, network
         self._number, self._place = 0, "inputs"
-        self._value, self._kept = "input", _NOTHING
+        self._value, self._others = "input", tuple[str, ...]()
+        self._values = ["input"]  # of the network's input, and of each layer so far
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
 
-    def begin(self, number: int) -> None:
-        """Name what follows after layer `number`."""
+    def write(self, number: int) -> None:
+        """Add the nodes of layer `number`, counted from 1."""
         self._number, self._place = number, f"layer{number}"
+        node = self._network.nodes[number - 1]
+        self._value, *others = (self._values[source] for source in node.sources)
+        self._others = tuple(others)
+        self.add(node.layer)
+        self._values.append(self._value)
 
     def end(self) -> None:
         """Name what the last layer gives."""
@@ -106,13 +106,14 @@ class _Writer:
 
     def scale(self, scaling: Scaling) -> None:
         """Add nodes that multiply, move and divide the inputs, where that changes them."""
-        shape = self._shapes[0]
+        shape = self._network.shapes[0]
         for operator, name, nothing in (("Mul", "factor", 1), ("Sub", "mean", 0), ("Div", "deviation", 1)):
             values: Array = getattr(scaling, name)
             if (values != nothing).any():
                 by_channel = len(shape) > 1 and values.size == shape[0]
                 form = (1,) if values.size == 1 else (shape[0], 1, 1) if by_channel else shape
                 self._node(operator, self._tensor(name, values.reshape(form).astype(np.float32)))
+        self._values[0] = self._value
 
     @singledispatchmethod
     def add(self, layer: Any) -> None:
@@ -155,17 +156,13 @@ class _Writer:
             raise UsageError(f"layer {self._number} is {kind_of(layer)}, which ONNX files cannot hold")
 
     @add.register
-    def _(self, layer: Keep | Recall) -> None:
-        self._take(layer)
-
-    @add.register
     def _(self, layer: Add) -> None:
-        self._node("Add" if layer.count == 2 else "Sum", *self._take(layer))
+        self._node("Add" if len(self._others) == 1 else "Sum", *self._others)
         self._activate(layer.activation)
 
     @add.register
     def _(self, layer: Concatenate) -> None:
-        self._node("Concat", *self._take(layer), axis=1)
+        self._node("Concat", *self._others, axis=1)
 
     @add.register
     def _(self, layer: Flatten) -> None:
@@ -173,18 +170,13 @@ class _Writer:
 
     @add.register
     def _(self, layer: Softmax) -> None:
-        if len(self._shapes[self._number - 1]) == 1:
+        (shape,) = self._network.input_shapes(self._number - 1)
+        if len(shape) == 1:
             self._node("Softmax", axis=1)
             return
         self._node("Flatten")
         self._node("Softmax", axis=1)
-        shape = np.array([0, *self._shapes[self._number - 1]], np.int64)
-        self._node("Reshape", self._tensor("shape", shape))
-
-    def _take(self, layer: StackLayer) -> tuple[str, ...]:
-        """Take what a layer gives, or the first of what it joins; returns the others."""
-        (self._value, *others), self._kept = layer.move(self._value, self._kept)
-        return tuple(others)
+        self._node("Reshape", self._tensor("shape", np.array([0, *shape], np.int64)))
 
     def _activate(self, activation: Activation) -> None:
         if isinstance(activation, ReLU) and activation.clip is not None:

@@ -270,7 +270,7 @@ def _concat(call: Call) -> Signal:
         raise InputError(f"it takes {first} and others, and joins them along axis {axis}, not as features or channels")
     products = _products([_check_floats(signal) for signal in signals])
     if products is None:
-        return joined(signals, Concatenate(len(signals)))
+        return joined(signals, Concatenate())
     weights = hstack([csc_array(part.weights) for part in products], format="csc")
     bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
     return _joined(first, Product(weights, bias))

@@ -26,7 +26,6 @@ from sparsenn.backends.cuda.dense import estimates
 from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
-from sparsenn.backends.cuda.dense.replayed import Replayed
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.kept import kept
@@ -55,7 +54,7 @@ _EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT
 
 def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:
     """Estimate what all layers take for so many rows, of numbers of so many bytes."""
-    return estimates.library_awaited(precision, machine, estimates.widths_of(layers), rows, row_bytes)[0]
+    return estimates.library_awaited(precision, machine, estimates.widths_of(layers), rows, row_bytes)
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------
@@ -198,21 +197,7 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and as_given else 256
         bias = layer.bias.astype(result, copy=False)
         layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
-    run = partial(_run, layers, wanted, widths[0], stack.widths[-1])
-    nbytes = _graph_bytes(precision, stack, given, layers)
-    return Replayed(run, nbytes) if nbytes else run
-
-
-def _graph_bytes(precision: str, stack: DenseStack, given: Given, layers: Sequence[_Layer]) -> int:
-    """Return about what a graph of the layers is to keep; 0 where there is none, as without cuBLASLt."""
-    widths, rows, row_bytes = stack.widths, given.rows, np.dtype(given.type).itemsize
-    products = [layer.product for layer in layers if isinstance(layer.product, LtProduct)]
-    as_graph = estimates.library_awaited(precision, machine_of(stack.device), widths, rows, row_bytes)[1]
-    if len(products) < len(layers) or not as_graph:
-        return 0
-    found = estimates.graph_bytes(precision, widths, rows, row_bytes) + max(each.workspace for each in products)
-    others = sum(kept.run.nbytes for kept in stack.ready.values() if isinstance(kept.run, Replayed))
-    return found if found + others <= estimates.MOST_GRAPH_BYTES else 0
+    return partial(_run, layers, wanted, widths[0], stack.widths[-1])
 
 
 def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:

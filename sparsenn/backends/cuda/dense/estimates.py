@@ -20,7 +20,6 @@ __all__ = [
     "FITTING",
     "FUSED",
     "LAUNCH",
-    "MOST_GRAPH_BYTES",
     "OVERFLOWING",
     "QUEUE_FUSED",
     "WIDE",
@@ -28,7 +27,6 @@ __all__ = [
     "LibraryRates",
     "awaited",
     "fused_seconds",
-    "graph_bytes",
     "library_awaited",
     "library_seconds",
     "padded_widths",
@@ -45,12 +43,6 @@ device had nothing to do."""
 QUEUE_REPLAY, COPY = 12e-6, 1.5e-6
 """The host's time for a graph of products, with the copies before and after it; and the device's for a small copy, of
 features or outputs."""
-
-SLOW_HOST = 1.3
-"""What a host may take to queue a product, as a multiple of `QUEUE_PRODUCT`: a graph's time hardly depends on that."""
-
-MOST_GRAPH_BYTES = 128 << 20
-"""Bytes that the graphs of a stack of layers keep at most."""
 
 FITTING, OVERFLOWING, WIDE = range(3)
 """Weights find room beside rows that stay in registers; one of the two leaves its place; or both, in wide layers."""
@@ -231,28 +223,18 @@ def _tiled_seconds(
     return min(map(seconds, LIBRARY_TILES)) / machine.share(precision)
 
 
-def library_awaited(
-    precision: str, machine: Machine, widths: Sequence[int], rows: int, row_bytes: int
-) -> tuple[float, bool]:
-    """Estimate a library's products of all layers until the last is done, in seconds; and say whether as a graph.
+def library_awaited(precision: str, machine: Machine, widths: Sequence[int], rows: int, row_bytes: int) -> float:
+    """Estimate a library's products of all layers until the last is done, in seconds.
 
-    Launch by launch, they take no less than the host takes to queue them; for a graph, features and outputs are copied.
+    Launch by launch, they take no less than the host takes to queue them; for a graph, which an executable replays
+    where that is faster, features and outputs are copied.
     """
     rates = CUBLAS[precision]
     device = library_seconds(rates, precision, machine, widths, rows, row_bytes)
     launches = len(widths) - 1 + sum(_copies(precision, widths, rows, row_bytes))
     copied = 2 * COPY + 2 * row_bytes * rows * (widths[0] + widths[-1]) / machine.copy_bandwidth
-    as_graph = QUEUE_REPLAY + copied + device
-    fits = graph_bytes(precision, widths, rows, row_bytes) <= MOST_GRAPH_BYTES
-    if launches > 1 and fits and as_graph < awaited(device, launches, SLOW_HOST * QUEUE_PRODUCT):
-        return as_graph, True
-    return awaited(device, launches, QUEUE_PRODUCT), False
-
-
-def graph_bytes(precision: str, widths: Sequence[int], rows: int, row_bytes: int) -> int:
-    """Return about what a graph of products keeps, in bytes: rows before and after all layers, and around a layer."""
-    widest = max(before + after for before, after in pairwise(widths))
-    return rows * (row_bytes * (widths[0] + widths[-1]) + CUBLAS[precision].number_bytes * widest)
+    queued = awaited(device, launches, QUEUE_PRODUCT)
+    return min(QUEUE_REPLAY + copied + device, queued) if launches > 1 else queued
 
 
 def awaited(device: float, launches: int, queue: float) -> float:

@@ -1,0 +1,97 @@
+"""Layers that combine what several nodes of a network give: sums and concatenations."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from sparsenn.errors import ShapeError
+from sparsenn.formats.rebuilt import Rebuilt
+from sparsenn.layers.activation import Activation, Identity, check_activation
+from sparsenn.layers.images import ImageLayer
+
+__all__ = ["Add", "CombiningLayer", "Concatenate"]
+
+
+class CombiningLayer(ImageLayer):
+    """A layer that reads two nodes of a network or more; they give images, or rows of features."""
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """One of the rows that are combined may be zero where another is not."""
+        return False
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Refuse: one shape says too little; `combined_shape` takes all."""
+        raise ShapeError(f"what {self.name} gives depends on all that it reads; Network.shapes has it")
+
+    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
+        """Return 0: nothing is multiplied."""
+        return 0
+
+    @abstractmethod
+    def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape of what the layer gives for one input.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            Of what it reads: (channels, height, width) or (width,) each.
+
+        Returns
+        -------
+        tuple of int
+            The same of what it gives.
+
+        Raises
+        ------
+        ShapeError
+            They do not go together.
+        """
+
+
+@dataclass(frozen=True)
+class Add(Rebuilt, CombiningLayer):
+    """Y' = activation(Y₁ + Y₂ + …), from left to right, all of one shape.
+
+    Parameters
+    ----------
+    activation : Activation, default Identity()
+        What is applied to the sum.
+
+    Raises
+    ------
+    InputError
+        The activation is none.
+    """
+
+    name: ClassVar[str] = "add"
+    activation: Activation = field(default_factory=Identity)
+
+    def __post_init__(self) -> None:
+        check_activation(self.activation)
+
+    def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape that all have."""
+        if len(set(shapes)) > 1:
+            raise ShapeError(f"it adds {_listed(shapes)}, which are not of one shape")
+        return shapes[0]
+
+
+@dataclass(frozen=True)
+class Concatenate(Rebuilt, CombiningLayer):
+    """Y' has the features, or the channels of the images, of all that it reads, one after the other."""
+
+    name: ClassVar[str] = "concatenate"
+
+    def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape of all features, or of all channels."""
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise ShapeError(f"it concatenates {_listed(shapes)}, which differ in more than features or channels")
+        return sum(shape[0] for shape in shapes), *shapes[0][1:]
+
+
+def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+    return " and ".join(" × ".join(map(str, shape)) for shape in shapes)

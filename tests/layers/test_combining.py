@@ -1,0 +1,105 @@
+"""Layers that combine what several nodes give, in graphs: shapes, who reads what, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparsenn import Add, Concatenate, Conv2d, Flatten, Linear, Network, Node, ReLU, Softmax
+from sparsenn.errors import InputError, ShapeError, UsageError
+
+NARROW, WIDE = Linear(np.eye(3, 2)), Linear(np.eye(3, 5))
+SAME = Linear(np.eye(3))
+BRANCHES = Network((SAME, NARROW, Node(WIDE, (1,)), Node(Concatenate(), (2, 3)), Flatten(), Softmax()))
+
+
+def test_shapes_and_readers() -> None:
+    assert BRANCHES.shapes == ((3,), (3,), (2,), (5,), (7,), (7,), (7,))
+    assert BRANCHES.consumers == ((1,), (2, 3), (4,), (4,), (5,), (6,), ())
+    assert BRANCHES.live == ((0,), (1,), (1, 2), (2, 3), (4,), (5,), (6,))
+    assert BRANCHES.chains == ((0, 1), (1, 2), (2, 3), (3, 6))
+    assert BRANCHES.runs() == ((0, 1), (1, 2), (2, 3), (3, 6))
+    assert BRANCHES.input_shapes(3) == ((2,), (5,))
+    assert BRANCHES.edges == BRANCHES.multiply_adds == 9 + 6 + 15
+
+
+def test_a_layer_alone_reads_the_one_before() -> None:
+    assert [node.sources for node in Network((SAME, SAME, NARROW)).nodes] == [(0,), (1,), (2,)]
+
+
+def test_images_are_concatenated_by_channels() -> None:
+    grow = Conv2d(np.ones((4, 2, 3, 3)), padding=1)
+    network = Network((grow, Node(Concatenate(), (0, 1))), (2, 5, 6))
+    assert network.shapes[-1] == (6, 5, 6)
+
+
+def test_a_prefix_ends_in_any_node() -> None:
+    assert BRANCHES.prefix(3).outputs == 5
+    assert BRANCHES.prefix(3).live[-1] == (3,)
+
+
+def test_other_layers_in_the_same_graph() -> None:
+    assert [node.sources for node in BRANCHES.with_bias(1.0).nodes] == [node.sources for node in BRANCHES.nodes]
+    assert BRANCHES.with_bias(1.0)[2].bias == 1.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ((SAME, Add()), "layer 2: an Add reads two or more, and its sources are"),
+        ((SAME, Node(NARROW, (2,))), "layer 2 reads layer 2; a layer reads layers before it"),
+    ],
+)
+def test_graphs_that_are_none(nodes: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Network(nodes)
+
+
+@pytest.mark.parametrize("sources", [(), (1, 2), (-1,), (1.5,), "1", None, (True,)])
+def test_sources_that_are_none(sources: Any) -> None:
+    with pytest.raises(InputError, match=r"reads one, and its sources are .* 0 for the network's input"):
+        Node(SAME, sources)
+
+
+def test_a_matrix_is_no_layer() -> None:
+    with pytest.raises(InputError, match="is not a layer"):
+        Node(np.eye(3), (0,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ((NARROW, Node(WIDE, (0,)), Node(Add(), (1, 2))), r"layer 3: it adds 2 and 5, which are not of one shape"),
+        ((NARROW, Node(NARROW, (1,))), r"layer 2 takes 3 inputs, but layer 1 gives 2"),
+        ((Node(Concatenate(), (0, 0)),), "say what images the network takes"),
+    ],
+)
+def test_shapes_that_do_not_fit(nodes: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Network(nodes)
+
+
+def test_images_of_several_sizes_are_not_combined() -> None:
+    shrink = Conv2d(np.ones((2, 2, 3, 3)))
+    with pytest.raises(ShapeError, match=r"layer 2: it concatenates 2 × 5 × 6 and 2 × 3 × 4, which differ in more"):
+        Network((shrink, Node(Concatenate(), (0, 1))), (2, 5, 6))
+
+
+def test_branches_are_no_chain() -> None:
+    with pytest.raises(UsageError, match="layer 3 does not read layer 2; this takes chains of layers only"):
+        BRANCHES.dense_layers(0, 3)
+
+
+def test_an_activation_must_be_one() -> None:
+    with pytest.raises(InputError, match="the activation is 'relu'"):
+        Add(activation="relu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layer", [Add(ReLU(2.0)), Concatenate()])
+def test_copies_are_equal(layer: Any) -> None:
+    assert pickle.loads(pickle.dumps(layer)) == layer
+    with pytest.raises(ShapeError, match="depends on all that it reads"):
+        layer.output_shape((1, 3))
