@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,24 @@ from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPoo
 from sparsenn.layers.activation import Activation
 from sparsenn.network import Network
 
-__all__ = ["HALF_MAX", "HALF_PRECISION", "MOST_HALF_SUMS", "HalfRange", "RangeWatch", "check_inputs"]
+__all__ = [
+    "HALF_MAX",
+    "HALF_PRECISION",
+    "HALF_SMALLEST",
+    "MOST_HALF_SUMS",
+    "HalfRange",
+    "RangeWatch",
+    "UnderflowWarning",
+    "check_inputs",
+]
 
 HALF_PRECISION = "float16"
 """The precision whose numbers end at `HALF_MAX`."""
 
 HALF_MAX = 65_504.0
+
+HALF_SMALLEST = 2.0**-14
+"""The smallest normal number of half precision: smaller ones have fewer digits, and from 2^-25 on they become 0."""
 
 _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
 """What rounding to half precision changes a number by at most: this share of it, or this, whichever is more."""
@@ -30,6 +43,10 @@ _SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
 
 MOST_HALF_SUMS = 16
 """What `_SLACK` covers of `Kernel.half_sums`."""
+
+
+class UnderflowWarning(UserWarning):
+    """All outputs of a layer are smaller than half precision's smallest normal number."""
 
 
 def check_inputs(rows: CSR | SparseRows | Array) -> None:
@@ -68,6 +85,7 @@ class _Reach:
     Parameters
     ----------
     sums : (outputs,) float64, for each output the sum of the absolute weights, as half precision has them.
+    exact_sums : (outputs,) float64, the same of the weights as they are.
     bias : (outputs,) float64, its absolute value.
     largest : (outputs, up to `MOST_HALF_SUMS`) float64, an output's largest absolute weights, ascending.
     activation : the layer's.
@@ -75,6 +93,7 @@ class _Reach:
     """
 
     sums: Array
+    exact_sums: Array
     bias: Array
     largest: Array
     activation: Activation
@@ -87,7 +106,8 @@ class _Reach:
         halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
         largest = np.sort(halves, axis=1)[:, -MOST_HALF_SUMS:]
         bias = np.abs(layer.bias_vector().astype(np.float64))
-        return cls(halves.sum(axis=1), bias, largest, layer.activation, bool(weights.max() <= HALF_MAX))
+        exact = weights.sum(axis=1, dtype=np.float64)
+        return cls(halves.sum(axis=1), exact, bias, largest, layer.activation, bool(weights.max() <= HALF_MAX))
 
     def outputs(self, inputs: float) -> float:
         """Return what no output's size exceeds where no input's exceeds `inputs`."""
@@ -111,7 +131,7 @@ def _rounded(size: float) -> float:
 
 
 class HalfRange:
-    """Sees to it that numbers which leave half precision's range are told of.
+    """Sees to it that numbers which leave half precision's range are reported.
 
     A kernel in half precision makes an input beyond `HALF_MAX` infinite, and what comes next may make a finite number
     of that again, a wrong one. So inputs are looked at before a launch, outputs after it, and of dense layers that a
@@ -128,6 +148,38 @@ class HalfRange:
     def __init__(self, network: Network, backend: Backend) -> None:
         self.network, self.backend = network, backend
         self._reaches: dict[int, _Reach] = {}
+        self._has_warned = False
+
+    def warn_of_underflow(self, first: int, last: int, inputs: float, outputs: float) -> None:
+        """Warn, once for the network, where all outputs of layers lie below half precision's normal numbers.
+
+        Outputs that are all zero may be right, as those of a ReLU are; they are not where the weights are so small that
+        half precision can hold none of the layer's outputs.
+
+        Parameters
+        ----------
+        first, last : the layers, counted from 0, `last` excluded.
+        inputs, outputs : sizes of the largest number before and after them.
+
+        Warns
+        -----
+        UnderflowWarning
+            They do.
+        """
+        if self._has_warned or not inputs or outputs >= HALF_SMALLEST:
+            return
+        if not outputs:
+            reach = self.reach(first)
+            possible = float((inputs * reach.exact_sums + reach.bias).max())
+            if last > first + 1 or not 0 < possible < _HALF_LEAST:
+                return
+        self._has_warned = True
+        warnings.warn(
+            f"{_named(first, last)}: all outputs are below {HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} loses "
+            "digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
+            UnderflowWarning,
+            stacklevel=2,
+        )
 
     def watch(self, largest: float | None = None) -> RangeWatch:
         """Return what watches over a batch of rows; no finite number of them exceeds `largest`, if that is known."""
@@ -204,6 +256,7 @@ class RangeWatch:
             One of them is infinite or NaN.
         """
         if kernel.precision == HALF_PRECISION:
+            inputs = self._largest
             self._largest, finite = self._within.backend.largest_number(features)
             if not finite:
                 raise NumericError(
@@ -211,6 +264,8 @@ class RangeWatch:
                     f"{HALF_PRECISION}, and became infinite; use precision float32 or tf32, or scale down the inputs "
                     "or the weights"
                 )
+            if inputs is not None:
+                self._within.warn_of_underflow(first, last, inputs, self._largest)
         elif not isinstance(self._within.network[first], MaxPool2d | AvgPool2d | Flatten):
             self._largest = None
 

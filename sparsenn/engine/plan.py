@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def options(self) -> Options:
-        """What was asked for."""
+        """What was asked for; the precision `auto` as what it means for the network."""
         return self.problem.options
 
     @property

@@ -148,7 +148,7 @@ class Session(OneOfSeveral):
 
     @property
     def options(self) -> Options:
-        """What was asked for."""
+        """What was asked for; the precision `auto` as what it means for the network."""
         return self._problem.options
 
     @property

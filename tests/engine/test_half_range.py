@@ -1,7 +1,9 @@
 """Numbers beyond half precision: told of, or computed right; never finite and wrong."""
 
 import math
+import re
 import time
+import warnings
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,7 +18,7 @@ from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import Session, finite
-from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS
+from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS, UnderflowWarning
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
@@ -120,6 +122,40 @@ def assert_refused(network, rows, message, **options):
     for run in ways_to_run(network, rows, **options):
         with pytest.raises(NumericError, match=message):
             run()
+
+
+# ---- Numbers that are too small ------------------------------------------------------------------------------------
+
+
+def underflows(network, rows):
+    """What is said of underflow, each way to run a network."""
+    found = []
+    for run in ways_to_run(network, np.asarray(rows)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run()
+        found.append([str(each.message) for each in caught if each.category is UnderflowWarning])
+    return found
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_outputs_that_lose_digits_are_reported_once(launched, images):
+    small = Conv2d(filters([1e-3, 0.0]), None, Identity()) if images else Linear([[1e-3], [0.0]], None, Identity())
+    network = convolving(small) if images else Network((small, Linear([[1e-3]], None, Identity())))
+    for messages in underflows(network, [[0.02, 0.5]]):
+        assert len(messages) == 1
+        assert re.match(
+            r"layers? 1.*: all outputs are below 6.1e-05, where precision float16 loses digits", messages[0]
+        )
+    assert underflows(network, [[2e3, 0.5]]) == [[], []]
+
+
+def test_outputs_that_become_zero_are_reported_unless_they_are_zero():
+    network = Network((Linear([[1e-9], [0.0]], None, Identity()),))
+    assert all(len(messages) == 1 for messages in underflows(network, [[1.0, 0.5]]))
+    assert underflows(network, [[0.0, 0.0]]) == [[], []]
+    negative = Network((Linear([[-1.0], [0.0]], None, ReLU()),))
+    assert underflows(negative, [[1.0, 0.5]]) == [[], []]
 
 
 # ---- Inputs ---------------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_a_session_says_what_it_is(dense, deep):
     session = Session(deep, device="reference", batch_size=3)
     assert repr(session).startswith("128 - 64 - 256 - … - 64 - 256 on reference")
     assert session.network is deep
-    assert session.options == Options(device="reference", batch_size=3)
+    assert session.options == Options(device="reference", batch_size=3, precision="float32")
     assert session.backend.device == "reference"
 
 
