@@ -32,8 +32,8 @@ from sparsenn.backends import gpus
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.engine import Result, Seconds
+from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.inputs import look
-from sparsenn.engine.passage import Part, joined
 from sparsenn.formats import CSC, CSR
 from sparsenn.io.layout import challenge_bias
 from sparsenn.layers import ReLU, SparseLinear

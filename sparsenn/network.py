@@ -15,9 +15,19 @@ from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Array, InputLayout
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
+from sparsenn.graph import (
+    FAMILIES,
+    Layer,
+    Node,
+    called,
+    chains_of,
+    checked_nodes,
+    consumers_of,
+    live_values,
+    output_shape_of,
+)
 from sparsenn.layers import (
     Activation,
-    CombiningLayer,
     Conv2d,
     FullyConnected,
     ImageLayer,
@@ -30,54 +40,10 @@ from sparsenn.printable import kind_of
 
 __all__ = ["Image", "Layer", "Network", "Node"]
 
-Layer: TypeAlias = SparseLinear | Linear | ImageLayer
-"""Any layer that a network can hold."""
-
 Family = TypeVar("Family", SparseLinear, Linear, ImageLayer)
-
-FAMILIES: dict[type[Layer], str] = {SparseLinear: "sparse", Linear: "dense", ImageLayer: "image"}
-"""Families of layers that run together, and what messages call them."""
 
 Image: TypeAlias = tuple[int, int, int]
 """Channels, height and width."""
-
-
-@dataclass(frozen=True, eq=False)
-class Node(Rebuilt):
-    """A layer of a network, and the nodes whose outputs it reads.
-
-    Parameters
-    ----------
-    layer : layer
-        Any that a network can hold.
-    sources : sequence of int
-        Numbers of nodes of the same network, counted from 1, all of them before this one; 0 is the network's input.
-        One, or at least two for a layer that combines several (`Add`, `Concatenate`), in its order.
-
-    Raises
-    ------
-    InputError
-        The layer is something else, such as a matrix, or the sources are not as many integers as it reads.
-    """
-
-    layer: Layer
-    sources: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.layer, FullyConnected | ImageLayer):
-            raise InputError(
-                f"{kind_of(self.layer)} is not a layer; Network.from_scipy and SparseLinear.from_scipy make layers of "
-                "SciPy's matrices, and Linear of NumPy's"
-            )
-        sources = integers(self.sources, 0)
-        several = isinstance(self.layer, CombiningLayer)
-        if sources is None or len(sources) < 2 if several else sources is None or len(sources) != 1:
-            count = "two or more" if several else "one"
-            raise InputError(
-                f"{_called(self.layer)} reads {count}, and its sources are {self.sources!r}; give the number of each "
-                "node that it reads, counted from 1, and 0 for the network's input"
-            )
-        object.__setattr__(self, "sources", sources)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -132,7 +98,7 @@ class Network(Rebuilt):
         needs_float64: bool = False,
         input_layout: InputLayout | None = None,
     ) -> None:
-        object.__setattr__(self, "nodes", _checked_nodes(nodes))
+        object.__setattr__(self, "nodes", checked_nodes(nodes))
         if not self.nodes:
             raise ShapeError("a network needs at least one layer")
         object.__setattr__(self, "image", None if image is None else _checked_image(image))
@@ -148,12 +114,12 @@ class Network(Rebuilt):
         width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected)), None)
         if self.image is None and width is None:
             raise ShapeError(
-                f"layer 1 is {_called(self.nodes[0].layer)}: say what images the network takes, "
+                f"layer 1 is {called(self.nodes[0].layer)}: say what images the network takes, "
                 "image=(channels, height, width)"
             )
         shapes: list[tuple[int, ...]] = [self.image or (width or 0,)]
         for number, node in enumerate(self.nodes, start=1):
-            shapes.append(_output_shape(node, [shapes[source] for source in node.sources], number))
+            shapes.append(output_shape_of(node, [shapes[source] for source in node.sources], number))
         for number, shape in enumerate(shapes):
             if prod(shape) > INDEX32_LIMIT:
                 what = f"layer {number} gives" if number else "the network takes"
@@ -168,24 +134,12 @@ class Network(Rebuilt):
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """For the input and for each node, the numbers of the nodes that read it, ascending."""
-        found: list[list[int]] = [[] for _ in range(len(self) + 1)]
-        for number, node in enumerate(self.nodes, start=1):
-            for source in set(node.sources):
-                found[source].append(number)
-        return tuple(map(tuple, found))
+        return consumers_of(self.nodes)
 
     @cached_property
     def live(self) -> tuple[tuple[int, ...], ...]:
         """Before each layer and after the last, what is still to be read: 0 for the input, and numbers of nodes."""
-        last = {number: readers[-1] for number, readers in enumerate(self.consumers) if readers}
-        values = [0] if 0 in last else []
-        found = [tuple(values)]
-        for number in range(1, len(self) + 1):
-            values = [value for value in values if last[value] > number]
-            if number in last or number == len(self):
-                values.append(number)
-            found.append(tuple(values))
-        return tuple(found)
+        return live_values(self.consumers)
 
     @cached_property
     def chains(self) -> tuple[tuple[int, int], ...]:
@@ -193,12 +147,7 @@ class Network(Rebuilt):
 
         Those are the layers that may run together.
         """
-        follows = [
-            node.sources == (number,) and self.consumers[number] == (number + 1,)
-            for number, node in enumerate(self.nodes)
-        ]
-        starts = [0, *(number for number in range(1, len(self)) if not follows[number])]
-        return tuple(pairwise((*starts, len(self))))
+        return chains_of(self.nodes, self.consumers)
 
     def input_shapes(self, number: int) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of what a layer reads of one input.
@@ -300,55 +249,13 @@ class Network(Rebuilt):
         starts |= {number for number in range(1, len(families)) if families[number] != families[number - 1]}
         return tuple(pairwise((*sorted(starts), len(families))))
 
-    def sparse_layers(self, first: int = 0, last: int | None = None) -> tuple[SparseLinear, ...]:
-        """Return some layers, all of which must be sparse.
+    def layers_of(self, family: type[Family], first: int = 0, last: int | None = None) -> tuple[Family, ...]:
+        """Return a chain of layers, all of which must be of one family.
 
         Parameters
         ----------
-        first : int, default 0
-            The first layer, counted from 0.
-        last : int, optional
-            The layer after the last; by default all are taken.
-
-        Returns
-        -------
-        tuple of SparseLinear
-            The layers.
-
-        Raises
-        ------
-        UsageError
-            A layer is dense, or it does not read the one before it alone; the message names it (1-based).
-        """
-        return self._all_of(SparseLinear, first, last)
-
-    def dense_layers(self, first: int = 0, last: int | None = None) -> tuple[Linear, ...]:
-        """Return some layers, all of which must be dense.
-
-        Parameters
-        ----------
-        first : int, default 0
-            The first layer, counted from 0.
-        last : int, optional
-            The layer after the last; by default all are taken.
-
-        Returns
-        -------
-        tuple of Linear
-            The layers.
-
-        Raises
-        ------
-        UsageError
-            A layer is sparse, or it does not read the one before it alone; the message names it (1-based).
-        """
-        return self._all_of(Linear, first, last)
-
-    def image_layers(self, first: int = 0, last: int | None = None) -> tuple[ImageLayer, ...]:
-        """Return some layers, all of which must be layers of images.
-
-        Parameters
-        ----------
+        family : type
+            `SparseLinear`, `Linear` or `ImageLayer`.
         first : int, default 0
             The first layer, counted from 0.
         last : int, optional
@@ -362,16 +269,12 @@ class Network(Rebuilt):
         Raises
         ------
         UsageError
-            A layer is sparse or dense; the message names it (1-based).
+            A layer is of another family, or it does not read the one before it; the message names it (1-based).
         """
-        return self._all_of(ImageLayer, first, last)  # type: ignore[type-abstract]
-
-    def _all_of(self, family: type[Family], first: int, last: int | None) -> tuple[Family, ...]:
-        """Return layers that must all be of one family, and a chain."""
         found = []
         for number, layer in enumerate(self.layers[first:last], start=first + 1):
             if not isinstance(layer, family):
-                raise UsageError(f"layer {number} is {_called(layer)}; this takes {FAMILIES[family]} layers only")
+                raise UsageError(f"layer {number} is {called(layer)}; this takes {FAMILIES[family]} layers only")
             if number > first + 1 and self.nodes[number - 1].sources != (number - 1,):
                 raise UsageError(f"layer {number} does not read layer {number - 1}; this takes chains of layers only")
             found.append(layer)
@@ -517,50 +420,9 @@ def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
     return given
 
 
-def _checked_nodes(nodes: Any) -> tuple[Node, ...]:
-    """Return the nodes of layers and nodes, or say what was given instead."""
-    alone = isinstance(nodes, FullyConnected | ImageLayer | Node) or hasattr(nodes, "tocsc")
-    if alone or not isinstance(nodes, Iterable):
-        raise InputError(f"the layers are {kind_of(nodes)}; a network takes a tuple of layers")
-    checked: list[Node] = []
-    for number, each in enumerate(nodes, start=1):
-        try:
-            node = each if isinstance(each, Node) else Node(each, (number - 1,))
-        except InputError as error:
-            raise InputError(f"layer {number}: {error}") from error
-        if max(node.sources) >= number:
-            raise InputError(f"layer {number} reads layer {max(node.sources)}; a layer reads layers before it")
-        checked.append(node)
-    return tuple(checked)
-
-
 def _checked_image(image: Image) -> Image:
     """Return the shape of an image as a tuple of three sizes of at least 1."""
     sizes = integers(image, 1)
     if sizes is None or len(sizes) != 3:
         raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
     return sizes[0], sizes[1], sizes[2]
-
-
-def _output_shape(node: Node, shapes: Sequence[tuple[int, ...]], number: int) -> tuple[int, ...]:
-    """Return the shape of what node `number` (1-based) gives for one input, where it reads `shapes`."""
-    layer, shape = node.layer, shapes[0]
-    if isinstance(layer, FullyConnected) and shape != (layer.inputs,):
-        before = f"layer {node.sources[0]} gives" if node.sources[0] else "the network is given"
-        if len(shape) == 1:
-            raise ShapeError(f"layer {number} takes {layer.inputs} inputs, but {before} {shape[0]}")
-        raise ShapeError(
-            f"layer {number} takes rows of {layer.inputs} inputs, but {before} images of shape {shape}; put a "
-            f"Flatten between them, which makes rows of {prod(shape)}"
-        )
-    try:
-        if isinstance(layer, CombiningLayer):
-            return layer.combined_shape(shapes)
-        return layer.output_shape((1, *shape))[1:]
-    except ShapeError as error:
-        raise ShapeError(f"layer {number}: {error}") from error
-
-
-def _called(layer: Layer) -> str:
-    """Return what messages call a layer."""
-    return kind_of(layer) if layer.family is ImageLayer else FAMILIES[layer.family]

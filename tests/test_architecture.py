@@ -21,6 +21,7 @@ ROWS = (
     ("jit",),
     ("formats",),
     ("layers",),
+    ("graph",),
     ("network",),
     ("backends", "structure"),
     ("engine", "io"),

@@ -15,17 +15,16 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
-    Keep,
+    ImageLayer,
     Linear,
     MaxPool2d,
-    Recall,
     ReLU,
     Sigmoid,
     Softmax,
     SparseLinear,
     Tanh,
 )
-from sparsenn.network import Network
+from sparsenn.network import Network, Node
 from sparsenn.printable import kind_of
 
 
@@ -214,12 +213,12 @@ def test_dense_and_sparse_layers_in_one_network() -> None:
     mixed = Network((ones(3, 2), Linear(np.ones((2, 4)))))
     assert (mixed.inputs, mixed.outputs, mixed.edges, mixed.widest) == (3, 4, 6 + 8, 4)
     with pytest.raises(UsageError, match="layer 2 is dense"):
-        mixed.sparse_layers()
+        mixed.layers_of(SparseLinear)
     with pytest.raises(UsageError, match="layer 1 is sparse"):
-        mixed.dense_layers()
-    assert mixed.prefix(1).sparse_layers() == mixed.layers[:1]
+        mixed.layers_of(Linear)
+    assert mixed.prefix(1).layers_of(SparseLinear) == mixed.layers[:1]
     dense = Network(mixed.layers[1:])
-    assert dense.dense_layers() == mixed.layers[1:]
+    assert dense.layers_of(Linear) == mixed.layers[1:]
     biased = mixed.with_bias(0.5)
     assert [type(layer) for layer in biased] == [SparseLinear, Linear]
     assert [layer.bias for layer in biased] == [0.5, 0.5]
@@ -231,12 +230,12 @@ def test_runs_are_the_longest_stretches_of_one_kind() -> None:
     assert Network((dense, dense)).runs() == ((0, 2),)
     mixed = Network((sparse, sparse, dense, sparse))
     assert mixed.runs() == ((0, 2), (2, 3), (3, 4))
-    assert mixed.sparse_layers(0, 2) == (sparse, sparse)
-    assert mixed.dense_layers(2, 3) == (dense,)
+    assert mixed.layers_of(SparseLinear, 0, 2) == (sparse, sparse)
+    assert mixed.layers_of(Linear, 2, 3) == (dense,)
     with pytest.raises(UsageError, match="layer 3 is dense"):
-        mixed.sparse_layers(1, 4)
+        mixed.layers_of(SparseLinear, 1, 4)
     with pytest.raises(UsageError, match="layer 4 is sparse"):
-        mixed.dense_layers(2)
+        mixed.layers_of(Linear, 2)
 
 
 def test_widths_are_checked_across_kinds() -> None:
@@ -274,13 +273,13 @@ def test_shapes_are_followed_through_layers_of_images() -> None:
 def test_runs_tell_three_kinds_apart() -> None:
     network = lenet()
     assert network.runs() == ((0, 5), (5, 6), (6, 7), (7, 8))
-    assert network.image_layers(0, 5) == network.layers[:5]
+    assert network.layers_of(ImageLayer, 0, 5) == network.layers[:5]
     with pytest.raises(UsageError, match="layer 6 is sparse; this takes image layers only"):
-        network.image_layers()
+        network.layers_of(ImageLayer)
     with pytest.raises(UsageError, match="layer 1 is a Conv2d; this takes dense layers only"):
-        network.dense_layers()
+        network.layers_of(Linear)
     with pytest.raises(UsageError, match="layer 8 is a Softmax; this takes sparse layers only"):
-        network.sparse_layers(7)
+        network.layers_of(SparseLinear, 7)
 
 
 def test_an_image_may_come_as_a_list() -> None:
@@ -363,8 +362,7 @@ def test_the_name_of_an_activation_is_refused() -> None:
         Network.from_scipy([sp.csr_matrix((2, 3))], activation="relu")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("first", [(Keep(), Recall()), (Keep(), Keep(), Recall(2)), (Keep(), Add())])
-def test_layers_that_keep_inputs_say_nothing_of_their_width(first):
-    assert Network((*first, Linear(np.eye(3)))).shapes[0] == (3,)
-    with pytest.raises(ShapeError, match=f"layer {len(first) + 1} is a Flatten: say what images"):
-        Network((*first, Flatten(), Linear(np.eye(3))))
+def test_any_layer_that_reads_the_input_says_how_wide_it_is() -> None:
+    assert Network((Node(Add(), (0, 0)), Linear(np.eye(3)), Node(Linear(np.eye(3)), (0,)))).shapes[0] == (3,)
+    with pytest.raises(ShapeError, match="layer 1 is an Add: say what images"):
+        Network((Node(Add(), (0, 0)), Flatten(), Linear(np.eye(3))))

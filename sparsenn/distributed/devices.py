@@ -18,9 +18,9 @@ import numpy as np
 from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
+from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.inputs import Given, Inputs, like
 from sparsenn.engine.named_options import DevicesOptions, NamedOptions, names_options, names_options_of
-from sparsenn.engine.passage import Part, joined
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError

@@ -27,10 +27,10 @@ from sparsenn.distributed.digests import (
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
+from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.named_options import StreamOptions, names_options_of
 from sparsenn.engine.options import Options
-from sparsenn.engine.passage import Part, joined
 from sparsenn.engine.plan import Plan, backend_of, with_inputs
 from sparsenn.engine.shelf import LOOKED_AT_MOST
 from sparsenn.errors import ResourceError, UsageError

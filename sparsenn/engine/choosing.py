@@ -271,7 +271,7 @@ class _Chooser:
         return ways
 
     def _sparse_way(self, first: int, last: int) -> _Way:
-        layers, machine = self.network.sparse_layers(first, last), self.backend.machine
+        layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
         given = self.rows if self._reads_input(first) else Rows(self.rows.count)
         able = able_sparse(self.kernels.sparse, machine, layers, given.of_width(layers[0].inputs), first)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able

@@ -34,7 +34,7 @@ def looking_kernel(problem: Problem, rows: Rows) -> SparseKernel | None:
     first, last = network.runs()[0]
     if network[0].family is not SparseLinear or problem.sparse_bytes(first, last) > problem.weight_memory:
         return None
-    layers, machine = network.sparse_layers(first, last), problem.backend.machine
+    layers, machine = network.layers_of(SparseLinear, first, last), problem.backend.machine
     looking = [kernel for kernel in kernels.sparse if kernel.groups_rows and kernel.prepare is not None]
     if not looking and problem.backend.in_host_memory and kernels.converts and any(map(is_dense_enough, layers)):
         looking = [kernel for kernel in kernels.sparse if kernel.fuses and kernel.prepare is None]
@@ -65,7 +65,9 @@ def shares_computed(problem: Problem, kernel: SparseKernel, features: Features, 
     stack = weights.part(problem, Step(first, last, kernel))
     asked = SparseProblem(rows.count, rows.form, problem.droppable_from, True)
     if kernel.prepare is None:
-        chain: SparseChain = Stepwise(problem.backend, kernel, stack, network.sparse_layers(first, last), asked)
+        chain: SparseChain = Stepwise(
+            problem.backend, kernel, stack, network.layers_of(SparseLinear, first, last), asked
+        )
     else:
         chain = kernel.prepare(stack, asked)
     chain.run(features, True)

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from sparsenn.engine.batches import BatchRunner, Part, Report
 from sparsenn.engine.clock import Clock
 from sparsenn.engine.inputs import Given, Inputs, look
-from sparsenn.engine.passage import Part, Passage, Report
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.result import Seconds
 from sparsenn.engine.shelf import Shelf
@@ -30,7 +30,7 @@ class OneOfSeveral:
     _lock: threading.RLock
     _problem: Problem
     _shelf: Shelf
-    _passage: Passage
+    _runner: BatchRunner
     _unspent: tuple[float, float]
 
     def _turn(self, name: str) -> AbstractContextManager[None]:
@@ -118,7 +118,7 @@ class OneOfSeveral:
         with self._turn("run"):
             clock = Clock(self._problem.backend)
             size = min(size, self._problem.batch_size(given.count))
-            part = self._passage.part(given, first, last, size, statistics, clock, report)
+            part = self._runner.part(given, first, last, size, statistics, clock, report)
             self._problem.backend.wait()  # other threads read what is left on the device
             return part, clock.seconds()
 
@@ -142,4 +142,4 @@ class OneOfSeveral:
             As `__call__` does.
         """
         with self._turn("call"):
-            self._passage.outputs(given, first, last, room, report)
+            self._runner.outputs(given, first, last, room, report)

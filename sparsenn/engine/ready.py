@@ -34,7 +34,7 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, St
 from sparsenn.engine.tally import Tally
 from sparsenn.engine.weights import Weights
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, Flatten
+from sparsenn.layers import CombiningLayer, Flatten, SparseLinear
 from sparsenn.spans import span, watchers
 
 __all__ = ["QUIET", "Pass", "Ready"]
@@ -112,14 +112,22 @@ class Ready:
         steps = sum(step.nbytes for step in self._steps.values())
         return steps + sum(replay.nbytes for replay in self._replays.values())
 
-    def outputs(self, features: Features) -> Any:
-        """Return each input's outputs, in memory that the caller owns; nothing is counted, timed or checked.
+    def outputs(self, features: Features, going: Pass) -> Any:
+        """Return each input's outputs, in memory that the caller owns.
 
-        Rows of a shape that comes again are replayed, where the device gains by that.
+        Where no number has to be looked at between layers, rows of a shape that comes again are replayed, if the device
+        gains by that.
         """
+        if going.watch is not None:
+            return self._spread(self.run(features, going), features.shape[0])
+        outputs = self._replayed(features, going)
+        going.report(len(self.plan.network))
+        return outputs
+
+    def _replayed(self, features: Features, going: Pass) -> Any:
         plan = self.plan
-        if isinstance(features, CSR) or plan.streams or watchers["step"] or not self._is_capturable:
-            return self._outputs(features)
+        if plan.streams or isinstance(features, CSR) or watchers["step"] or not self._is_capturable:
+            return self._spread(self.run(features, going), features.shape[0])
         key = features.shape, features.dtype
         replay = self._replays.get(key)
         if replay is not None:
@@ -139,13 +147,12 @@ class Ready:
         before = [step.kernel for step in self.plan.steps[:-1]]
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
 
-    def _outputs(self, features: Features) -> Any:
+    def _outputs(self, features: Array) -> Any:
+        """Return outputs of dense rows, and report nothing: by one launch, if that is all there is to do."""
         launch = self.launch if self.plan.leaves_outputs else None
-        if launch is not None and not isinstance(features, CSR) and not watchers["step"]:
-            return launch(features)
-        return self.spread(self.run(features, QUIET), features.shape[0])
+        return self._spread(self.run(features, QUIET), features.shape[0]) if launch is None else launch(features)
 
-    def spread(self, left: RowsLeft, count: int) -> Any:
+    def _spread(self, left: RowsLeft, count: int) -> Any:
         """Return each input's outputs, in memory that the caller owns."""
         if left.owner is None and self.plan.leaves_outputs:
             return left.features
@@ -308,7 +315,7 @@ class _SparseStep:
         kernel = step.kernel
         assert isinstance(kernel, SparseKernel)
         network, options = plan.merged.network, plan.options
-        layers = network.sparse_layers(step.first, step.last)
+        layers = network.layers_of(SparseLinear, step.first, step.last)
         droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
         self._drops = droppable_from < len(layers)
         form = plan.rows.form if 0 in network.nodes[step.first].sources else "dense"

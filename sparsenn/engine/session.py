@@ -13,12 +13,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from sparsenn.backends import Backend
+from sparsenn.engine.batches import BatchRunner, joined
 from sparsenn.engine.clock import Clock
 from sparsenn.engine.inputs import Given, Inputs, like, look
 from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
 from sparsenn.engine.options import Options
-from sparsenn.engine.passage import Passage, joined
 from sparsenn.engine.plan import Plan, Problem, with_inputs
 from sparsenn.engine.result import Result
 from sparsenn.engine.shelf import Shelf
@@ -92,7 +92,7 @@ class Session(OneOfSeveral):
     def _begin(self, problem: Problem) -> None:
         self._problem = problem
         self._shelf = Shelf(problem)
-        self._passage = Passage(problem, self._shelf)
+        self._runner = BatchRunner(problem, self._shelf)
         self._lock = threading.RLock()
         self._unspent = problem.seconds, problem.compile_seconds
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
@@ -224,7 +224,7 @@ class Session(OneOfSeveral):
         with self._watched_turn("call") if watchers["run"] else self._lock:
             self._begin_turn()
             try:
-                self._passage.refuse_earlier()
+                self._runner.refuse_earlier()
                 if form is None and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
                     run = self._shelf.settled.get((rows.shape, rows.dtype))
@@ -267,7 +267,7 @@ class Session(OneOfSeveral):
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
         with self._turn("run"):
-            self._passage.refuse_earlier()
+            self._runner.refuse_earlier()
             return self._run(inputs, statistics, progress)
 
     def check(self) -> None:
@@ -283,7 +283,7 @@ class Session(OneOfSeveral):
         """
         with self._turn("check"):
             self._problem.backend.wait()
-            self._passage.refuse_earlier()
+            self._runner.refuse_earlier()
 
     def close(self) -> None:
         """Free the memory of weights and buffers; the session cannot be used afterwards."""
@@ -357,14 +357,14 @@ class Session(OneOfSeveral):
             self._shelf.plan_of(given)
             size = self._problem.batch_size(given.count)
         steps = StepsDone(progress, len(self.network), given.count, size)
-        part = self._passage.part(given, 0, given.count, size, statistics, clock, steps.report)
+        part = self._runner.part(given, 0, given.count, size, statistics, clock, steps.report)
         steps.end()
         return joined((part,), self._told(part.plan, given), clock.seconds(*spent))
 
     def _outputs(self, inputs: Inputs, form: str | None) -> Any:
         with span("look at inputs", "convert"):
             given = look(self.network, inputs, self.backend)
-        outputs = self._passage.outputs(given, 0, given.count)
+        outputs = self._runner.outputs(given, 0, given.count)
         if (form or ("csr" if given.sparse else "dense")) == "csr":
             with span("outputs to CSR", "convert"):
                 outputs = self._as_csr(outputs, given.on_host)

@@ -10,7 +10,7 @@ from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan, Problem
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
 from sparsenn.interrupts import held_signals
-from sparsenn.layers import Linear, SparseLinear
+from sparsenn.layers import ImageLayer, Linear, SparseLinear
 from sparsenn.spans import span
 
 __all__ = ["Weights"]
@@ -142,11 +142,11 @@ def _prepare(problem: Problem, step: Step) -> Any:
     network, first, last = merged.network, step.first, step.last
     with span(f"prepare {step.title}", "prepare"):
         if step.kernel.operation == OPERATION:
-            return backend.prepare(network.sparse_layers(first, last), merged.copies[first:last])
+            return backend.prepare(network.layers_of(SparseLinear, first, last), merged.copies[first:last])
         if step.kernel.operation == DENSE_OPERATION:
             return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
         shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
-        return backend.prepare_images(network.image_layers(first, last), shapes)
+        return backend.prepare_images(network.layers_of(ImageLayer, first, last), shapes)
 
 
 def _dense(layer: Any) -> Linear:

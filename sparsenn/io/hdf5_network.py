@@ -44,7 +44,7 @@ def write_network(group: h5py.Group, network: Network) -> None:
     UsageError
         A layer is dense, or has an activation that is not one of this package's.
     """
-    layers = network.sparse_layers()
+    layers = network.layers_of(SparseLinear)
     table = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
     group["layers"] = table
     weights = [layer.weights for layer in layers]

@@ -294,7 +294,7 @@ def write_official(
 
 def _refuse_unwritable(dataset: Dataset) -> None:
     remedy = "the official layout cannot express that; write HDF5 instead"
-    layers = dataset.network.sparse_layers()
+    layers = dataset.network.layers_of(SparseLinear)
     first = layers[0]
     expected = CHALLENGE_BIAS.get(first.inputs, first.bias)
     for number, layer in enumerate(layers, start=1):
@@ -321,7 +321,7 @@ def _write_layers(network: Network, folder: Path, suffix: str, progress: Progres
     neurons = network.inputs
     inner = folder / f"neuron{neurons}"
     inner.mkdir()
-    for number, layer in enumerate(network.sparse_layers(), start=1):
+    for number, layer in enumerate(network.layers_of(SparseLinear), start=1):
         write_layer(inner / f"n{neurons}-l{number}.tsv{suffix}", layer.weights)
         progress(f"write {inner.name}", number, len(network))
 
@@ -334,7 +334,7 @@ def _write_archive(network: Network, folder: Path, _: str, progress: Progress) -
         open_to_write(temporary, path) as file,
         tarfile.open(fileobj=file, mode="w|") as archive,
     ):
-        for number, layer in enumerate(network.sparse_layers(), start=1):
+        for number, layer in enumerate(network.layers_of(SparseLinear), start=1):
             text = format_layer(layer.weights)
             member = tarfile.TarInfo(f"neuron{neurons}/n{neurons}-l{number}.tsv")
             member.size = len(text)

@@ -22,7 +22,7 @@ from sparsenn.backends.cuda.tensor_tiles import FLOAT32 as FLOAT32_TILES
 from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
 from sparsenn.errors import DeviceError, UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d
+from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 from sparsenn.network import Network
 
 PRECISIONS = ("float32", "tf32", "float16")
@@ -142,7 +142,8 @@ def test_rows_that_do_not_fit_into_shared_memory_can_run_resident_too() -> None:
         assert resident.seconds is not None
         shares = np.geomspace(1, 1e-4, len(network))
         times = [
-            resident.seconds(machine, made.network.sparse_layers(0, len(network)), 60_000, by) for by in (None, shares)
+            resident.seconds(machine, made.network.layers_of(SparseLinear, 0, len(network)), 60_000, by)
+            for by in (None, shares)
         ]
         assert times[1] < times[0]
 
@@ -233,7 +234,7 @@ def test_an_absent_gpu_computes_nothing() -> None:
     network, rows = NETWORKS["dense 256"], np.ones((2, 256), np.float32)
     asked = {
         "prepare": ((), ()),
-        "prepare_dense": (network.dense_layers(),),
+        "prepare_dense": (network.layers_of(Linear),),
         "prepare_images": ((Flatten(),), ((256,), (256,))),
         "run_image_layer": (Flatten(), (256,), rows),
         "place": (rows,),

@@ -22,7 +22,7 @@ from sessions import same
 import sparsenn
 from sparsenn import Linear, Network, Session, SparseLinear
 from sparsenn.engine import Options, Result, shelf
-from sparsenn.engine.passage import Passage
+from sparsenn.engine.batches import BatchRunner
 from sparsenn.engine.ready import Ready
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
@@ -59,8 +59,8 @@ def dense(rng):
 
 def test_more_rows_than_came_before_run_in_one_batch(deep, monkeypatch):
     session, batches = Session(deep, device="cpu"), []
-    through = Passage._through
-    monkeypatch.setattr(Passage, "_through", lambda self, *a, **k: batches.append(a[1:3]) or through(self, *a, **k))
+    place = BatchRunner._place
+    monkeypatch.setattr(BatchRunner, "_place", lambda self, *a, **k: batches.append(a[1:3]) or place(self, *a, **k))
     for count in (1000, 1020):
         session(np.ones((count, 128), np.float32))
     assert batches == [(0, 1000), (0, 1020)]

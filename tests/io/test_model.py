@@ -82,7 +82,7 @@ def test_written_model_is_read(tmp_path: Path) -> None:
     path = tmp_path / "model.h5"
     write_model(path, model())
     found = read_model(path)
-    same_layers(found.network.dense_layers(), layers())
+    same_layers(found.network.layers_of(Linear), layers())
     assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
     assert (found.network.image, found.resize) == (None, None)
     first = path.read_bytes()
@@ -122,7 +122,7 @@ def test_version_1_is_read(tmp_path: Path) -> None:
     write_version_1(tmp_path / "model.h5")
     assert is_model(tmp_path / "model.h5")
     found = read_model(tmp_path / "model.h5")
-    same_layers(found.network.dense_layers(), layers())
+    same_layers(found.network.layers_of(Linear), layers())
     assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
     assert (found.network.image, found.resize) == (None, None)
 

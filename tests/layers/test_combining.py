@@ -90,7 +90,7 @@ def test_images_of_several_sizes_are_not_combined() -> None:
 
 def test_branches_are_no_chain() -> None:
     with pytest.raises(UsageError, match="layer 3 does not read layer 2; this takes chains of layers only"):
-        BRANCHES.dense_layers(0, 3)
+        BRANCHES.layers_of(Linear, 0, 3)
 
 
 def test_an_activation_must_be_one() -> None:

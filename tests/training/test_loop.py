@@ -13,7 +13,7 @@ import sparsenn
 from sparsenn.errors import FileFormatError, NumericError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import read_checkpoint, write_checkpoint
 from sparsenn.io.checkpoint import Checkpoint
-from sparsenn.layers import Identity, ReLU, Sigmoid
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid
 from sparsenn.training import TrainingData, TrainingResult, evaluate, read_data, train
 from sparsenn.training.choice import choose
 from sparsenn.training.initial import initial_layers
@@ -45,7 +45,7 @@ HOW: dict[str, Any] = {
 
 
 def bits(result: TrainingResult) -> list[bytes]:
-    layers = result.network.dense_layers()
+    layers = result.network.layers_of(Linear)
     return [array.tobytes() for layer in layers for array in (layer.weights, layer.bias_vector())]
 
 
@@ -56,7 +56,7 @@ def test_it_learns_a_function(data: TrainingData) -> None:
     assert result.kernel == "numpy"
     assert result.rows_per_second == pytest.approx(60 * 300 / result.seconds)
     outputs = data.inputs.astype(np.float64)
-    for layer in result.network.dense_layers():
+    for layer in result.network.layers_of(Linear):
         outputs = layer.activation(outputs @ layer.weights + layer.bias_vector())
     found = evaluate(result.network, data.inputs, data.targets, "mse", "cpu")
     assert found.value == pytest.approx(((outputs - data.targets) ** 2).mean(), rel=1e-4)

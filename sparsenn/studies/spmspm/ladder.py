@@ -81,7 +81,7 @@ def _bytes(matrix: Any) -> int:
 
 def _stages(backend: Backend, network: Network, inputs: CSR) -> Iterator[LayerStage]:
     features = inputs.to_scipy().astype(np.float64)
-    for layer in network.sparse_layers():
+    for layer in network.layers_of(SparseLinear):
         expected = forward(layer, features)
         yield LayerStage(backend, layer, features, expected, inputs)
         features = expected

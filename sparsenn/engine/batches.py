@@ -1,40 +1,36 @@
-"""Passage: a range of the rows that a session was given, on its way through the layers."""
+"""The batch loop: rows that a session was given, on their way through the layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from sparsenn.backends import NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseKernel
+from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsLeft, RowsWatch
 from sparsenn.engine.attempts import Attempts
 from sparsenn.engine.clock import Clock, Unwatched
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
 from sparsenn.engine.inputs import Given
 from sparsenn.engine.plan import Plan, Problem
-from sparsenn.engine.ready import Pass, Ready
+from sparsenn.engine.ready import QUIET, Pass, Ready
 from sparsenn.engine.result import BatchOutput, Result, Seconds
 from sparsenn.engine.shelf import Shelf, form_of_features
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION
 from sparsenn.engine.tally import Tally
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.spans import span, watchers
+from sparsenn.spans import span
 
-__all__ = ["Part", "Passage", "Report", "joined"]
+__all__ = ["BatchRunner", "Part", "Report", "joined"]
 
 PIECE_BYTES = 64 << 20
 """Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to
 fill pinned memory side by side, and a few milliseconds' work."""
 
-OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
-"""Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
-
-_QUIET = Pass(Unwatched())
-"""What goes along with rows when nothing is counted, timed or checked."""
+MAX_COPIES = 2
+"""Copies of outputs to the host that are under way at a time."""
 
 
 class Report(Protocol):
@@ -89,22 +85,56 @@ def _concatenated(categories: Sequence[Array]) -> Array:
     return categories[0] if len(categories) == 1 else np.concatenate([np.zeros(0, np.int64), *categories])
 
 
-def _untold(first: int, last: int, layers: int) -> None:
-    """Tell nobody."""
+def _no_progress(first: int, last: int, layers: int) -> None:
+    """Report to nobody."""
 
 
-class Passage:
-    """Takes rows through the layers, with what a session keeps ready.
+class BatchRunner:
+    """Runs rows through the layers, batch by batch, with what a session has cached.
 
     Parameters
     ----------
     problem : the session's network and how it is to be run.
-    shelf : what is ready.
+    shelf : what is cached.
     """
 
     def __init__(self, problem: Problem, shelf: Shelf) -> None:
         self._problem, self._shelf, self._backend = problem, shelf, problem.backend
         self._watch: RowsWatch | None = None
+
+    def _run_batches(
+        self,
+        given: Given,
+        rows: tuple[int, int],
+        size: int,
+        going: Pass,
+        report: Report,
+        run: Callable[[int, int, int, Pass], None],
+    ) -> tuple[str, ...]:
+        """Run some of the given rows, at most `size` at a time, and fewer where memory does not suffice.
+
+        Parameters
+        ----------
+        given : all rows of the run.
+        rows : the first of them, counted from 0, and the one after the last.
+        size : rows at a time.
+        going : the context of each batch, but for what is reported of it.
+        report : told of layers done.
+        run : runs a batch, given its first row, the one after its last, how many are run at a time, and its context.
+
+        Returns
+        -------
+        What is to be said of memory that did not suffice.
+        """
+        first, last = rows
+        attempts = Attempts(last, size, self._shelf.make_room, first)
+        for start, stop in attempts:
+            context = replace(going, following=stop < last, report=partial(report, start, stop))
+            with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
+                run(start, stop, attempts.size, context)
+                attempts.done()
+        self._refuse_infinite(given, going.check)
+        return attempts.notes()
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
@@ -121,24 +151,49 @@ class Passage:
         report : told of layers done.
         """
         network = self._problem.network
-        plan = self._shelf.plan_of(given)
+        plan = used = self._shelf.plan_of(given)
         batches, categories, tallies = list[BatchOutput](), list[Array](), list[Tally]()
-        used = plan
-        attempts = Attempts(last, size, self._shelf.make_room, first)
+
+        def run(start: int, stop: int, size: int, context: Pass) -> None:
+            nonlocal used
+            used, batch, living, tally = self._batch(given, start, stop, size, context, counted)
+            if tally is not None:
+                tallies.append(tally)
+            categories.append(start + living if start else living)
+            batches.append(batch)
+
         going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
-        for start, stop in attempts:
-            going.tally, going.following = Tally.of(network) if counted else None, stop < last
-            going.report = partial(report, start, stop)
-            with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                used, batch, living = self._batch(given, start, stop, attempts.size, going)
-                if going.tally is not None:
-                    tallies.append(going.tally)
-                categories.append(start + living if start else living)
-                batches.append(batch)
-                attempts.done()
-        self._refuse_infinite(given, going.check)
+        notes = self._run_batches(given, (first, last), size, going, report, run)
         tally = Tally.summed(network, tallies) if counted else None
-        return Part(used, last - first, _concatenated(categories), tuple(batches), tally, attempts.notes())
+        return Part(used, last - first, _concatenated(categories), tuple(batches), tally, notes)
+
+    def _batch(
+        self, given: Given, first: int, last: int, size: int, going: Pass, counted: bool
+    ) -> tuple[Plan, BatchOutput, Array, Tally | None]:
+        """Run some rows; return the plan that ran them, their outputs, which end with a non-zero, and counts."""
+        with going.clock.part("transfer", "check"):
+            check = self._shelf.queue_check(given, first, last, size)
+        network = self._problem.network
+        going = replace(going, tally=Tally.of(network) if counted else None)
+        plan, living, left = self._take_out(given, first, last, size, going, check)
+        if check is not None and not check.passed():  # these rows differ in form from those before
+            going = replace(going, tally=Tally.of(network) if counted else None)
+            plan, living, left = self._take_out(given, first, last, size, going)
+        fetch = None if self._backend.in_host_memory else self._backend.fetch
+        return plan, BatchOutput(left, last - first, fetch), living, going.tally
+
+    def _take_out(
+        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
+    ) -> tuple[Plan, Array, RowsLeft]:
+        """Run some rows, whose check may be queued; return the plan, which end with a non-zero, and what is left."""
+        ready, features, context = self._place(given, first, last, size, going, check)
+        left = ready.run(features, context)
+        with going.clock.part("transfer", "copy out"):
+            if check is not None:
+                check.fetch()
+            taken = self._backend.take_out(left, last - first, ready.plan.owns_outputs)
+        with span("wait for the device", "wait"):  # while it computes
+            return ready.plan, *taken()
 
     # ---- Outputs alone -------------------------------------------------------------------------------------------
 
@@ -148,7 +203,7 @@ class Passage:
         first: int,
         last: int,
         room: Callable[[Any], Array] | None = None,
-        report: Report = _untold,
+        report: Report = _no_progress,
     ) -> Any:
         """Return dense outputs of some of the given rows, where those are; how they run depends on all that are given.
 
@@ -161,34 +216,32 @@ class Passage:
         report : told of layers done.
         """
         network, backend = self._problem.network, self._backend
-        plan = self._shelf.plan_of(given)
-        going = Pass(Unwatched(), check=self._call_check(given), keep_half=plan.keeps_half)
+        plan = used = self._shelf.plan_of(given)
         target: Array | None = None
-        used = plan
         parts: list[Any] = []
-        waiting: list[Callable[[], None]] = []
+        copies: list[Callable[[], None]] = []
         moves = room is not None or (given.on_host and not backend.in_host_memory)
+
+        def run(start: int, stop: int, size: int, context: Pass) -> None:
+            nonlocal used, target
+            ready, features, context = self._place(given, start, stop, size, context)
+            used, rows = ready.plan, ready.outputs(features, context)
+            if not moves:
+                parts.append(rows)
+                return
+            if target is None:
+                whole = np.empty((last, network.outputs), rows.dtype) if room is None else room(rows.dtype)
+                target = whole[first:last]
+            with span("copy out", "transfer"):
+                copies.append(backend.fetch_later(rows, target[start - first : stop - first]))
+            while len(copies) > MAX_COPIES:
+                _finish(copies.pop(0))
+
+        going = Pass(Unwatched(), check=self._call_check(given), keep_half=plan.keeps_half)
         size = min(self._shelf.batch_size(given.count), self._piece(plan, given))
-        attempts = Attempts(last, size, self._shelf.make_room, first)
-        for start, stop in attempts:
-            going.following, going.report = stop < last, partial(report, start, stop)
-            with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                used, left = self._through(given, start, stop, attempts.size, going)
-                rows = _spread(self._problem, used, left, stop - start)
-                if not moves:
-                    parts.append(rows)
-                else:
-                    if target is None:
-                        whole = np.empty((last, network.outputs), rows.dtype) if room is None else room(rows.dtype)
-                        target = whole[first:last]
-                    with span("copy out", "transfer"):
-                        waiting.append(backend.fetch_later(rows, target[start - first : stop - first]))
-                attempts.done()
-            while len(waiting) > 2:
-                _finish(waiting.pop(0))
-        for finish in waiting:
+        self._run_batches(given, (first, last), size, going, report, run)
+        for finish in copies:
             _finish(finish)
-        self._refuse_infinite(given, going.check)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
         if len(parts) == 1:
@@ -210,24 +263,19 @@ class Passage:
     def _settled(self, ready: Ready, half: bool) -> Callable[[Array], Any]:
         """Return what takes rows through the steps, which are ready, and returns each input's outputs.
 
-        It does not refer to this passage: the shelf that keeps it goes as soon as the session does.
+        It does not refer to this object: the cache that holds it goes as soon as the session does.
         """
-        problem, backend, plan = self._problem, self._backend, ready.plan
-        placed = half and not plan.keeps_half
-        checked, watch = problem.options.check_finite and backend.in_host_memory, self._watch
-        as_it_is = not (placed or backend.in_host_memory) and _leaves_outputs(problem, plan)
-        launch = ready.launch if as_it_is else None
+        backend, watch = self._backend, self._watch
+        placed = half and not ready.plan.keeps_half
+        checked = self._problem.options.check_finite and backend.in_host_memory
 
         def run(rows: Array) -> Any:
             if watch is not None:
                 watch.look(rows)
-            if launch is not None and not watchers["step"]:
-                return launch(rows)
             with np.errstate(all="ignore"):
                 if checked:
                     check_inputs(rows)
-                left = ready.run(backend.place(rows) if placed else rows, _QUIET)
-                return _spread(problem, plan, left, rows.shape[0])
+                return ready.outputs(backend.place(rows) if placed else rows, QUIET)
 
         return run
 
@@ -240,36 +288,10 @@ class Passage:
 
     # ---- Some rows -----------------------------------------------------------------------------------------------
 
-    def _batch(self, given: Given, first: int, last: int, size: int, going: Pass) -> tuple[Plan, BatchOutput, Array]:
-        """Run some rows; return the plan that ran them, their outputs, and which of them end with a non-zero."""
-        with going.clock.part("transfer", "check"):
-            check = self._shelf.queue_check(given, first, last, size)
-        plan, living, kept = self._taken_out(given, first, last, size, going, check)
-        if check is not None and not check.passed():  # these rows differ in form from those before
-            going.tally = None if going.tally is None else Tally.of(self._problem.network)
-            plan, living, kept = self._taken_out(given, first, last, size, going)
-        fetch = None if self._backend.in_host_memory else self._backend.fetch
-        return plan, BatchOutput(kept, last - first, fetch), living
-
-    def _taken_out(
+    def _place(
         self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> tuple[Plan, Array, RowsLeft]:
-        """Run some rows, whose check may be queued; return the plan, which end with a non-zero, and what is left."""
-        plan, left = self._through(given, first, last, size, going, check)
-        with going.clock.part("transfer", "copy out"):
-            if check is not None:
-                check.fetch()
-            taken = self._backend.take_out(left, last - first, _owns_outputs(plan))
-        with span("wait for the device", "wait"):  # while it computes
-            return plan, *taken()
-
-    def _through(
-        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> tuple[Plan, RowsLeft]:
-        """Bring some rows to the device, and take them through the layers, by steps ready for `size` rows.
-
-        Returns the plan of these steps, and what they leave.
-        """
+    ) -> tuple[Ready, Features, Pass]:
+        """Bring some rows to the device; return what runs `size` such rows, the rows, and the context of the run."""
         with going.clock.part("transfer", "copy in"):
             features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
         form = form_of_features(features)
@@ -280,9 +302,8 @@ class Passage:
             going.check.look(features)
             if self._backend.in_host_memory:  # there the answer is known at once
                 self._refuse_infinite(given, going.check)
-        if given.on_host and self._watches(ready.plan):
-            going.watch = self._shelf.half_range.watch()
-        return ready.plan, ready.run(features, going)
+        watched = given.on_host and self._watches(ready.plan)
+        return ready, features, replace(going, watch=self._shelf.half_range.watch()) if watched else going
 
     def _watches(self, plan: Plan) -> bool:
         return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
@@ -316,24 +337,6 @@ class Passage:
     def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
         if check is not None and not check.passed():
             check_inputs(given.rows)
-
-
-def _owns_outputs(plan: Plan) -> bool:
-    """Return whether the last kernel's outputs lie in memory that nothing else uses."""
-    kernel = plan.steps[-1].kernel
-    return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
-
-
-def _leaves_outputs(problem: Problem, plan: Plan) -> bool:
-    """Return whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
-    return problem.merged.expansion is None and _owns_outputs(plan)
-
-
-def _spread(problem: Problem, plan: Plan, left: RowsLeft, count: int) -> Any:
-    """Return each input's outputs, in memory that the caller owns."""
-    if left.owner is None and _leaves_outputs(problem, plan):
-        return left.features
-    return problem.backend.spread(left, problem.merged.expansion, count)
 
 
 def _finish(copy: Callable[[], None]) -> None:
