@@ -33,7 +33,7 @@ def altered(
     change : returns what runs in place of a kernel that may run layers.
     options : of the session.
     """
-    problem = Session(network, **options).plan(np.zeros((0, network.inputs), np.float32)).problem
+    problem = Session(network, **options).plan(np.zeros((0, network.inputs), np.float32)).compiled
 
     def changed(kernels: tuple[Kernel, ...]) -> tuple[Any, ...]:
         return tuple(change(kernel) for kernel in kernels)

@@ -12,7 +12,7 @@ import numba
 import pytest
 
 from sparsenn.backends import backend_for
-from sparsenn.engine.clock import Clock
+from sparsenn.engine.timer import Timer
 from sparsenn.jit import compile_seconds, load_seconds
 from sparsenn.storage.compiled import LOADING
 
@@ -93,7 +93,7 @@ def test_loading_is_preparing_unless_it_is_done_to_compile() -> None:
         with event.trigger_event(LOADING, data={"dispatcher": never_called}):
             time.sleep(0.01)
 
-    clock = Clock(backend_for("cpu"))
+    timer = Timer(backend_for("cpu"))
     start, before = time.perf_counter(), load_seconds()
     load()
     loaded = load_seconds() - before
@@ -101,7 +101,7 @@ def test_loading_is_preparing_unless_it_is_done_to_compile() -> None:
     with event.trigger_event("numba:compile", data={"dispatcher": never_called}):
         load()
     assert load_seconds() - before == loaded
-    found = clock.seconds()
+    found = timer.seconds()
     assert found.prepare == pytest.approx(loaded)
     assert found.compile >= 0.01
     assert found.compute <= time.perf_counter() - start - found.prepare - found.compile + 1e-6

@@ -157,7 +157,7 @@ def test_the_limit_of_a_process_bounds_what_a_plan_takes() -> None:
         "assert free_memory() < limit\n"
         "resource.setrlimit(resource.RLIMIT_AS, (10 * 1000**3, limit))\n"
         "plan = sparsenn.plan(network, numpy.ones((1, 3)), device='cpu')\n"
-        "print(plan.problem.memory_limit)"
+        "print(plan.compiled.memory_limit)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

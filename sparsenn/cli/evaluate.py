@@ -67,16 +67,16 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
 
     with reporting(progress) as report:  # what is imported takes a second, too
         from sparsenn.distributed.devices import session_on
-        from sparsenn.engine import ReadingClock
+        from sparsenn.engine import ReadingTimer
         from sparsenn.io.model import PRUNED
         from sparsenn.training import run_model
 
-        clock = ReadingClock()
+        timer = ReadingTimer()
         model = _model_for(path, rows)
         try:
             with span(f"read {rows.inputs.name}", "read"):
                 data = _data_for(model, rows)
-            reading = clock.seconds()
+            reading = timer.seconds()
             result = run_model(model, data, progress=report, session=session_on, **how)
         except ShapeError as error:
             raise ShapeError(f"{rows.inputs} does not fit {path}: {error}") from error

@@ -221,14 +221,14 @@ def _run(
     with reporting(progress) as report:  # what is imported takes a second, too
         from sparsenn.datasets import load
         from sparsenn.distributed.devices import session_on
-        from sparsenn.engine import ReadingClock
+        from sparsenn.engine import ReadingTimer
 
         for name in _named(how.get("device"), how.get("devices")):
             _check_kernel(name, how["kernel"], how["reproducible"])
-        clock = ReadingClock()
+        timer = ReadingTimer()
         with span(f"read {source}", "read"):
             dataset = load(source, **what, progress=report)
-        reading = clock.seconds()
+        reading = timer.seconds()
         if verify and dataset.truth is None:
             raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
         result = session_on(dataset.network, **how).run(dataset.inputs, progress=report)

@@ -28,11 +28,12 @@ from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.batches import Part, joined
+from sparsenn.engine.compiled_network import backend_of
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.named_options import StreamOptions, names_options_of
 from sparsenn.engine.options import Options
-from sparsenn.engine.plan import Plan, backend_of, with_inputs
-from sparsenn.engine.shelf import LOOKED_AT_MOST
+from sparsenn.engine.plan import Plan, with_inputs
+from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import RowSource, checked, faults_told, opened_rows
@@ -286,7 +287,7 @@ class _Reading:
     ) -> None:
         self.rows, self.path, self.size, self.earlier = source.rows, path, size, dict(earlier)
         self._state = file_state(path)
-        self.first = next(source.pieces(min(size, LOOKED_AT_MOST)), None)
+        self.first = next(source.pieces(min(size, MAX_SAMPLE_ROWS)), None)
         self.work = files.enter_context(ahead(self._pieces(source), waiting))
 
     def _pieces(self, source: RowSource) -> Iterator[_Work]:

@@ -1,7 +1,6 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
 from sparsenn.engine.api import Predictor, execute, plan, plan_rows
-from sparsenn.engine.clock import Clock, ReadingClock
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
@@ -9,21 +8,22 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
 from sparsenn.engine.rows import RowsResult, Runner, run_rows
 from sparsenn.engine.session import Session
+from sparsenn.engine.timer import ReadingTimer, Timer
 from sparsenn.engine.trace import trace
 
 __all__ = [
-    "Clock",
     "LayerStatistics",
     "Merged",
     "Options",
     "Plan",
     "Predictor",
-    "ReadingClock",
+    "ReadingTimer",
     "Result",
     "RowsResult",
     "Runner",
     "Seconds",
     "Session",
+    "Timer",
     "compile_kernels",
     "execute",
     "merge_equal_outputs",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Unpack
 
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.options import Options
-from sparsenn.engine.plan import Plan, Problem
+from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import Result
 from sparsenn.engine.session import Session
 from sparsenn.errors import ShapeError, UsageError
@@ -71,7 +72,7 @@ def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> P
     SparseNNError
         As `Session` does.
     """
-    return Problem.of(network, Options.of(options)).plan(size(rows, "rows"), None, "dense")
+    return CompiledNetwork.of(network, Options.of(options)).plan(size(rows, "rows"), None, "dense")
 
 
 def execute(plan: Plan, inputs: Inputs, progress: Progress = silent) -> Result:

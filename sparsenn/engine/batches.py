@@ -10,15 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsLeft, RowsWatch
-from sparsenn.engine.attempts import Attempts
-from sparsenn.engine.clock import Clock, Unwatched
+from sparsenn.engine.bound_steps import QUIET, RunContext
+from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
 from sparsenn.engine.inputs import Given
-from sparsenn.engine.plan import Plan, Problem
-from sparsenn.engine.ready import QUIET, Pass, Ready
+from sparsenn.engine.layer_counter import LayerCounter
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan_cache import PlanCache, form_of_features
 from sparsenn.engine.result import BatchOutput, Result, Seconds
-from sparsenn.engine.shelf import Shelf, form_of_features
-from sparsenn.engine.tally import Tally
+from sparsenn.engine.shrinking_batches import ShrinkingBatches
+from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.spans import span
@@ -51,21 +53,21 @@ class Part:
     rows : how many.
     categories : sorted int64, the inputs whose final row has a non-zero, counted from the run's first row.
     batches, notes : as `Result` has them.
-    tally : what was counted; None where nothing was.
+    counter : what was counted; None where nothing was.
     """
 
     plan: Plan
     rows: int
     categories: Array
     batches: tuple[BatchOutput, ...]
-    tally: Tally | None
+    counter: LayerCounter | None
     notes: tuple[str, ...]
 
 
 def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
     """Return the result of a run, of one part or more, in the order of their rows."""
     network = plan.network
-    tallies = [part.tally for part in parts if part.tally is not None]
+    counters = [part.counter for part in parts if part.counter is not None]
     return Result(
         plan=plan,
         inputs=sum(part.rows for part in parts),
@@ -73,7 +75,7 @@ def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
         layers=len(network),
         edges=network.multiply_adds,
         categories=_concatenated([part.categories for part in parts]),
-        statistics=Tally.summed(network, tallies).statistics(network) if len(tallies) == len(parts) else (),
+        statistics=LayerCounter.summed(network, counters).statistics(network) if len(counters) == len(parts) else (),
         seconds=seconds,
         batches=tuple(batch for part in parts for batch in part.batches),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
@@ -94,12 +96,12 @@ class BatchRunner:
 
     Parameters
     ----------
-    problem : the session's network and how it is to be run.
-    shelf : what is cached.
+    compiled : the session's network and how it is to be run.
+    cache : what is cached.
     """
 
-    def __init__(self, problem: Problem, shelf: Shelf) -> None:
-        self._problem, self._shelf, self._backend = problem, shelf, problem.backend
+    def __init__(self, compiled: CompiledNetwork, cache: PlanCache) -> None:
+        self._compiled, self._cache, self._backend = compiled, cache, compiled.backend
         self._watch: RowsWatch | None = None
 
     def _run_batches(
@@ -107,9 +109,9 @@ class BatchRunner:
         given: Given,
         rows: tuple[int, int],
         size: int,
-        going: Pass,
+        context: RunContext,
         report: Report,
-        run: Callable[[int, int, int, Pass], None],
+        run: Callable[[int, int, int, RunContext], None],
     ) -> tuple[str, ...]:
         """Run some of the given rows, at most `size` at a time, and fewer where memory does not suffice.
 
@@ -118,7 +120,7 @@ class BatchRunner:
         given : all rows of the run.
         rows : the first of them, counted from 0, and the one after the last.
         size : rows at a time.
-        going : the context of each batch, but for what is reported of it.
+        context : the context of each batch, but for what is reported of it.
         report : told of layers done.
         run : runs a batch, given its first row, the one after its last, how many are run at a time, and its context.
 
@@ -127,18 +129,18 @@ class BatchRunner:
         What is to be said of memory that did not suffice.
         """
         first, last = rows
-        attempts = Attempts(last, size, self._shelf.make_room, first)
+        attempts = ShrinkingBatches(last, size, self._cache.make_room, first)
         for start, stop in attempts:
-            context = replace(going, following=stop < last, report=partial(report, start, stop))
+            context = replace(context, following=stop < last, report=partial(report, start, stop))
             with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
                 run(start, stop, attempts.size, context)
                 attempts.done()
-        self._refuse_infinite(given, going.check)
+        self._refuse_infinite(given, context.check)
         return attempts.notes()
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
-    def part(self, given: Given, first: int, last: int, size: int, counted: bool, clock: Clock, report: Report) -> Part:
+    def part(self, given: Given, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report) -> Part:
         """Run some of the given rows, at most `size` at a time; how they run depends on all that are given.
 
         Parameters
@@ -147,48 +149,48 @@ class BatchRunner:
         first, last : which of them, counted from 0.
         size : rows at a time.
         counted : whether layers are counted and timed.
-        clock : of the session's backend.
+        timer : of the session's backend.
         report : told of layers done.
         """
-        network = self._problem.network
-        plan = used = self._shelf.plan_of(given)
-        batches, categories, tallies = list[BatchOutput](), list[Array](), list[Tally]()
+        network = self._compiled.network
+        plan = used = self._cache.plan_of(given)
+        batches, categories, counters = list[BatchOutput](), list[Array](), list[LayerCounter]()
 
-        def run(start: int, stop: int, size: int, context: Pass) -> None:
+        def run(start: int, stop: int, size: int, context: RunContext) -> None:
             nonlocal used
-            used, batch, living, tally = self._batch(given, start, stop, size, context, counted)
-            if tally is not None:
-                tallies.append(tally)
+            used, batch, living, counter = self._batch(given, start, stop, size, context, counted)
+            if counter is not None:
+                counters.append(counter)
             categories.append(start + living if start else living)
             batches.append(batch)
 
-        going = Pass(clock, check=self.number_check(given), keep_half=plan.keeps_half)
-        notes = self._run_batches(given, (first, last), size, going, report, run)
-        tally = Tally.summed(network, tallies) if counted else None
-        return Part(used, last - first, _concatenated(categories), tuple(batches), tally, notes)
+        context = RunContext(timer, check=self.number_check(given), keep_half=plan.keeps_half)
+        notes = self._run_batches(given, (first, last), size, context, report, run)
+        counter = LayerCounter.summed(network, counters) if counted else None
+        return Part(used, last - first, _concatenated(categories), tuple(batches), counter, notes)
 
     def _batch(
-        self, given: Given, first: int, last: int, size: int, going: Pass, counted: bool
-    ) -> tuple[Plan, BatchOutput, Array, Tally | None]:
+        self, given: Given, first: int, last: int, size: int, context: RunContext, counted: bool
+    ) -> tuple[Plan, BatchOutput, Array, LayerCounter | None]:
         """Run some rows; return the plan that ran them, their outputs, which end with a non-zero, and counts."""
-        with going.clock.part("transfer", "check"):
-            check = self._shelf.queue_check(given, first, last, size)
-        network = self._problem.network
-        going = replace(going, tally=Tally.of(network) if counted else None)
-        plan, living, left = self._take_out(given, first, last, size, going, check)
+        with context.timer.part("transfer", "check"):
+            check = self._cache.queue_check(given, first, last, size)
+        network = self._compiled.network
+        context = replace(context, counter=LayerCounter.of(network) if counted else None)
+        plan, living, left = self._take_out(given, first, last, size, context, check)
         if check is not None and not check.passed():  # these rows differ in form from those before
-            going = replace(going, tally=Tally.of(network) if counted else None)
-            plan, living, left = self._take_out(given, first, last, size, going)
+            context = replace(context, counter=LayerCounter.of(network) if counted else None)
+            plan, living, left = self._take_out(given, first, last, size, context)
         fetch = None if self._backend.in_host_memory else self._backend.fetch
-        return plan, BatchOutput(left, last - first, fetch), living, going.tally
+        return plan, BatchOutput(left, last - first, fetch), living, context.counter
 
     def _take_out(
-        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
+        self, given: Given, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
     ) -> tuple[Plan, Array, RowsLeft]:
         """Run some rows, whose check may be queued; return the plan, which end with a non-zero, and what is left."""
-        ready, features, context = self._place(given, first, last, size, going, check)
+        ready, features, context = self._place(given, first, last, size, context, check)
         left = ready.run(features, context)
-        with going.clock.part("transfer", "copy out"):
+        with context.timer.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
             taken = self._backend.take_out(left, last - first, ready.plan.owns_outputs)
@@ -215,14 +217,14 @@ class BatchRunner:
             and returned. None for one that is made here.
         report : told of layers done.
         """
-        network, backend = self._problem.network, self._backend
-        plan = used = self._shelf.plan_of(given)
+        network, backend = self._compiled.network, self._backend
+        plan = used = self._cache.plan_of(given)
         target: Array | None = None
         parts: list[Any] = []
         copies: list[Callable[[], None]] = []
         moves = room is not None or (given.on_host and not backend.in_host_memory)
 
-        def run(start: int, stop: int, size: int, context: Pass) -> None:
+        def run(start: int, stop: int, size: int, context: RunContext) -> None:
             nonlocal used, target
             ready, features, context = self._place(given, start, stop, size, context)
             used, rows = ready.plan, ready.outputs(features, context)
@@ -237,9 +239,9 @@ class BatchRunner:
             while len(copies) > MAX_COPIES:
                 _finish(copies.pop(0))
 
-        going = Pass(Unwatched(), check=self._call_check(given), keep_half=plan.keeps_half)
-        size = min(self._shelf.batch_size(given.count), self._piece(plan, given))
-        self._run_batches(given, (first, last), size, going, report, run)
+        context = RunContext(NullTimer(), check=self._call_check(given), keep_half=plan.keeps_half)
+        size = min(self._cache.batch_size(given.count), self._piece(plan, given))
+        self._run_batches(given, (first, last), size, context, report, run)
         for finish in copies:
             _finish(finish)
         if moves:
@@ -257,17 +259,17 @@ class BatchRunner:
             return
         if given.on_host and self._watches(plan):
             return
-        run = self._settled(self._shelf.kept(plan), source.dtype == np.float16)
-        self._shelf.settle((source.shape, source.dtype), run)
+        run = self._settled(self._cache.kept(plan), source.dtype == np.float16)
+        self._cache.settle((source.shape, source.dtype), run)
 
-    def _settled(self, ready: Ready, half: bool) -> Callable[[Array], Any]:
+    def _settled(self, ready: Executable, half: bool) -> Callable[[Array], Any]:
         """Return what takes rows through the steps, which are ready, and returns each input's outputs.
 
         It does not refer to this object: the cache that holds it goes as soon as the session does.
         """
         backend, watch = self._backend, self._watch
         placed = half and not ready.plan.keeps_half
-        checked = self._problem.options.check_finite and backend.in_host_memory
+        checked = self._compiled.options.check_finite and backend.in_host_memory
 
         def run(rows: Array) -> Any:
             if watch is not None:
@@ -289,32 +291,32 @@ class BatchRunner:
     # ---- Some rows -----------------------------------------------------------------------------------------------
 
     def _place(
-        self, given: Given, first: int, last: int, size: int, going: Pass, check: RowsCheck | None = None
-    ) -> tuple[Ready, Features, Pass]:
+        self, given: Given, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
+    ) -> tuple[Executable, Features, RunContext]:
         """Bring some rows to the device; return what runs `size` such rows, the rows, and the context of the run."""
-        with going.clock.part("transfer", "copy in"):
-            features = self._shelf.place(given.part(first, last), going.keep_half) if check is None else check.rows
+        with context.timer.part("transfer", "copy in"):
+            features = self._cache.place(given.part(first, last), context.keep_half) if check is None else check.rows
         form = form_of_features(features)
-        self._shelf.note(given, form)
-        with going.clock.part("prepare", "ready plan"):
-            ready = self._shelf.ready_for(form, given.whole, size)
-        if going.check is not None:
-            going.check.look(features)
+        self._cache.note(given, form)
+        with context.timer.part("prepare", "ready plan"):
+            ready = self._cache.ready_for(form, given.whole, size)
+        if context.check is not None:
+            context.check.look(features)
             if self._backend.in_host_memory:  # there the answer is known at once
-                self._refuse_infinite(given, going.check)
+                self._refuse_infinite(given, context.check)
         watched = given.on_host and self._watches(ready.plan)
-        return ready, features, replace(going, watch=self._shelf.half_range.watch()) if watched else going
+        return ready, features, replace(context, watch=self._cache.overflow_guard.watch()) if watched else context
 
     def _watches(self, plan: Plan) -> bool:
         return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
 
     def number_check(self, given: Given) -> NumberCheck | None:
         """Return what looks for NaN and infinity among rows; sparse ones have been looked at once they are placed."""
-        return self._backend.number_check() if self._problem.options.check_finite and not given.sparse else None
+        return self._backend.number_check() if self._compiled.options.check_finite and not given.sparse else None
 
     def _call_check(self, given: Given) -> NumberCheck | None:
         """Return what looks at the rows of a call, which waits for no GPU that they are on."""
-        if given.on_host or given.sparse or not self._problem.options.check_finite:
+        if given.on_host or given.sparse or not self._compiled.options.check_finite:
             return self.number_check(given)
         if self._watch is None:
             self._watch = self._backend.rows_watch()

@@ -24,7 +24,7 @@ from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer, Network
 
-__all__ = ["Rows", "choose_steps", "is_dense_enough"]
+__all__ = ["RowsShape", "choose_steps", "is_dense_enough"]
 
 MOST_BLOCKS = 12
 """The most blocks of a chain for which all ways to join them are weighed; where there are more, neighbours of one
@@ -51,7 +51,7 @@ estimated to take less than this fraction of the time. In other precisions no bi
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsShape:
     """What is known of the rows that a plan is made for.
 
     Parameters
@@ -103,7 +103,7 @@ def choose_steps(
     network: Network,
     backend: Backend,
     kernels: Kernels,
-    rows: Rows,
+    rows: RowsShape,
     dense_bytes: int,
     alive: Array | None = None,
     saves: bool = True,
@@ -143,7 +143,7 @@ class _Chooser:
     network: Network
     backend: Backend
     kernels: Kernels
-    rows: Rows
+    rows: RowsShape
     dense_bytes: int
     alive: Array | None
     saves: bool
@@ -272,7 +272,7 @@ class _Chooser:
 
     def _sparse_way(self, first: int, last: int) -> _Way:
         layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
-        given = self.rows if self._reads_input(first) else Rows(self.rows.count)
+        given = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
         able = able_sparse(self.kernels.sparse, machine, layers, given.of_width(layers[0].inputs), first)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         if len(able) == 1:

@@ -12,11 +12,11 @@ import numpy as np
 
 from sparsenn.backends import Features, SparseChain, SparseKernel, SparseProblem
 from sparsenn.backends.stepwise import Stepwise
-from sparsenn.engine.choosing import Rows, is_dense_enough
+from sparsenn.engine.choosing import RowsShape, is_dense_enough
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import able_sparse
-from sparsenn.engine.plan import Problem
 from sparsenn.engine.steps import Step
-from sparsenn.engine.weights import Weights
+from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
@@ -24,19 +24,19 @@ from sparsenn.layers import SparseLinear
 __all__ = ["looking_kernel", "shares_computed"]
 
 
-def looking_kernel(problem: Problem, rows: Rows) -> SparseKernel | None:
+def looking_kernel(compiled: CompiledNetwork, rows: RowsShape) -> SparseKernel | None:
     """Return the kernel that is to look: one that `auto` may take for a network's first layers; None if there is none.
 
     It drops and groups rows by itself, if any does. Where there is nothing to choose from, it is None: where none does,
     and no layer has enough weights to be multiplied as a dense one.
     """
-    kernels, network = problem.kernels, problem.merged.network
+    kernels, network = compiled.kernels, compiled.merged.network
     first, last = network.runs()[0]
-    if network[0].family is not SparseLinear or problem.sparse_bytes(first, last) > problem.weight_memory:
+    if network[0].family is not SparseLinear or compiled.sparse_bytes(first, last) > compiled.weight_memory:
         return None
-    layers, machine = network.layers_of(SparseLinear, first, last), problem.backend.machine
+    layers, machine = network.layers_of(SparseLinear, first, last), compiled.backend.machine
     looking = [kernel for kernel in kernels.sparse if kernel.groups_rows and kernel.prepare is not None]
-    if not looking and problem.backend.in_host_memory and kernels.converts and any(map(is_dense_enough, layers)):
+    if not looking and compiled.backend.in_host_memory and kernels.converts and any(map(is_dense_enough, layers)):
         looking = [kernel for kernel in kernels.sparse if kernel.fuses and kernel.prepare is None]
     if not looking or (len(kernels.sparse) == 1 and not kernels.converts):
         return None
@@ -46,7 +46,9 @@ def looking_kernel(problem: Problem, rows: Rows) -> SparseKernel | None:
         return None
 
 
-def shares_computed(problem: Problem, kernel: SparseKernel, features: Features, rows: Rows, weights: Weights) -> Array:
+def shares_computed(
+    compiled: CompiledNetwork, kernel: SparseKernel, features: Features, rows: RowsShape, weights: WeightCache
+) -> Array:
     """Run rows through the first sparse layers, and return the share of them that each layer had to compute.
 
     Parameters
@@ -60,13 +62,13 @@ def shares_computed(problem: Problem, kernel: SparseKernel, features: Features, 
     -------
     (layers,) float64; layers behind the first sparse ones have what these left.
     """
-    network = problem.merged.network
+    network = compiled.merged.network
     first, last = network.runs()[0]
-    stack = weights.part(problem, Step(first, last, kernel))
-    asked = SparseProblem(rows.count, rows.form, problem.droppable_from, True)
+    stack = weights.part(compiled, Step(first, last, kernel))
+    asked = SparseProblem(rows.count, rows.form, compiled.droppable_from, True)
     if kernel.prepare is None:
         chain: SparseChain = Stepwise(
-            problem.backend, kernel, stack, network.layers_of(SparseLinear, first, last), asked
+            compiled.backend, kernel, stack, network.layers_of(SparseLinear, first, last), asked
         )
     else:
         chain = kernel.prepare(stack, asked)

@@ -20,8 +20,8 @@ __all__ = [
     "HALF_PRECISION",
     "HALF_SMALLEST",
     "MOST_HALF_SUMS",
-    "HalfRange",
-    "RangeWatch",
+    "BatchGuard",
+    "OverflowGuard",
     "UnderflowWarning",
     "check_inputs",
 ]
@@ -130,7 +130,7 @@ def _rounded(size: float) -> float:
     return size * (1 + _HALF_STEP) + _HALF_LEAST
 
 
-class HalfRange:
+class OverflowGuard:
     """Sees to it that numbers which leave half precision's range are reported.
 
     A kernel in half precision makes an input beyond `HALF_MAX` infinite, and what comes next may make a finite number
@@ -181,9 +181,9 @@ class HalfRange:
             stacklevel=2,
         )
 
-    def watch(self, largest: float | None = None) -> RangeWatch:
+    def watch(self, largest: float | None = None) -> BatchGuard:
         """Return what watches over a batch of rows; no finite number of them exceeds `largest`, if that is known."""
-        return RangeWatch(self, largest)
+        return BatchGuard(self, largest)
 
     def reach(self, number: int) -> _Reach:
         """Return what is known of a layer's outputs; its weights are looked at once."""
@@ -196,7 +196,7 @@ class HalfRange:
         return self._reaches[number]
 
 
-class RangeWatch:
+class BatchGuard:
     """Watches over a batch of rows on its way through the layers: `before` and `after` each launch.
 
     Parameters
@@ -205,7 +205,7 @@ class RangeWatch:
     largest : no finite number in flight exceeds it in size; None where that is not known.
     """
 
-    def __init__(self, within: HalfRange, largest: float | None) -> None:
+    def __init__(self, within: OverflowGuard, largest: float | None) -> None:
         self._within, self._largest = within, largest
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:

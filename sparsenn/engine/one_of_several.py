@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from sparsenn.engine.batches import BatchRunner, Part, Report
-from sparsenn.engine.clock import Clock
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Given, Inputs, look
-from sparsenn.engine.plan import Plan, Problem
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Seconds
-from sparsenn.engine.shelf import Shelf
+from sparsenn.engine.timer import Timer
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.spans import span
@@ -28,8 +29,8 @@ class OneOfSeveral:
     """A session as those see it that share rows among several: what is run is some of the rows that were looked at."""
 
     _lock: threading.RLock
-    _problem: Problem
-    _shelf: Shelf
+    _compiled: CompiledNetwork
+    _cache: PlanCache
     _runner: BatchRunner
     _unspent: tuple[float, float]
 
@@ -64,15 +65,15 @@ class OneOfSeveral:
             As `plan` does.
         """
         with self._turn("plan"):
-            clock = Clock(self._problem.backend)
+            timer = Timer(self._compiled.backend)
             with span("look at inputs", "convert"):
-                given = replace(look(self._problem.network, inputs, self._problem.backend), among=among)
+                given = replace(look(self._compiled.network, inputs, self._compiled.backend), among=among)
             if not given.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             spent, self._unspent = self._unspent, NOTHING
-            with clock.part("plan", "plan"):
-                plan = self._shelf.plan_of(given)
-            return given, plan, clock.seconds(*spent)
+            with timer.part("plan", "plan"):
+                plan = self._cache.plan_of(given)
+            return given, plan, timer.seconds(*spent)
 
     def learn(self, other: OneOfSeveral) -> None:
         """Take over what another session of the network has learnt of rows, so that both decide alike.
@@ -83,7 +84,7 @@ class OneOfSeveral:
             Another session of the network.
         """
         with self._lock:
-            self._shelf.learn(other._shelf)
+            self._cache.learn(other._cache)
 
     def run_part(
         self, given: Given, first: int, last: int, size: int, statistics: bool, report: Report
@@ -116,11 +117,11 @@ class OneOfSeveral:
             As `run` does.
         """
         with self._turn("run"):
-            clock = Clock(self._problem.backend)
-            size = min(size, self._problem.batch_size(given.count))
-            part = self._runner.part(given, first, last, size, statistics, clock, report)
-            self._problem.backend.wait()  # other threads read what is left on the device
-            return part, clock.seconds()
+            timer = Timer(self._compiled.backend)
+            size = min(size, self._compiled.batch_size(given.count))
+            part = self._runner.part(given, first, last, size, statistics, timer, report)
+            self._compiled.backend.wait()  # other threads read what is left on the device
+            return part, timer.seconds()
 
     def fill(self, given: Given, first: int, last: int, room: Callable[[Any], Array], report: Report) -> None:
         """Compute the outputs of some of the rows that sessions share.

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sparsenn.engine.clock import ReadingClock
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
+from sparsenn.engine.timer import ReadingTimer
 from sparsenn.formats import Array
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
@@ -104,16 +104,16 @@ def run_rows(
     check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
     found: list[Result] = []
     outputs: list[Array] = []
-    step, clock = _rows_at_a_time(width, batch_size), ReadingClock()
+    step, timer = _rows_at_a_time(width, batch_size), ReadingTimer()
     for first in range(0, count, step):
         last = min(first + step, count)
         inputs = rows(first, last)
-        reading = clock.seconds()
+        reading = timer.seconds()
         result = session.run(inputs)
         found.append(replace(result, seconds=reading + result.seconds))
         outputs.append(result.dense)
         progress("rows", last, count)
-        clock = ReadingClock()
+        timer = ReadingTimer()
     by_part = [result.statistics for result in found]
     return RowsResult(
         plan=replace(found[0].plan, inputs=count),

@@ -14,15 +14,16 @@ import numpy as np
 
 from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, joined
-from sparsenn.engine.clock import Clock
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Given, Inputs, like, look
 from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
 from sparsenn.engine.options import Options
-from sparsenn.engine.plan import Plan, Problem, with_inputs
+from sparsenn.engine.plan import Plan, with_inputs
+from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result
-from sparsenn.engine.shelf import Shelf
 from sparsenn.engine.steps_done import StepsDone
+from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
@@ -69,7 +70,7 @@ class Session(OneOfSeveral):
 
     def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         with np.errstate(all="ignore"):
-            self._begin(Problem.of(network, Options.of(options)))
+            self._begin(CompiledNetwork.of(network, Options.of(options)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
@@ -85,16 +86,16 @@ class Session(OneOfSeveral):
         Session
             A session of the plan's network, with the plan's options.
         """
-        made = cls._of(plan.problem)
-        made._shelf.put(plan)
+        made = cls._of(plan.compiled)
+        made._cache.put(plan)
         return made
 
-    def _begin(self, problem: Problem) -> None:
-        self._problem = problem
-        self._shelf = Shelf(problem)
-        self._runner = BatchRunner(problem, self._shelf)
+    def _begin(self, compiled: CompiledNetwork) -> None:
+        self._compiled = compiled
+        self._cache = PlanCache(compiled)
+        self._runner = BatchRunner(compiled, self._cache)
         self._lock = threading.RLock()
-        self._unspent = problem.seconds, problem.compile_seconds
+        self._unspent = compiled.seconds, compiled.compile_seconds
         self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
         renew_after_fork(self)
@@ -104,10 +105,10 @@ class Session(OneOfSeveral):
 
         What is ready, whole or not, is made again then, as the thread may have been at changing it.
         """
-        if self._closed or (_is_free(self._lock) and _is_free(self._problem.turns)):
+        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.turns)):
             return
         if self.backend.in_host_memory:
-            self._begin(replace(self._problem, turns=threading.Lock()))
+            self._begin(replace(self._compiled, turns=threading.Lock()))
         else:  # what is on a GPU cannot be used here, nor freed: the next call says so
             self._lock = threading.RLock()
 
@@ -133,34 +134,34 @@ class Session(OneOfSeveral):
         SparseNNError
             As `Session` does.
         """
-        return self._of(self._problem.on(replace(self.options, device=device, **options)))
+        return self._of(self._compiled.on(replace(self.options, device=device, **options)))
 
     @classmethod
-    def _of(cls, problem: Problem) -> Session:
+    def _of(cls, compiled: CompiledNetwork) -> Session:
         made = cls.__new__(cls)
-        made._begin(problem)
+        made._begin(compiled)
         return made
 
     @property
     def network(self) -> Network:
         """The network as given."""
-        return self._problem.network
+        return self._compiled.network
 
     @property
     def options(self) -> Options:
         """What was asked for; the precision `auto` as what it means for the network."""
-        return self._problem.options
+        return self._compiled.options
 
     @property
     def backend(self) -> Backend:
         """What computes."""
-        return self._problem.backend
+        return self._compiled.backend
 
     @property
     def nbytes(self) -> int:
         """Memory that the session keeps on its device, in bytes: weights as prepared (estimated), buffers for rows."""
         with self._lock:
-            return self._shelf.nbytes
+            return self._cache.nbytes
 
     def plan(self, inputs: Inputs) -> Plan:
         """Decide how inputs would be run, without running them.
@@ -183,7 +184,7 @@ class Session(OneOfSeveral):
         with self._lock, np.errstate(all="ignore"):
             self._refuse_closed()
             given = look(self.network, inputs, self.backend)
-            return self._told(self._shelf.plan_of(given), given)
+            return self._told(self._cache.plan_of(given), given)
 
     def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
         """Return the network's outputs, of shape (rows, outputs).
@@ -227,7 +228,7 @@ class Session(OneOfSeveral):
                 self._runner.refuse_earlier()
                 if form is None and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
-                    run = self._shelf.settled.get((rows.shape, rows.dtype))
+                    run = self._cache.settled.get((rows.shape, rows.dtype))
                     if run is not None:
                         try:
                             return run(rows)
@@ -282,14 +283,14 @@ class Session(OneOfSeveral):
             Rows of an earlier call held NaN or an infinite number; each is told of once.
         """
         with self._turn("check"):
-            self._problem.backend.wait()
+            self._compiled.backend.wait()
             self._runner.refuse_earlier()
 
     def close(self) -> None:
         """Free the memory of weights and buffers; the session cannot be used afterwards."""
         with self._lock:
             self._closed = True
-            self._shelf.close()
+            self._cache.close()
 
     def __enter__(self) -> Session:
         return self
@@ -346,20 +347,20 @@ class Session(OneOfSeveral):
 
     def _end_turn(self) -> None:
         self.backend.end_turn()
-        self._shelf.weights.end_run()
+        self._cache.weights.end_run()
 
     def _run(self, inputs: Inputs, statistics: bool, progress: Progress) -> Result:
-        clock = Clock(self.backend)
+        timer = Timer(self.backend)
         with span("look at inputs", "convert"):
             given = look(self.network, inputs, self.backend)
         spent, self._unspent = self._unspent, NOTHING
-        with clock.part("plan", "plan"):
-            self._shelf.plan_of(given)
-            size = self._problem.batch_size(given.count)
+        with timer.part("plan", "plan"):
+            self._cache.plan_of(given)
+            size = self._compiled.batch_size(given.count)
         steps = StepsDone(progress, len(self.network), given.count, size)
-        part = self._runner.part(given, 0, given.count, size, statistics, clock, steps.report)
+        part = self._runner.part(given, 0, given.count, size, statistics, timer, steps.report)
         steps.end()
-        return joined((part,), self._told(part.plan, given), clock.seconds(*spent))
+        return joined((part,), self._told(part.plan, given), timer.seconds(*spent))
 
     def _outputs(self, inputs: Inputs, form: str | None) -> Any:
         with span("look at inputs", "convert"):
@@ -412,4 +413,4 @@ def _is_free(lock: Any) -> bool:
 
 def _session(network: Network, options: Options) -> Session:
     """Return a session of another process, made anew."""
-    return Session._of(Problem.of(network, replace(options)))  # checked anew: they may be of an earlier version
+    return Session._of(CompiledNetwork.of(network, replace(options)))  # checked anew: they may be of an earlier version

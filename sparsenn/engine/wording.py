@@ -3,70 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from sparsenn.backends import Backend, SparseKernel
+from sparsenn.backends import SparseKernel
 from sparsenn.backends.steps import IMAGE_OPERATION
-from sparsenn.engine.choosing import Rows
-from sparsenn.engine.merging import Merged
-from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.memory import shown_bytes
-from sparsenn.network import Network
+
+if TYPE_CHECKING:
+    from sparsenn.engine.plan import Plan
 
 __all__ = ["describe", "shown_seconds"]
 
 
-class _Problem(Protocol):
-    @property
-    def merging(self) -> bool: ...
-    @property
-    def weight_memory(self) -> int: ...
-
-
-class _Plan(Protocol):
-    """What `Plan` has that is told in words; it says there what each is."""
-
-    @property
-    def problem(self) -> _Problem: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def merged(self) -> Merged: ...
-    @property
-    def options(self) -> Options: ...
-    @property
-    def inputs(self) -> int: ...
-    @property
-    def density(self) -> float | None: ...
-    @property
-    def rows(self) -> Rows: ...
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def steps(self) -> Sequence[Step]: ...
-    @property
-    def batches(self) -> Sequence[tuple[int, int]]: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def streams(self) -> bool: ...
-    @property
-    def preparing(self) -> float: ...
-    @property
-    def droppable_from(self) -> int: ...
-    @property
-    def precisions(self) -> Sequence[str | None]: ...
-    @property
-    def estimate(self) -> float | None: ...
-
-
-def describe(plan: _Plan) -> str:
+def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    parts = (_problem(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
+    parts = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
     told = [part for part in parts if part]
     if plan.options.reproducible:
         told.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
@@ -78,7 +31,7 @@ def shown_seconds(seconds: float) -> str:
     return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
 
-def _problem(plan: _Plan) -> str:
+def _compiled(plan: Plan) -> str:
     count = len(plan.batches)
     batches = "in one batch" if count == 1 else f"in {count} batches of up to {plan.batch_size:,}"
     network = plan.network
@@ -93,7 +46,7 @@ def _problem(plan: _Plan) -> str:
 _NAMES = {OPERATION: "Sparse layers", DENSE_OPERATION: "Dense layers", CONV_OPERATION: "Convolutions"}
 
 
-def _kernels(plan: _Plan) -> list[str]:
+def _kernels(plan: Plan) -> list[str]:
     """Say which kernel each layer gets, and why; layers that share both are told of together."""
     shared: dict[tuple[str, str, str], list[Step]] = {}
     for step in plan.steps:
@@ -111,7 +64,7 @@ def _kernels(plan: _Plan) -> list[str]:
     return [*told, *_other_image_layers(plan)]
 
 
-def _named(plan: _Plan, step: Step) -> str:
+def _named(plan: Plan, step: Step) -> str:
     """Say what a step's layers are."""
     layers = plan.network.layers[step.first : step.last]
     if isinstance(layers[0], SparseLinear):
@@ -125,7 +78,7 @@ def _joined(steps: Sequence[Step]) -> list[tuple[int, int]]:
     return _runs([number for step in steps for number in step.layers])
 
 
-def _other_image_layers(plan: _Plan) -> list[str]:
+def _other_image_layers(plan: Plan) -> list[str]:
     """Say which layers of images have but one way to be run."""
     named: dict[str, list[int]] = {}
     for step in plan.steps:
@@ -141,14 +94,14 @@ def _rounding(precision: str) -> str:
     return "" if precision == "float32" else f"; factors are rounded to {precision}"
 
 
-def _has_sparse(plan: _Plan) -> bool:
+def _has_sparse(plan: Plan) -> bool:
     return any(isinstance(layer, SparseLinear) for layer in plan.network)
 
 
-def _merging(plan: _Plan) -> str:
+def _merging(plan: Plan) -> str:
     if not _has_sparse(plan):
         return ""
-    if not plan.problem.merging:
+    if not plan.compiled.merging:
         return "Equal outputs are not merged."
     neurons = sum(plan.network.sizes[1:])
     computed = sum(plan.merged.network.sizes[1:])
@@ -166,19 +119,19 @@ def _merging(plan: _Plan) -> str:
     )
 
 
-def _weights(plan: _Plan) -> str:
+def _weights(plan: Plan) -> str:
     if not plan.streams:
         return ""
     how = "each while the previous one is computed" if plan.backend.prepares_ahead else "one after the other"
     parts = f" in {len(plan.steps):,} parts, {how}" if len(plan.steps) > 1 else ""
-    limit = shown_bytes(plan.problem.weight_memory)
+    limit = shown_bytes(plan.compiled.weight_memory)
     return (
         f"Weights are prepared{parts}, again for each batch, as they take more than the weight memory of {limit}; "
         f"estimated to take {shown_seconds(plan.preparing)} a batch."
     )
 
 
-def _rows(plan: _Plan) -> str:
+def _rows(plan: Plan) -> str:
     kernels = [step.kernel for step in plan.steps if isinstance(step.kernel, SparseKernel)]
     if not kernels:
         return ""
@@ -201,7 +154,7 @@ def _rows(plan: _Plan) -> str:
     return f"{dead}; equal rows are {equal}{where}."
 
 
-def _precisions(plan: _Plan) -> str:
+def _precisions(plan: Plan) -> str:
     """Say which layers are multiplied in what, unless float32 is what was asked for."""
     asked = plan.options.precision
     if asked == "float32":

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparsenn.backends.contract import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
-from sparsenn.engine import Clock
+from sparsenn.engine import Timer
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling
 from sparsenn.formats.arrays import real_number, size
@@ -168,7 +168,7 @@ def train(
     held_out = _validation(validation, given, scaling)
     if checkpoint is not None and choice.backend.device == "reference":
         raise UsageError("the reference computes in float64, which a checkpoint cannot hold; leave out --checkpoint")
-    clock = Clock(choice.backend)
+    timer = Timer(choice.backend)
     entry, trainer = choice.start(problem)
     state = _State(generator)
     options = _options(problem, given, held_out, seed, choice, entry)
@@ -178,7 +178,7 @@ def train(
         raise UsageError("there is nothing to resume from: name the checkpoint's file (--checkpoint)")
     if checkpoint is not None and Path(checkpoint).exists():
         _resume(state, trainer, checkpoint, resume, options, epochs)
-    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every, undone, clock)
+    run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every, undone, timer)
     run.until(epochs, validate_every, report)
     network = run.network()
     return TrainingResult(
@@ -198,7 +198,7 @@ def train(
         target_scaling=undone,
         evaluation=_on_rows_trained_with(network, rows, kind),
         baseline=_baseline(rows, held_out or rows, kind),
-        compile_seconds=clock.seconds().compile,
+        compile_seconds=timer.seconds().compile,
     )
 
 
@@ -253,7 +253,7 @@ class _Run:
     path: str | os.PathLike[str] | None
     interval: float
     undone: Scaling | None
-    clock: Clock
+    timer: Timer
     seconds: float = 0.0
     saved: float = field(default=-math.inf)
 
@@ -287,11 +287,11 @@ class _Run:
             raise self._diverged(f"parameters are no longer finite after epoch {len(self.state.losses)}") from error
 
     def _epoch(self, number: int) -> float:
-        start = self.clock.now()
+        start = self.timer.now()
         order = self.state.generator.permutation(self.data.rows)
         with span(f"epoch {number}", "train", rows=self.data.rows):
             loss = self.trainer.epoch(order)
-        seconds = self.clock.now() - start
+        seconds = self.timer.now() - start
         if not math.isfinite(loss):
             raise self._diverged(f"the loss became {loss} in epoch {number}")
         self.state.losses.append(loss)

@@ -166,7 +166,7 @@ def test_devices_of_different_kinds_choose_for_themselves(network):
 def test_devices_are_made_ready_one_after_the_other_unless_layers_are_large(
     network, rows, small_pieces, monkeypatch, large
 ):
-    module = import_module("sparsenn.engine.ready")
+    module = import_module("sparsenn.engine.executable")
     making, most, begun = [], [], []
     together, all_make, real = threading.Barrier(3), threading.Barrier(3), module._prepared
 

@@ -136,8 +136,8 @@ def test_plan_and_counts_name_the_layers(images: Network) -> None:
 @pytest.mark.parametrize("reproducible", [False, True])
 def test_memory_is_reckoned_with_what_is_kept(images: Network, reproducible: bool) -> None:
     plain = Network(tuple(layer for layer in images.layers[:1]), images.image)
-    assert Session(images, device="cpu", reproducible=reproducible)._problem._row_bytes > (
-        Session(plain, device="cpu")._problem._row_bytes
+    assert Session(images, device="cpu", reproducible=reproducible)._compiled._row_bytes > (
+        Session(plain, device="cpu")._compiled._row_bytes
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from sparsenn import radixnet
 from sparsenn.backends.machine import H200
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
-from sparsenn.engine.plan import Problem
 from sparsenn.formats import CSC
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -49,7 +49,7 @@ def sparse(widths: tuple[int, ...], *degrees: int) -> Network:
 
 def chosen(network: Network, rows: int, precision: str = "float32", form: str = "dense", alive=None) -> list[str]:
     """Return the kernels of the steps."""
-    problem = Problem.of(network, Options(machine=H200, precision=precision))
+    problem = CompiledNetwork.of(network, Options(machine=H200, precision=precision))
     return [step.kernel.name for step in problem.plan(rows, None, form, alive).steps]
 
 

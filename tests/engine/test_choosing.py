@@ -213,7 +213,7 @@ def test_the_default_weight_memory_is_half_of_what_is_free(rng, monkeypatch):
     for free, expected in ((100 << 30, 50 << 30), (1 << 20, 256 << 20)):
         monkeypatch.setattr(backends.host, "free_memory", lambda free=free: free)
         for options in ({"device": "cpu"}, {"device": "reference"}):
-            assert plan(pruned(rng), np.zeros((16, 256)), **options).problem.weight_memory == expected
+            assert plan(pruned(rng), np.zeros((16, 256)), **options).compiled.weight_memory == expected
 
 
 def test_layers_stay_sparse_where_memory_does_not_hold_their_zeros(rng):

@@ -178,8 +178,8 @@ def test_a_machine_is_given_by_name_or_as_it_is() -> None:
     by_name, by_itself = (plan(network, rows_of(network), machine=machine) for machine in ("a100", A100))
     assert str(by_name) == str(by_itself)
     assert "on NVIDIA A100-SXM4-80GB (not here), in one batch" in str(by_name)
-    assert by_name.problem.memory_limit == A100.memory_bytes // 2
-    assert by_name.problem.weight_memory == A100.memory_bytes // 2
+    assert by_name.compiled.memory_limit == A100.memory_bytes // 2
+    assert by_name.compiled.weight_memory == A100.memory_bytes // 2
     assert json.loads(json.dumps(by_name.to_dict()))["device"] == "NVIDIA A100-SXM4-80GB (not here)"
     with pytest.raises(UsageError, match=r"unknown machine 'v100'.*known: a100, h200, rtx-4090"):
         plan(network, rows_of(network), machine="v100")

@@ -17,7 +17,7 @@ from strategies import networks_with_inputs
 from sparsenn import backends, infer
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import Session, merge_equal_outputs
-from sparsenn.engine.plan import Problem
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
@@ -262,9 +262,9 @@ def test_what_numba_compiles_is_told_as_such_once(rng, monkeypatch):
         return merge_equal_outputs(network)
 
     while_computed, while_planned = fresh(), fresh()
-    monkeypatch.setattr(sys.modules[Problem.__module__], "merge_equal_outputs", merged)
+    monkeypatch.setattr(sys.modules[CompiledNetwork.__module__], "merge_equal_outputs", merged)
     session = altered(Network(network.layers), change=compiling, device="cpu", kernel="panel")
-    problem = session.plan(inputs).problem
+    problem = session.plan(inputs).compiled
     start = time.perf_counter()
     first = session.run(inputs).seconds
     whole = time.perf_counter() - start

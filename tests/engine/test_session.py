@@ -21,9 +21,9 @@ from sessions import same
 
 import sparsenn
 from sparsenn import Linear, Network, Session, SparseLinear
-from sparsenn.engine import Options, Result, shelf
+from sparsenn.engine import Options, Result, plan_cache
 from sparsenn.engine.batches import BatchRunner
-from sparsenn.engine.ready import Ready
+from sparsenn.engine.executable import Executable
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
@@ -401,7 +401,7 @@ def test_a_session_that_nobody_refers_to_is_gone_at_once(dense, rng, device):
     session, rows = Session(dense, device=device), rng.random((5, 6), np.float32)
     for _ in range(2):
         session(rows)
-    kept = weakref.ref(session._shelf)
+    kept = weakref.ref(session._cache)
     gc.disable()
     try:
         del session
@@ -414,12 +414,12 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
     session, rows, real, failures, held = (
         Session(dense, device="cpu"),
         rng.random((8, 6), np.float32),
-        Ready.run,
+        Executable.run,
         [],
         [],
     )
     expected = session(rows)
-    ready, release = weakref.ref(session._shelf.kept(session.plan(rows))), type(session.backend).release
+    ready, release = weakref.ref(session._cache.kept(session.plan(rows))), type(session.backend).release
 
     def run(self, *given):
         if len(failures) < 2:
@@ -431,7 +431,7 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
         held.append(ready())
         release(self)
 
-    monkeypatch.setattr(Ready, "run", run)
+    monkeypatch.setattr(Executable, "run", run)
     monkeypatch.setattr(type(session.backend), "release", released)
     np.testing.assert_allclose(session(rows), expected, rtol=1e-6)
     assert (len(failures), held) == (2, [None])
@@ -504,7 +504,7 @@ def test_rows_on_a_gpu_get_the_same_outputs_each_time_wherever_they_begin(dense,
     expected = [session(rows, form="dense") for rows in parts]
     session(parts[0])
     if kind is np.float32 or precision == "float16":  # nothing is left to do but to launch
-        monkeypatch.setattr(Ready, "run", None)
+        monkeypatch.setattr(Executable, "run", None)
     with np.errstate(all="raise"):
         for rows, right in zip(parts, expected, strict=True):
             found = [session(rows) for _ in range(3)]
@@ -567,8 +567,8 @@ def test_it_is_looked_for_kernels_that_group_rows_in_the_form_that_rows_may_have
     """Sparse rows may turn out to be ones, which kernels take that have no room for as many dense numbers."""
     seen = []
 
-    monkeypatch.setattr(shelf, "looking_kernel", lambda problem, rows: seen.append(rows))
-    ones = np.ones((shelf.LOOKED_AT, network.inputs), np.float32)
+    monkeypatch.setattr(plan_cache, "looking_kernel", lambda compiled, rows: seen.append(rows))
+    ones = np.ones((plan_cache.MIN_SAMPLE_ROWS, network.inputs), np.float32)
     session = Session(network, device="cpu")
     session.run(sp.csr_array(ones) if form == "csr" else ones)
-    assert [(rows.count, rows.form) for rows in seen] == [(shelf.LOOKED_AT, asked)]
+    assert [(rows.count, rows.form) for rows in seen] == [(plan_cache.MIN_SAMPLE_ROWS, asked)]

@@ -1,4 +1,4 @@
-"""The shelf: what a session keeps ready, for as many forms and numbers of rows as came lately."""
+"""The cache of a session: plans, executables and weights, for the shapes of rows that came last."""
 
 from __future__ import annotations
 
@@ -11,55 +11,57 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
-from sparsenn.engine.choosing import Rows
+from sparsenn.engine.choosing import RowsShape
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.early_look import looking_kernel, shares_computed
-from sparsenn.engine.finite import HalfRange
+from sparsenn.engine.executable import Executable
+from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import Given, canonical
-from sparsenn.engine.plan import Plan, Problem, bucket
-from sparsenn.engine.ready import Ready
-from sparsenn.engine.weights import Weights
+from sparsenn.engine.plan import Plan, bucket
+from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
 from sparsenn.spans import span
 
-__all__ = ["Shelf", "form_of_features"]
+__all__ = ["PlanCache", "form_of_features"]
 
-MOST_READY = 8
-"""Plans that are kept ready at a time: for so many forms and numbers of rows. The one that was used least recently goes
-first."""
+MAX_EXECUTABLES = 8
+"""Shapes of rows whose executables are cached; the one that was used least recently goes first."""
 
-MOST_PLANS = 32
-"""Plans that are kept, ready or not."""
+MAX_PLANS = 32
+"""Plans that are cached, with an executable or without."""
 
-MOST_SETTLED = 256
-"""Shapes of rows that are remembered with what runs them."""
+MAX_SETTLED = 256
+"""Shapes and types of rows for which a call goes straight to its executable."""
 
-LOOKED_AT, LOOKED_AT_MOST = 1024, 8192
-"""Rows from which on it is looked, once, how many of them die or become equal: fewer say little, and cost little. And
-those that are looked at, at most."""
+MIN_SAMPLE_ROWS = 1024
+"""Smaller inputs are not sampled for rows that die or become equal: they say little, and cost little."""
+
+MAX_SAMPLE_ROWS = 8192
+"""Rows of a sample on a GPU."""
 
 
-class Shelf:
+class PlanCache:
     """Weights on the device, plans, and plans that are ready to run.
 
     Parameters
     ----------
-    problem : the session's network and how it is to be run.
+    compiled : the session's network and how it is to be run.
 
     Attributes
     ----------
     weights : as the steps of plans read them.
-    half_range : of the network that is computed.
+    overflow_guard : of the network that is computed.
     settled : what runs rows of a shape and type that need nothing but the steps.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem, self._backend = problem, problem.backend
-        self.weights = Weights(problem.backend)
-        self.half_range = HalfRange(problem.merged.network, problem.backend)
+    def __init__(self, compiled: CompiledNetwork) -> None:
+        self._compiled, self._backend = compiled, compiled.backend
+        self.weights = WeightCache(compiled.backend)
+        self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._plans: dict[tuple[str, int, int], Plan] = {}
-        self._ready: OrderedDict[tuple[str, int, int], Ready] = OrderedDict()
+        self._ready: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._alive: dict[str, Array | None] = {}
         self._placed: dict[str, str] = {}
         self._densities: dict[str, float] = {}
@@ -105,8 +107,8 @@ class Shelf:
 
     # ---- Plans ---------------------------------------------------------------------------------------------------
 
-    def learn(self, other: Shelf) -> None:
-        """Take over what another shelf of the same network knows of rows: which forms they take, how many die."""
+    def learn(self, other: PlanCache) -> None:
+        """Take over what another cache of the same network knows of rows: which forms they take, how many die."""
         if any(self._alive.get(form, self) is not alive for form, alive in other._alive.items()):
             self._plans.clear()
         self._alive, self._placed = dict(other._alive), dict(other._placed)
@@ -120,26 +122,26 @@ class Shelf:
         form = self._expected(given)
         if given.density is not None:
             self._densities.setdefault(form, given.density)
-        if form not in self._alive and given.whole >= LOOKED_AT and self._problem.options.machine is None:
+        if form not in self._alive and given.whole >= MIN_SAMPLE_ROWS and self._compiled.options.machine is None:
             form = self._look_early(given)
         return self._planned(form, given.whole, self.batch_size(given.count))
 
     def _look_early(self, given: Given) -> str:
         """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
-        most = LOOKED_AT if self._backend.in_host_memory else LOOKED_AT_MOST
+        most = MIN_SAMPLE_ROWS if self._backend.in_host_memory else MAX_SAMPLE_ROWS
         guess, form, count = self._form_of(given), self._expected(given), min(given.count, most)
-        likely = Rows(count, "iso" if given.sparse else "dense")
-        if looking_kernel(self._problem, likely) is not None:
+        likely = RowsShape(count, "iso" if given.sparse else "dense")
+        if looking_kernel(self._compiled, likely) is not None:
             features = self.place(given.part(0, count))
             form = form_of_features(features)
             if guess != "half":  # of which it is not known yet whether they stay that
                 self.note(given, form)
-            rows = Rows(count, form)
-            kernel = looking_kernel(self._problem, rows)
+            rows = RowsShape(count, form)
+            kernel = looking_kernel(self._compiled, rows)
             if form not in self._alive and kernel is not None:
                 # where memory does not suffice, it stays unknown; rows then go in smaller batches
                 with suppress(OutOfMemoryError, MemoryError), span("look at the first rows", "plan"):
-                    self._alive[form] = shares_computed(self._problem, kernel, features, rows, self.weights)
+                    self._alive[form] = shares_computed(self._compiled, kernel, features, rows, self.weights)
                 self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
         self._alive.setdefault(guess, self._alive.setdefault(form, None))
         return guess if guess == "half" else form
@@ -161,45 +163,45 @@ class Shelf:
         """Return the plan for so many rows of a form, so many at a time: one for all numbers of rows of a bucket."""
         key = _key_of(form, count, size)
         if key not in self._plans:
-            if len(self._plans) >= MOST_PLANS:
+            if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
-            self._plans[key] = self._problem.plan(count, self._densities.get(form), form, self._alive.get(form), size)
+            self._plans[key] = self._compiled.plan(count, self._densities.get(form), form, self._alive.get(form), size)
         return self._plans[key]
 
     def batch_size(self, count: int) -> int:
         """Return how many of so many rows run at a time."""
-        most = self._problem.batch_size(count)
+        most = self._compiled.batch_size(count)
         return most if self._most_rows is None else min(most, self._most_rows)
 
     # ---- Plans that are ready ------------------------------------------------------------------------------------
 
-    def ready_for(self, form: str, count: int, size: int) -> Ready:
+    def ready_for(self, form: str, count: int, size: int) -> Executable:
         """Return what runs rows of a form, so many in all and so many at a time.
 
         Raises
         ------
         SparseNNError
-            As `Problem.plan` does.
+            As `CompiledNetwork.plan` does.
         """
         plan = self._planned(form, count, size)
         key = _key(plan)
         ready = self._ready.get(key)
         if ready is None or ready.plan is not plan:
             self.settled.clear()
-            while len(self._ready) >= MOST_READY:
+            while len(self._ready) >= MAX_EXECUTABLES:
                 self._backend.before_drop()
                 self._ready.popitem(last=False)
-            ready = self._ready[key] = Ready(plan, self.weights, self.half_range)
+            ready = self._ready[key] = Executable(plan, self.weights, self.overflow_guard)
         self._ready.move_to_end(key)
         return ready
 
-    def kept(self, plan: Plan) -> Ready:
+    def kept(self, plan: Plan) -> Executable:
         """Return what runs a plan that has just been run."""
         return self._ready[_key(plan)]
 
     def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
         """Remember what runs rows of a shape and type, as long as the plans that are ready stay so."""
-        if len(self.settled) >= MOST_SETTLED:
+        if len(self.settled) >= MAX_SETTLED:
             self.settled.clear()
         self.settled[rows] = run
 

@@ -1,4 +1,4 @@
-"""The clock of a run: wall time by part, with the time for compiling and loading kernels kept apart."""
+"""The timer of a run: wall time by part, with the time for compiling and loading kernels kept apart."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sparsenn.engine.result import Seconds
 from sparsenn.jit import compile_seconds, load_seconds
 from sparsenn.spans import span, watchers
 
-__all__ = ["Clock", "ReadingClock", "Unwatched"]
+__all__ = ["NullTimer", "ReadingTimer", "Timer"]
 
 
-class Clock:
+class Timer:
     """Measures from when it is made; it stands still while the backend compiles or loads kernels."""
 
     def __init__(self, backend: Backend) -> None:
@@ -48,7 +48,7 @@ class Clock:
         return Seconds(compile=compiled, compute=compute, **parts)
 
 
-class ReadingClock:
+class ReadingTimer:
     """Measures reading from when it is made, with the time that numba compiles kept apart."""
 
     def __init__(self) -> None:
@@ -61,17 +61,17 @@ class ReadingClock:
 
 
 class _Part:
-    """Counts the seconds of a clock that pass inside it."""
+    """Counts the seconds of a timer that pass inside it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, timer: Timer) -> None:
         self.seconds = 0.0
-        self._clock, self._begun = clock, 0.0
+        self._timer, self._begun = timer, 0.0
 
     def __enter__(self) -> None:
-        self._begun = self._clock.now()
+        self._begun = self._timer.now()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.seconds += self._clock.now() - self._begun
+        self.seconds += self._timer.now() - self._begun
 
 
 @contextmanager
@@ -80,8 +80,8 @@ def _both(outer: AbstractContextManager[object], inner: AbstractContextManager[o
         yield
 
 
-class Unwatched:
-    """A clock that nobody looks at."""
+class NullTimer:
+    """A timer that counts nothing."""
 
     def now(self) -> float:
         """Return 0."""

@@ -10,7 +10,7 @@ from sparsenn.backends import LayerCounts
 from sparsenn.engine.result import LayerStatistics
 from sparsenn.network import Network
 
-__all__ = ["Tally"]
+__all__ = ["LayerCounter"]
 
 Number = TypeVar("Number", int, float)
 
@@ -35,24 +35,24 @@ def _sum_known(one: Number | None, other: Number | None) -> Number | None:
 
 
 @dataclass
-class Tally:
+class LayerCounter:
     """Counts and seconds by layer. `of` begins one for a network."""
 
     layers: list[_Layer] = field(default_factory=list)
 
     @classmethod
-    def of(cls, network: Network) -> Tally:
+    def of(cls, network: Network) -> LayerCounter:
         """Begin to count."""
         return cls([_Layer() for _ in network])
 
     @classmethod
-    def summed(cls, network: Network, tallies: Sequence[Tally]) -> Tally:
-        """Return what tallies of a network have together; one alone is returned as it is."""
-        if len(tallies) == 1:
-            return tallies[0]
+    def summed(cls, network: Network, counters: Sequence[LayerCounter]) -> LayerCounter:
+        """Return what counters of a network have together; one alone is returned as it is."""
+        if len(counters) == 1:
+            return counters[0]
         whole = cls.of(network)
-        for tally in tallies:
-            whole.join(tally)
+        for counter in counters:
+            whole.join(counter)
         return whole
 
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
@@ -77,8 +77,8 @@ class Tally:
             share = None if estimate is None else estimate * (taken / whole if whole else 1 / len(counts))
             layer.estimate = _sum_known(layer.estimate, share)
 
-    def join(self, other: Tally) -> None:
-        """Add what another tally of the same network has."""
+    def join(self, other: LayerCounter) -> None:
+        """Add what another counter of the same network has."""
         for number, layer in enumerate(other.layers):
             counted = layer.rows, layer.active_inputs, layer.nonzeros, layer.performed_edges
             counts = LayerCounts(layer.kernel, *counted, layer.distinct)

@@ -1,4 +1,4 @@
-"""Attempts: rows batch by batch; a batch for which memory does not suffice is done again, with fewer rows."""
+"""ShrinkingBatches: rows batch by batch; a batch for which memory does not suffice is done again, with fewer rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import TracebackType
 
 from sparsenn.errors import OutOfMemoryError
 
-__all__ = ["Attempts"]
+__all__ = ["ShrinkingBatches"]
 
 
-class Attempts:
+class ShrinkingBatches:
     """Ranges of rows, one after the other; one for which memory does not suffice comes again, with fewer rows.
 
     Parameters
@@ -45,7 +45,7 @@ class Attempts:
         """Take note that the rows at hand are done."""
         self._first = self._last
 
-    def trying(self) -> Attempts:
+    def trying(self) -> ShrinkingBatches:
         """Return the context of an attempt."""
         return self
 

@@ -6,17 +6,18 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sparsenn.backends import Backend
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import prepared_bytes
-from sparsenn.engine.plan import Plan, Problem
+from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
 from sparsenn.interrupts import held_signals
 from sparsenn.layers import ImageLayer, Linear, SparseLinear
 from sparsenn.spans import span
 
-__all__ = ["Weights"]
+__all__ = ["WeightCache"]
 
 
-class Weights:
+class WeightCache:
     """Prepares the weights of steps, each when they are first needed, and keeps them where memory holds them all.
 
     Of a plan that streams its weights it keeps those of the step in use and, where the backend says that it pays, one
@@ -53,19 +54,19 @@ class Weights:
         """
         step = plan.steps[number]
         if not plan.streams:
-            return self._get(plan.problem, step)
+            return self._get(plan.compiled, step)
         self._streaming = True
         self._drop_held()
         stack = self._taken(plan, number)
-        self._keep(plan.problem, step, stack)
+        self._keep(plan.compiled, step, stack)
         if self._backend.prepares_ahead and self._ahead is None and following is not None and following != number:
             with held_signals():
                 if self._worker is None:
                     self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparsenn-prepare")
-                self._ahead = following, self._worker.submit(_prepare, plan.problem, plan.steps[following])
+                self._ahead = following, self._worker.submit(_prepare, plan.compiled, plan.steps[following])
         return stack
 
-    def part(self, problem: Problem, step: Step) -> Any:
+    def part(self, compiled: CompiledNetwork, step: Step) -> Any:
         """Return what some layers read, beside the steps of a plan; if they are part of one, they take memory twice.
 
         Raises
@@ -75,17 +76,17 @@ class Weights:
         """
         if self._ahead is not None:
             wait([self._ahead[1]])  # one thread prepares at a time
-        return self._get(problem, step)
+        return self._get(compiled, step)
 
-    def _get(self, problem: Problem, step: Step) -> Any:
+    def _get(self, compiled: CompiledNetwork, step: Step) -> Any:
         key = _key(step)
         if key not in self._held:
-            self._keep(problem, step, _prepare(problem, step))
+            self._keep(compiled, step, _prepare(compiled, step))
         return self._held[key]
 
-    def _keep(self, problem: Problem, step: Step, stack: Any) -> None:
+    def _keep(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
         self._held[_key(step)] = stack
-        network, backend = problem.merged.network, problem.backend
+        network, backend = compiled.merged.network, compiled.backend
         self._sizes[_key(step)] = sum(prepared_bytes(network, backend, number, step) for number in step.layers)
 
     def drop(self) -> None:
@@ -122,7 +123,7 @@ class Weights:
             finally:
                 del future  # it holds the error, whose traceback holds this frame
         self._forget_ahead()
-        return _prepare(plan.problem, plan.steps[number])
+        return _prepare(plan.compiled, plan.steps[number])
 
     def _forget_ahead(self) -> None:
         """Wait for the weights made ahead, and drop them; an error is raised again when they are asked for."""
@@ -136,9 +137,9 @@ def _key(step: Step) -> tuple[str, int, int]:
     return step.kernel.operation, step.first, step.last
 
 
-def _prepare(problem: Problem, step: Step) -> Any:
+def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
     """Bring the layers of a step into the form that its kernel reads, on the device."""
-    backend, merged = problem.backend, problem.merged
+    backend, merged = compiled.backend, compiled.merged
     network, first, last = merged.network, step.first, step.last
     with span(f"prepare {step.title}", "prepare"):
         if step.kernel.operation == OPERATION:
@@ -146,7 +147,7 @@ def _prepare(problem: Problem, step: Step) -> Any:
         if step.kernel.operation == DENSE_OPERATION:
             return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
         shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
-        return backend.prepare_images(network.layers_of(ImageLayer, first, last), shapes)
+        return backend.prepare_images(network.layers_of(ImageLayer, first, last), shapes)  # type: ignore[type-abstract]
 
 
 def _dense(layer: Any) -> Linear:

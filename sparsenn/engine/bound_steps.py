@@ -1,0 +1,304 @@
+"""Bound steps: the steps of a plan with their weights, which take rows through their layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparsenn.backends import (
+    Backend,
+    DenseKernel,
+    Features,
+    LayerCounts,
+    NumberCheck,
+    RowsLeft,
+    SparseChain,
+    SparseKernel,
+    SparseProblem,
+    Stepwise,
+    run_images,
+)
+from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.engine.finite import BatchGuard
+from sparsenn.engine.layer_counter import LayerCounter
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.timer import NullTimer, Timer
+from sparsenn.engine.weight_cache import WeightCache
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import CombiningLayer, SparseLinear
+from sparsenn.spans import span
+
+__all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
+
+
+@dataclass
+class RunContext:
+    """What goes along with rows on their way through the steps.
+
+    Parameters
+    ----------
+    timer : the run's, or one that is never read.
+    counter : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
+    watch : of numbers that half precision cannot hold; None where nothing is looked at.
+    check : of the rows themselves; None where they are not looked at.
+    keep_half : whether float16 rows stay float16.
+    report : told how many layers are done.
+    following : whether more rows follow, so that the weights of the first step are wanted again.
+    """
+
+    timer: Timer | NullTimer
+    counter: LayerCounter | None = None
+    watch: BatchGuard | None = None
+    check: NumberCheck | None = None
+    keep_half: bool = False
+    report: Callable[[int], None] = lambda layers: None
+    following: bool = False
+
+
+QUIET = RunContext(NullTimer())
+"""What goes along with rows when nothing is counted, timed or checked."""
+
+
+class BoundStep(Protocol):
+    """A step that can run."""
+
+    @property
+    def launch(self) -> Callable[[Array], Array] | None:
+        """What takes dense rows through all layers by one launch; None where there is more to do."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is cached for rows, in bytes."""
+        ...
+
+    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
+        """Take rows through the layers of the step; `others` are what a layer combines with them."""
+        ...
+
+
+def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
+    """Return how many inputs share each row, on the host; None for one each."""
+    if rows.owner is None:
+        return None
+    owner = np.asarray(backend.fetch(rows.owner))
+    return np.bincount(owner[owner >= 0], minlength=int(rows.features.shape[0])).astype(np.int64)
+
+
+def _joined(before: Array | None, after: Array | None) -> Array | None:
+    """Return each input's row after a step, given its row before and what each row became."""
+    if before is None or after is None:
+        return after if before is None else before
+    return (after[before] + 1) * (before >= 0) - 1
+
+
+def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
+    """Bind a step of a plan to its prepared layers."""
+    if step.kernel.operation == OPERATION:
+        return _SparseStep(plan, step, stack)
+    if step.kernel.operation == DENSE_OPERATION:
+        return _DenseStep(plan, step, stack, weights)
+    assert step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
+    if isinstance(plan.network[step.first], CombiningLayer):
+        return _CombiningStep(plan, step)
+    return _ImageStep(plan, step, stack)
+
+
+class _SparseStep:
+    """Sparse layers: rows of zeros may leave, and equal rows become one."""
+
+    def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
+        self._step, self._backend = step, plan.backend
+        kernel = step.kernel
+        assert isinstance(kernel, SparseKernel)
+        network, options = plan.merged.network, plan.options
+        layers = network.layers_of(SparseLinear, step.first, step.last)
+        droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
+        self._drops = droppable_from < len(layers)
+        form = plan.rows.form if 0 in network.nodes[step.first].sources else "dense"
+        waits = set(network.live[step.first]) & set(network.live[step.last])
+        self._in_order = bool(waits)  # what waits for a later layer has a row for each of these
+        deduplication = options.deduplication and not self._in_order
+        problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
+        self._chain: SparseChain
+        self.launch: Callable[[Array], Array] | None = None
+        if kernel.prepare is not None:
+            self._chain = kernel.prepare(stack, problem)
+            if not kernel.drops_rows:
+                self.launch = partial(_outputs_of, self._chain)
+        else:
+            self._chain = Stepwise(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is kept for rows, in bytes."""
+        return self._chain.nbytes
+
+    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
+        """Take rows through the layers of the step."""
+        counting = context.counter is not None
+        start = context.timer.now()
+        multiplicity = _multiplicity(self._backend, rows) if counting else None
+        if isinstance(self._chain, Stepwise):
+            first = self._step.first
+            left = self._chain.run(rows.features, counting, multiplicity, lambda done: context.report(first + done))
+        else:
+            left = self._chain.run(rows.features, counting, multiplicity)
+        if context.counter is not None:
+            with span("wait for the device", "wait"):
+                self._backend.wait()
+            seconds = context.timer.now() - start
+            counts = self._chain.counts()
+            context.counter.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
+        if context.watch is not None:
+            context.watch.after(self._step.kernel, left.features, self._step.first, self._step.last)
+        if self._in_order and left.owner is not None:
+            left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
+        dropped = left.owner is not None and self._drops
+        return RowsLeft(left.features, _joined(rows.owner, left.owner), dropped)
+
+
+def _outputs_of(chain: SparseChain, rows: Array) -> Array:
+    """Take rows through a chain that drops none, uncounted; return its outputs."""
+    features: Any = chain.run(rows, False, None).features
+    outputs: Array = features
+    return outputs
+
+
+class _DenseStep:
+    """Dense layers, or sparse ones whose zeros are stored: all in one launch, unless hidden values are looked at."""
+
+    def __init__(self, plan: Plan, step: Step, stack: Any, weights: WeightCache) -> None:
+        self._plan, self._step, self._weights = plan, step, weights
+        assert isinstance(step.kernel, DenseKernel)
+        self._kernel = step.kernel
+        self.launch: Callable[[Array], Array] = partial(step.kernel.launch, stack)
+
+    nbytes = 0
+
+    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
+        """Take rows through the layers of the step."""
+        start, step = context.timer.now(), self._step
+        values: Any = rows.features
+        if isinstance(values, CSR) and self._kernel.sparse_row_seconds is None:
+            with span("to dense rows", "convert"):
+                values = self._plan.backend.as_dense(values)
+        outputs = self.launch(values) if context.watch is None else self._watched(values, context.watch)
+        if context.counter is not None:
+            count, layers = int(values.shape[0]), self._plan.merged.network.layers[step.first : step.last]
+            edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
+            if isinstance(values, CSR):
+                edges[0] = values.nnz * layers[0].outputs  # type: ignore[union-attr]
+            copies = self._plan.merged.copies[step.last - 1]
+            _count(self._plan.backend, context, step, edges, RowsLeft(outputs, rows.owner), start, copies)
+        return RowsLeft(outputs, rows.owner)
+
+    def _watched(self, values: Array, watch: BatchGuard) -> Array:
+        """Run the layers, and check that numbers stay within half precision."""
+        first = self._step.first
+        while first < self._step.last:
+            stop = watch.before(self._kernel, values, first, self._step.last)
+            if (first, stop) == (self._step.first, self._step.last):
+                values = self.launch(values)
+            else:
+                part = self._weights.part(self._plan.compiled, self._step.part(first, stop))
+                values = self._kernel.launch(part, values)
+            watch.after(self._kernel, values, first, stop)
+            first = stop
+        return values
+
+
+class _ImageStep:
+    """A layer of images, or several that one kernel fuses."""
+
+    def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
+        self._plan, self._step, self._stack = plan, step, stack
+
+    nbytes = 0
+    launch = None
+
+    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
+        """Take rows through the layers."""
+        start, step, backend = context.timer.now(), self._step, self._plan.backend
+        values: Any = rows.features
+        if isinstance(values, CSR):
+            with span("to dense rows", "convert"):
+                values = backend.as_dense(values)
+        if context.watch is not None:
+            context.watch.before(step.kernel, values, step.first, step.last)
+        outputs = run_images(step.kernel, self._stack, values)
+        if context.watch is not None:
+            context.watch.after(step.kernel, outputs, step.first, step.last)
+        if context.counter is not None:
+            network = self._plan.network
+            count = int(outputs.shape[0])
+            shapes = [(count, *network.input_shapes(number)[0]) for number in step.layers]
+            edges = [network[number].multiply_adds(shape) for number, shape in zip(step.layers, shapes, strict=True)]
+            _count(backend, context, step, edges, RowsLeft(outputs, rows.owner), start)
+        return RowsLeft(outputs, rows.owner)
+
+
+class _CombiningStep:
+    """A layer that combines what several steps gave."""
+
+    def __init__(self, plan: Plan, step: Step) -> None:
+        self._plan, self._step = plan, step
+
+    nbytes = 0
+    launch = None
+
+    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
+        """Add or concatenate the rows."""
+        start, step, backend = context.timer.now(), self._step, self._plan.backend
+        layer = self._plan.network[step.first]
+        assert isinstance(layer, CombiningLayer)
+        matrices = [backend.as_dense(each) if isinstance(each, CSR) else each for each in (rows.features, *others)]
+        outputs = backend.combine(layer, matrices)
+        if context.watch is not None:
+            context.watch.after(step.kernel, outputs, step.first, step.last)
+        left = RowsLeft(outputs, rows.owner)
+        if context.counter is not None:
+            _count(backend, context, step, [0], left, start)
+        return left
+
+
+def _count(
+    backend: Backend,
+    context: RunContext,
+    step: Step,
+    edges: list[int],
+    outputs: RowsLeft,
+    start: float,
+    copies: Array | None = None,
+) -> None:
+    """Count what a launch with dense outputs computed; only the last layer's outputs are known.
+
+    Parameters
+    ----------
+    edges : multiply-adds of each layer.
+    copies : how many neurons each output stands for; where that is more than one, non-zeros are not known.
+    """
+    assert context.counter is not None
+    features: Any = outputs.features
+    with span("count, which waits for the device", "wait"):
+        nonzeros = backend.count_nonzeros(features)
+    multiplicity = _multiplicity(backend, outputs)
+    weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
+    rows = nonzeros.size
+    hidden = [LayerCounts(step.kernel.name, rows, None, None, done) for done in edges[:-1]]
+    active = int(weights[nonzeros > 0].sum())
+    single = copies is None or bool((copies == 1).all())
+    last = LayerCounts(step.kernel.name, rows, active, int(nonzeros @ weights) if single else None, edges[-1])
+    counts = [*hidden, last]
+    context.counter.add(step.first, counts, _shares(counts, context.timer.now() - start), step.seconds)
+
+
+def _shares(counts: Any, seconds: float) -> list[float]:
+    """Share a step's time among its layers, in proportion to the multiply-adds done."""
+    edges = sum(found.performed_edges for found in counts)
+    return [seconds * (found.performed_edges / edges if edges else 1 / len(counts)) for found in counts]

@@ -1,0 +1,262 @@
+"""A compiled network: a network after its passes, and how it is to be run, as far as that does not depend on rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sparsenn.backends import Backend, machine_named
+from sparsenn.engine.choosing import RowsShape, choose_steps
+from sparsenn.engine.dead_outputs import without_dead_outputs
+from sparsenn.engine.fitting import fit_steps
+from sparsenn.engine.inputs import check_network
+from sparsenn.engine.kernels import Kernels, choose_kernels
+from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
+from sparsenn.engine.options import Options
+from sparsenn.engine.plan import Plan, bucket
+from sparsenn.engine.steps import Step
+from sparsenn.errors import ResourceError, UsageError
+from sparsenn.formats import Array
+from sparsenn.layers import SparseLinear
+from sparsenn.network import Network
+from sparsenn.spans import span
+
+__all__ = ["CompiledNetwork", "backend_of"]
+
+SMALLEST_DEFAULT_LIMIT = 256 << 20
+
+LARGE_LAYER = 4 << 20
+"""Bytes of weights that take as long to copy to a device as what else is done for a layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledNetwork:
+    """A network and how it is to be run, as far as that does not depend on the rows.
+
+    Parameters
+    ----------
+    network : as given.
+    options : what was asked for.
+    backend : what computes.
+    kernels : those that may run the layers.
+    merged : the network that is computed.
+    memory_limit : bytes that rows in flight may take.
+    weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
+    seconds : spent on finding equal outputs and kernels.
+    compile_seconds : the part of them spent on compiling.
+    chosen : steps, by what they were chosen for; the same object on all devices, so that those of one kind share them.
+    turns : which devices take at making steps ready.
+    """
+
+    network: Network
+    options: Options
+    backend: Backend
+    kernels: Kernels
+    merged: Merged
+    memory_limit: int
+    weight_memory: int
+    seconds: float
+    compile_seconds: float
+    chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
+    turns: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, network: Network, options: Options) -> CompiledNetwork:
+        """Find the device, the kernels and the equal outputs of a network.
+
+        Raises
+        ------
+        UsageError
+            The network is not a `Network`; the device, the kernel or the precision does not exist, or they do not go
+            together or with the network.
+        DeviceError
+            The device is not there.
+        """
+        check_network(network)
+        options = options.resolved(network.needs_float64)
+        start = time.perf_counter()
+        backend, kernels = _chosen(network, options)
+        merging = _merges(options, backend)
+        compiled = backend.compile_seconds()
+        with span("look for equal outputs", "plan"):
+            merged = _merged_form(network) if merging else unmerged(network)
+        compiled = backend.compile_seconds() - compiled
+        limits = _limits(backend, options)
+        return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
+
+    def on(self, options: Options) -> CompiledNetwork:
+        """Return the same network compiled for another device; equal outputs are not looked for again.
+
+        Parameters
+        ----------
+        options : these, with another device, limits of memory or batch size.
+
+        Raises
+        ------
+        SparseNNError
+            As `of` does.
+        """
+        backend, kernels = _chosen(self.network, options)
+        limit, weights = _limits(backend, options)
+        return replace(
+            self,
+            options=options,
+            backend=backend,
+            kernels=kernels,
+            memory_limit=limit,
+            weight_memory=weights,
+            seconds=0.0,
+            compile_seconds=0.0,
+        )
+
+    @property
+    def merging(self) -> bool:
+        """Whether equal outputs are merged."""
+        return _merges(self.options, self.backend)
+
+    @property
+    def droppable_from(self) -> int:
+        """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
+        reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
+        return reviving[-1] if reviving else 0
+
+    @cached_property
+    def _row_bytes(self) -> int:
+        """Bytes of a row in flight: before and after a step, once more in a copy, and what waits for later layers."""
+        network = self.merged.network
+        wide = self.backend.doubles and not self.backend.in_host_memory
+        sparse = network[0].family is SparseLinear and not wide  # its rows stay sparse
+        waiting = max(sum(network.sizes[value] for value in values[:-1]) for values in network.live)
+        return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + waiting) + 64
+
+    def batch_size(self, inputs: int) -> int:
+        """Return how many of the inputs go through the network together.
+
+        Raises
+        ------
+        ResourceError
+            The memory limit does not hold a single row.
+        """
+        row = self._row_bytes
+        if row > self.memory_limit:
+            raise ResourceError(
+                f"a memory limit of {self.memory_limit:,} bytes does not hold one row, which takes {row:,}"
+            )
+        return max(1, min(inputs, self.options.batch_size or self.memory_limit // row))
+
+    def plan(
+        self, inputs: int, density: float | None, form: str, alive: Array | None = None, size: int | None = None
+    ) -> Plan:
+        """Decide how a number of inputs is run.
+
+        Parameters
+        ----------
+        density : fraction of their elements that is stored; None for dense rows.
+        form : of the rows, as `Rows` has it.
+        alive : as `choose_steps` takes it.
+        size : inputs that go through the network together; by default what `batch_size` says. Which kernels run
+            depends on all inputs, not on these.
+
+        Raises
+        ------
+        UsageError
+            None of the kernels can run some layers.
+        ResourceError
+            The memory limit does not hold a single row.
+        """
+        start = time.perf_counter()
+        size = self.batch_size(inputs) if size is None else size
+        rows = RowsShape(bucket(size), form)
+        given = RowsShape(bucket(inputs), form, 1.0 if density is None else density)
+        found = fit_steps(
+            lambda dense_bytes: self._steps(given, alive, dense_bytes),
+            self.merged.network,
+            self.backend,
+            self.weight_memory,
+        )
+        spent = self.seconds + time.perf_counter() - start
+        return Plan(self, inputs, density, rows, found.steps, size, found.streams, found.preparing, spent)
+
+    def _steps(self, given: RowsShape, alive: Array | None, dense_bytes: int) -> tuple[Step, ...]:
+        """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind."""
+        backend = self.backend
+        looked = None if alive is None else alive.tobytes()
+        key = backend.device, backend.machine, given, looked, dense_bytes
+        if key not in self.chosen:
+            saves = self.options.compaction or self.options.deduplication
+            try:
+                self.chosen[key] = choose_steps(
+                    self.merged.network, backend, self.kernels, given, dense_bytes, alive, saves
+                )
+            except UsageError as error:
+                if not self.options.reproducible:
+                    raise
+                raise UsageError(
+                    f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
+                ) from error
+        return self.chosen[key]
+
+    def turn(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
+        """Return the turn of this device at making a step ready, during which no other device has one.
+
+        With many small layers that is mostly Python code, in which threads hinder each other. Large layers, and those
+        that are prepared again in every run, several devices copy at the same time.
+
+        Parameters
+        ----------
+        streams : whether the step is prepared in every run.
+        """
+        layers = self.merged.network.layers[step.first : step.last]
+        large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
+        return nullcontext() if large or streams else self.turns
+
+    def sparse_bytes(self, first: int, last: int) -> int:
+        """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
+        return sum(map(self.backend.prepared_bytes, self.merged.network.layers[first:last]))
+
+
+_merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
+"""Of networks that have been planned for: `infer` may be called over and over with the same one."""
+
+
+def _merged_form(network: Network) -> Merged:
+    """Return a network without dead outputs, and with equal ones merged; looked for once."""
+    found = _merged_forms.get(network)
+    if found is None:
+        found = _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
+    return found
+
+
+def backend_of(network: Network, options: Options) -> Backend:
+    """Return what computes a network.
+
+    Raises
+    ------
+    SparseNNError
+        As `CompiledNetwork.of` does.
+    """
+    check_network(network)
+    return _chosen(network, options.resolved(network.needs_float64))[0]
+
+
+def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
+    """Return what computes, and the kernels that may run a network on it."""
+    elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
+    return choose_kernels(network, options.device, options.kernel, options.precision, elsewhere, options.reproducible)
+
+
+def _merges(options: Options, backend: Backend) -> bool:
+    """Return whether equal outputs are merged: as asked for, otherwise unless the backend computes in float64."""
+    return not backend.doubles if options.merging is None else options.merging
+
+
+def _limits(backend: Backend, options: Options) -> tuple[int, int]:
+    """Return the bytes that rows in flight may take, and those that prepared weights may."""
+    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
+    return limit, options.weight_memory or backend.weight_memory()

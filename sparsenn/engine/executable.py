@@ -1,0 +1,222 @@
+"""Executable: a plan bound to weights on the device, and the loop over its steps."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends import Features, LayerCounts, Replay, RowsLeft, SparseKernel
+from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
+from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.image_tiles import run_tiles, spans
+from sparsenn.engine.layer_counter import LayerCounter
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.weight_cache import WeightCache
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import Flatten
+from sparsenn.spans import span, watchers
+
+__all__ = ["Executable"]
+
+MAX_REPLAYS = 8
+"""Shapes of rows that an executable replays; the one that was used least recently goes first."""
+
+
+class Executable:
+    """A plan whose steps can run.
+
+    Parameters
+    ----------
+    plan : what to run.
+    weights : the session's, prepared once and shared by all its plans; or in parts, where the plan streams them.
+    overflow_guard : of the session's network.
+    """
+
+    def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard) -> None:
+        self.plan = plan
+        self._weights = weights
+        self._overflow_guard = overflow_guard
+        self._steps: dict[int, BoundStep] = {}
+        self._spans = spans(plan)
+        self._borrowed = _borrowed(plan)
+        self._replays: OrderedDict[tuple[Any, ...], Replay] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is cached for rows, in bytes."""
+        steps = sum(step.nbytes for step in self._steps.values())
+        return steps + sum(replay.nbytes for replay in self._replays.values())
+
+    def outputs(self, features: Features, context: RunContext) -> Any:
+        """Return each input's outputs, in memory that the caller owns.
+
+        Where no number has to be looked at between layers, rows of a shape that comes again are replayed, if the device
+        gains by that.
+        """
+        if context.watch is not None:
+            return self._spread(self.run(features, context), features.shape[0])
+        outputs = self._replayed(features, context)
+        context.report(len(self.plan.network))
+        return outputs
+
+    def _replayed(self, features: Features, context: RunContext) -> Any:
+        plan = self.plan
+        if plan.streams or isinstance(features, CSR) or watchers["step"] or not self._is_capturable:
+            return self._spread(self.run(features, context), features.shape[0])
+        key = features.shape, features.dtype
+        replay = self._replays.get(key)
+        if replay is not None:
+            self._replays.move_to_end(key)
+            return replay(self._outputs, features)
+        outputs, replay = self._outputs(features), plan.backend.replay()
+        if replay is not None:
+            if len(self._replays) >= MAX_REPLAYS:
+                plan.backend.before_drop()
+                self._replays.popitem(last=False)
+            self._replays[key] = replay
+        return outputs
+
+    @cached_property
+    def _is_capturable(self) -> bool:
+        """Whether no step but the last drops rows: the next one waits for the device to say how many are left."""
+        before = [step.kernel for step in self.plan.steps[:-1]]
+        return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
+
+    def _outputs(self, features: Array) -> Any:
+        """Return outputs of dense rows, and report nothing: by one launch, if that is all there is to do."""
+        launch = self.launch if self.plan.leaves_outputs else None
+        return self._spread(self.run(features, QUIET), features.shape[0]) if launch is None else launch(features)
+
+    def _spread(self, left: RowsLeft, count: int) -> Any:
+        """Return each input's outputs, in memory that the caller owns."""
+        if left.owner is None and self.plan.leaves_outputs:
+            return left.features
+        return self.plan.backend.spread(left, self.plan.merged.expansion, count)
+
+    @property
+    def launch(self) -> Callable[[Array], Array] | None:
+        """What takes dense rows through all layers by one launch; None where there is more to do, or nothing ready."""
+        only = self._steps.get(0) if len(self.plan.steps) == 1 else None
+        return None if only is None else only.launch
+
+    def run(self, features: Features, context: RunContext) -> RowsLeft:
+        """Take rows through all layers: Y' = act(Y·W + b), step by step.
+
+        The result may lie in memory that the next run overwrites.
+        """
+        values, rows = {0: features}, RowsLeft(features)
+        last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
+        for number, end in self._spans:
+            step = self.plan.steps[number]
+            if self._is_over(rows, step):
+                return self._without_rows(rows, number, context)
+            if end > number + 1:
+                rows = self._tiles(number, end, rows, context)
+            else:
+                ready = self._step(number, context)
+                details = {**step.details, "rows": rows.features.shape[0]} if traced else {}
+                with span(step.title, "step", **details) if traced else nullcontext():
+                    rows = self._run_step(ready, number, rows, values, context)
+            if number < last and rows.owner is not None:
+                rows = _tightened(rows)
+            self._store(end - 1, rows.features, values)
+            context.report(self.plan.steps[end - 1].last)
+        return rows
+
+    def _run_step(
+        self, ready: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
+    ) -> RowsLeft:
+        """Run a step on what it reads, all of which has the rows that the step before it left."""
+        first, *others = (values[source] for source in self.plan.network.nodes[self.plan.steps[number].first].sources)
+        return ready.run(rows if first is rows.features else replace(rows, features=first), context, *others)
+
+    def _store(self, number: int, features: Features, values: dict[int, Features]) -> None:
+        """Store what a step gives until it has been read, and drop what has been."""
+        network, value = self.plan.network, self.plan.steps[number].last
+        if value in self._borrowed and network.consumers[value][-1:] > (value + 1,) and not isinstance(features, CSR):
+            features = features.copy()
+        values[value] = features
+        for read in values.keys() - network.live[value]:
+            del values[read]
+
+    def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
+        """Run steps of images tile by tile."""
+        plan = self.plan
+        steps = [(number, self._step(number, context)) for number in range(first, end)]
+        counters: list[LayerCounter] = []
+
+        def run(tile: RowsLeft) -> RowsLeft:
+            mine = replace(context, counter=None if context.counter is None else LayerCounter.of(plan.network))
+            values = {plan.steps[first].first: tile.features}
+            for number, step in steps:
+                tile = self._run_step(step, number, tile, values, mine)
+                self._store(number, tile.features, values)
+            if mine.counter is not None:
+                counters.append(mine.counter)
+            return tile
+
+        features, outputs = plan.backend.as_dense(rows.features), plan.network.sizes[plan.steps[end - 1].last]
+        start = context.timer.now()
+        with span(f"{plan.steps[first].title} to {plan.steps[end - 1].last}, in tiles", "step"):
+            rows = run_tiles(run, rows, features, outputs)
+        if context.counter is not None:
+            for counter in counters:
+                context.counter.join(counter)
+            context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, context.timer.now() - start)
+        return rows
+
+    def _step(self, number: int, context: RunContext) -> BoundStep:
+        """Return a step, made ready on first use; where weights stream, in every run."""
+        found = self._steps.get(number)
+        if found is not None:
+            return found
+        plan, step = self.plan, self.plan.steps[number]
+        following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
+        with plan.compiled.turn(step, plan.streams), context.timer.part("prepare", f"ready {step.title}"):
+            stack = self._weights.get(plan, number, following)
+            made = bind_step(plan, step, stack, self._weights)
+        if not plan.streams:
+            self._steps[number] = made
+        return made
+
+    def _is_over(self, rows: RowsLeft, step: Step) -> bool:
+        """Whether no row is left to compute, and none will be revived; known only where rows were tightened."""
+        return rows.owner is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
+
+    def _without_rows(self, rows: RowsLeft, number: int, context: RunContext) -> RowsLeft:
+        """Count the steps from `number` on as run on no rows."""
+        plan = self.plan
+        for step in plan.steps[number:]:
+            if context.counter is not None:
+                grouped = 0 if plan.options.deduplication and step.kernel.operation == OPERATION else None
+                counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
+                context.counter.add(step.first, counts, [0.0] * len(counts), 0.0)
+            context.report(step.last)
+        numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
+        return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.owner)
+
+
+def _tightened(rows: RowsLeft) -> RowsLeft:
+    """Return rows without those that belong to no input; waits for the device."""
+    assert rows.owner is not None
+    used = int(rows.owner.max()) + 1 if rows.owner.size else 0
+    features: Any = rows.features
+    return rows if used == features.shape[0] else RowsLeft(features[:used], rows.owner)
+
+
+def _borrowed(plan: Plan) -> frozenset[int]:
+    """Return the nodes whose outputs lie in memory that later steps write over: that of sparse layers."""
+    found: set[int] = set()
+    for step in plan.steps:
+        node = plan.network.nodes[step.first]
+        is_view = isinstance(node.layer, Flatten) and node.sources[0] in found
+        if step.kernel.operation == OPERATION or is_view:
+            found.add(step.last)
+    return frozenset(found)
