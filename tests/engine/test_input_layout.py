@@ -24,7 +24,7 @@ def rows(rng: np.random.Generator) -> np.ndarray:
 
 def of_images(shape: tuple[int, int, int], layout: InputLayout | None) -> Network:
     weights = np.arange(2.0 * shape[0]).reshape(2, shape[0], 1, 1)
-    return Network((Conv2d(weights, activation=Identity()), Flatten()), shape, layout)
+    return Network((Conv2d(weights, activation=Identity()), Flatten()), shape, input_layout=layout)
 
 
 @DEVICES

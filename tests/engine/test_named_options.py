@@ -78,5 +78,5 @@ def test_what_has_no_docstring_gets_its_signature() -> None:
 
 def test_an_option_that_is_not_there_is_refused_by_name() -> None:
     network = sparsenn.Network.from_scipy([[[1.0]]])
-    with pytest.raises(UsageError, match="there is no option 'kernels'; known: batch_size, compaction"):
+    with pytest.raises(UsageError, match="there is no option 'kernels'; known: batch_size, check_finite"):
         sparsenn.infer(network, [[1.0]], kernels="auto")  # type: ignore[call-arg]
