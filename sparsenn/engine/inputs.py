@@ -12,7 +12,7 @@ from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import convert_scipy, real_numbers
-from sparsenn.layers.activation import FLOAT32_MAX
+from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.workers import chunks, map_threads

@@ -18,6 +18,7 @@ from sparsenn.layers import (
     Recall,
     SparseLinear,
 )
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer
 
 __all__ = ["Node", "Source", "activated", "chain"]
@@ -129,7 +130,9 @@ def activated(node: Source, activation: Activation) -> Node | None:
     The largest number of a window stays so under activations that do not fall. None where there is no such layer.
     """
     after: list[Layer] = []
-    while node is not None and isinstance(node.layer, MaxPool2d | Flatten):
+    row = table_row(activation)
+    passed = (MaxPool2d, Flatten) if row is not None and row.is_monotone else (Flatten,)
+    while node is not None and isinstance(node.layer, passed):
         after.append(node.layer)
         (node,) = node.sources
     if node is None or not isinstance(node.layer, Add | Conv2d | Linear | SparseLinear):

@@ -16,7 +16,8 @@ from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
 from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal, named
-from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
+from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 
 __all__ = ["JOINS", "Layer", "Weights", "dimensions_of"]
 
@@ -25,14 +26,6 @@ JOINS = ("Add", "Average", "Concatenate", "Subtract")
 
 Weights: TypeAlias = Callable[[Sequence[str]], list[Array]]
 """Gives a layer's arrays of these names, all of which it must have, and no others."""
-
-_ACTIVATIONS: dict[str, Activation] = {
-    "linear": Identity(),
-    "relu": ReLU(),
-    "relu6": ReLU(6.0),
-    "sigmoid": Sigmoid(),
-    "tanh": Tanh(),
-}
 
 
 @dataclass(frozen=True)
@@ -101,12 +94,15 @@ class Layer:
                         signal
                     )
             activation = inner if isinstance(inner, str) else activation.get("class_name")
-        if activation == "softmax":
-            return signal.softmax()
-        if activation is not None and activation not in _ACTIVATIONS:
-            known = ", ".join((*_ACTIVATIONS, "softmax"))
+        if activation in ("softmax", "log_softmax"):
+            return signal.softmax(LogSoftmax() if activation == "log_softmax" else None)
+        if activation is None:
+            return signal
+        found = ReLU(6.0) if activation == "relu6" else activation_elsewhere("keras_function", activation)
+        if found is None:
+            known = ", ".join((*names_elsewhere("keras_function"), "relu6", "log_softmax", "softmax"))
             raise InputError(f"no layer of sparsenn has the activation {activation!r}; known: {known}")
-        return signal if activation is None else signal.activated(_ACTIVATIONS[activation])
+        return signal.activated(found)
 
 
 def dimensions_of(kind: str) -> int:
@@ -302,7 +298,16 @@ def _does_nothing(signal: Signal, layer: Layer) -> Signal:
 
 Reader: TypeAlias = Callable[[Signal, Layer], Signal]
 
+
+def _elementwise(signal: Signal, layer: Layer) -> Signal:
+    activation = activation_elsewhere("keras", layer.kind, layer.config.get)
+    if activation is None:
+        raise InputError("has settings that no activation of sparsenn has")
+    return signal.activated(activation)
+
+
 _READERS: dict[str, Reader] = {
+    **dict.fromkeys(names_elsewhere("keras"), _elementwise),
     "Dense": _dense,
     "Conv1D": _convolution(1),
     "Conv2D": _convolution(2),

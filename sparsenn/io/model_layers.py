@@ -36,6 +36,7 @@ from sparsenn.layers import (
     Join,
     Keep,
     Linear,
+    LogSoftmax,
     MaxPool2d,
     Pool2d,
     Recall,
@@ -43,6 +44,7 @@ from sparsenn.layers import (
     SparseLinear,
     activation_named,
 )
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer
 from sparsenn.printable import kind_of
 
@@ -109,7 +111,8 @@ def activation_fields(number: int, activation: Activation) -> tuple[bytes, float
     UsageError
         It is not one of this package's; the message names layer `number`.
     """
-    clip = getattr(activation, "clip", None)
+    row = table_row(activation)
+    clip = row.argument if row else None
     try:
         known = activation_named(activation.name, clip)
     except (InputError, UsageError):
@@ -267,6 +270,7 @@ _KIND_OF: dict[type[Layer], str] = {
     AvgPool2d: AvgPool2d.name,
     Flatten: Flatten.name,
     Softmax: Softmax.name,
+    LogSoftmax: LogSoftmax.name,
     Keep: Keep.name,
     Recall: Recall.name,
     Add: Add.name,
@@ -284,6 +288,7 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     ),
     _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
+    _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
     _KIND_OF[Keep]: lambda source, place, record: Keep(),
     _KIND_OF[Recall]: lambda source, place, record: Recall(int(record["inputs"]), bool(record["outputs"])),
     _KIND_OF[Add]: lambda source, place, record: Add(int(record["groups"]), read_activation(record)),

@@ -29,7 +29,9 @@ from sparsenn.layers import (
     Pool2d,
     ReLU,
     Softmax,
+    SoftmaxLayer,
 )
+from sparsenn.layers.activation import LeakyReLU
 from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Layer, Network
@@ -183,7 +185,7 @@ class Signal:
     # ---- What is not affine -----------------------------------------------------------------------------------------
 
     def activated(self, activation: Activation) -> Signal:
-        """Return what one of this package's activations makes of it, none of which ever falls."""
+        """Return what one of this package's activations makes of it."""
         return self if activation == Identity() else self.flushed(activation)
 
     def clipped(self, least: float | None, most: float | None) -> Signal:
@@ -195,8 +197,14 @@ class Signal:
         return self.plus(-least).flushed(ReLU(None if most is None else most - least)).plus(least)
 
     def leaked(self, slope: Any) -> Signal:
-        """Return it with what is below zero multiplied, by one number or one for each channel: by two layers."""
-        signal = self if np.ndim(slope) == 0 else self._told(np.size(slope))
+        """Return it with what is below zero multiplied, by one number or one for each channel.
+
+        An activation has one slope; several slopes are two layers.
+        """
+        if np.size(slope) == 1:
+            (alpha,) = np.ravel(slope)
+            return self.activated(LeakyReLU(float(alpha)) if alpha else ReLU())
+        signal = self._told(np.size(slope))
         signal, slopes = signal._ready_for(signal._by_channel("slope", slope))
         by_number = slopes.ndim and len(signal.lies or ()) == 3 and isinstance(signal.pending, Scaling)
         if by_number and by_channel(slopes, signal.pixels) is None:
@@ -233,11 +241,11 @@ class Signal:
         moved = None if (order == np.arange(order.size)).all() else order
         return replace(self, shape=(self.width,), order=moved)
 
-    def softmax(self) -> Signal:
-        """Return shares of one of a row's numbers."""
+    def softmax(self, layer: SoftmaxLayer | None = None) -> Signal:
+        """Return shares of one of a row's numbers; or what `LogSoftmax` makes of them, if that is the layer."""
         if len(self.shape) > 1:
             raise ShapeError(f"takes the softmax of images of shape {self.shape}; only that of rows is supported")
-        return self.settled().then(Softmax())
+        return self.settled().then(layer or Softmax())
 
     def become(self, shape: tuple[int, ...]) -> Signal:
         """Return rows taken for images of a shape, before any layer."""

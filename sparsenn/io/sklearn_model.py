@@ -10,13 +10,11 @@ import numpy as np
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 
 __all__ = ["from_sklearn"]
-
-_ACTIVATIONS: dict[str, Activation] = {"identity": Identity(), "relu": ReLU(), "logistic": Sigmoid(), "tanh": Tanh()}
 
 
 def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
@@ -79,15 +77,20 @@ def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
 def _perceptron(signal: Signal, estimator: Any) -> Signal:
     """Return what all layers of a perceptron make of a signal."""
     weights, biases = _fitted(estimator, "coefs_"), _fitted(estimator, "intercepts_")
-    if estimator.activation not in _ACTIVATIONS:
-        raise InputError(f"has the activation {estimator.activation!r}; known: {', '.join(_ACTIVATIONS)}")
+    hidden, known = activation_elsewhere("sklearn", estimator.activation), ", ".join(names_elsewhere("sklearn"))
+    if hidden is None:
+        raise InputError(f"has the activation {estimator.activation!r}; known: {known}")
     for number, (matrix, bias) in enumerate(zip(weights, biases, strict=True), start=1):
-        activation = estimator.out_activation_ if number == len(weights) else estimator.activation
+        last = number == len(weights)
+        activation = activation_elsewhere("sklearn", estimator.out_activation_) if last else hidden
         with named(f"layer {number}"):
             signal = signal.connected(matrix, bias)
-            if activation not in ("softmax", *_ACTIVATIONS):
-                raise InputError(f"gives {activation!r} of its sums; known: softmax, {', '.join(_ACTIVATIONS)}")
-            signal = signal.softmax() if activation == "softmax" else signal.activated(_ACTIVATIONS[activation])
+            if activation is not None:
+                signal = signal.activated(activation)
+            elif estimator.out_activation_ == "softmax":
+                signal = signal.softmax()
+            else:
+                raise InputError(f"gives {estimator.out_activation_!r} of its sums; known: softmax, {known}")
     return signal
 
 

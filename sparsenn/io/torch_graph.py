@@ -18,7 +18,8 @@ from sparsenn.io import torch_operators as operators
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal, named
-from sparsenn.layers import Add, AvgPool2d, Concatenate, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax
+from sparsenn.layers.activation_names import names_elsewhere
 
 __all__ = ["exported"]
 
@@ -235,7 +236,12 @@ def _does_nothing(signal: Signal, at: Arguments) -> Signal:
     return signal
 
 
+def _elementwise(name: str) -> Operator:
+    return lambda signal, at: operators.elementwise(signal, "aten", name, lambda key, _: at[key])
+
+
 _OPERATORS: dict[str, Operator] = {
+    **{name: _elementwise(name) for name in names_elsewhere("aten")},
     "linear": lambda signal, at: operators.linear(signal, at["weight"], at["bias"]),
     "matmul": _product,
     "mm": _product,
@@ -252,18 +258,14 @@ _OPERATORS: dict[str, Operator] = {
     "mean": _mean,
     "pad": lambda signal, at: operators.pad(signal, at["pad"], at["mode"], at["value"]),
     "constant_pad_nd": lambda signal, at: operators.pad(signal, at["pad"], value=at["value"]),
-    "relu": lambda signal, at: signal.activated(ReLU()),
     "relu6": lambda signal, at: signal.clipped(0.0, 6.0),
     "hardtanh": lambda signal, at: signal.clipped(at["min_val"], at["max_val"]),
     "clamp": lambda signal, at: signal.clipped(at["min"], at["max"]),
     "clamp_min": lambda signal, at: signal.clipped(at["min"], None),
     "clamp_max": lambda signal, at: signal.clipped(None, at["max"]),
-    "hardsigmoid": lambda signal, at: operators.hard_sigmoid(signal),
-    "leaky_relu": lambda signal, at: signal.leaked(at["negative_slope"]),
     "prelu": lambda signal, at: operators.parametric_relu(signal, at["weight"]),
-    "sigmoid": lambda signal, at: signal.activated(Sigmoid()),
-    "tanh": lambda signal, at: signal.activated(Tanh()),
     "softmax": lambda signal, at: operators.softmax(signal, at["dim"]),
+    "log_softmax": lambda signal, at: operators.softmax(signal, at["dim"], LogSoftmax()),
     "mul": _scaling(factor=True, inverse=False),
     "div": _scaling(factor=True, inverse=True),
     "add": _scaling(factor=False, inverse=False),

@@ -10,7 +10,8 @@ from sparsenn.errors import InputError, UsageError
 from sparsenn.io import torch_operators as operators
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs, named
-from sparsenn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.layers import AvgPool2d, LogSoftmax, MaxPool2d
+from sparsenn.layers.activation_names import names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -24,8 +25,8 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     """Return a PyTorch module as a network that computes what the module does in evaluation mode.
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
-    in one and two dimensions, `ReLU`, `ReLU6`, `LeakyReLU`, `PReLU`, `Hardtanh`, `Hardsigmoid`, `Sigmoid`, `Tanh`,
-    `Softmax`, `Flatten`, `Unflatten` of inputs, and what does nothing when a module is evaluated. Masks of
+    in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn` has,
+    `Softmax`, `LogSoftmax`, `Flatten`, `Unflatten` of inputs, and what does nothing in evaluation. Masks of
     `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout. A `Sequential` of these is read
     module by module; what else there is, by `torch.export`, for which an example is needed.
 
@@ -201,12 +202,17 @@ def _unflatten(signal: Signal, part: Any) -> Signal:
     return signal.become(tuple(part.unflattened_size))
 
 
+def _elementwise(signal: Signal, part: Any) -> Signal:
+    return operators.elementwise(signal, "torch", _kind(part).__name__, lambda name, _: getattr(part, name))
+
+
 def _does_nothing(signal: Signal, part: Any) -> Signal:
     """Return it as it is: the module does nothing when it is evaluated."""
     return signal
 
 
 _READERS: dict[str, Reader] = {
+    **dict.fromkeys(names_elsewhere("torch"), _elementwise),
     "Linear": lambda signal, part: operators.linear(signal, part.weight, part.bias),
     "Conv1d": _convolution,
     "Conv2d": _convolution,
@@ -219,15 +225,11 @@ _READERS: dict[str, Reader] = {
     "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
     "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
     "ZeroPad2d": lambda signal, part: operators.pad(signal, part.padding),
-    "ReLU": lambda signal, part: signal.activated(ReLU()),
     "ReLU6": lambda signal, part: signal.clipped(0.0, 6.0),
     "Hardtanh": lambda signal, part: signal.clipped(part.min_val, part.max_val),
-    "Hardsigmoid": lambda signal, part: operators.hard_sigmoid(signal),
-    "LeakyReLU": lambda signal, part: signal.leaked(part.negative_slope),
     "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
-    "Sigmoid": lambda signal, part: signal.activated(Sigmoid()),
-    "Tanh": lambda signal, part: signal.activated(Tanh()),
     "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
+    "LogSoftmax": lambda signal, part: operators.softmax(signal, part.dim, LogSoftmax()),
     "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
     "Unflatten": _unflatten,
     **dict.fromkeys(

@@ -14,7 +14,9 @@ from typing import Any, ClassVar, TypeVar
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats.arrays import size
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers.activation import Activation, Identity, check_activation
+from sparsenn.layers.activation import Identity
+from sparsenn.layers.activation_names import check_activation
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.images import ImageLayer
 
 __all__ = ["Add", "Concatenate", "Join", "Keep", "Recall", "StackLayer"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate
 from sparsenn.backends.cpu.planes import (
     ABOVE,
     ACROSS,
@@ -33,12 +34,11 @@ from sparsenn.backends.cpu.planes import (
     TOGETHER,
     WIDTH,
 )
-from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID
 from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
 
-__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "activate", "begin_layer", "copy_in", "run_layer", "run_panels"]
+__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "activate_sums", "begin_layer", "copy_in", "run_layer", "run_panels"]
 
 LANES = 512
 """Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""
@@ -149,22 +149,17 @@ def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, 
 
 
 @compiled
-def activate(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
+def activate_sums(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
     """Apply the activation to sums."""
-    zero, one, top, begin = np.float32(0), np.float32(1), np.float32(clip), np.uintp(at)
+    zero, top, begin = np.float32(0), np.float32(clip), np.uintp(at)
     if kind == RELU:
         for lane in range(np.uintp(lanes)):
             z = sums[begin + lane]
             z = zero if z < zero else z
             sums[begin + lane] = top if z > top else z
-    elif kind == SIGMOID:
-        for lane in range(np.uintp(lanes)):
-            z = sums[begin + lane]
-            decay = np.float32(np.exp(-abs(z)))
-            sums[begin + lane] = (one if z >= zero else decay) / (one + decay)
     else:
         for lane in range(np.uintp(lanes)):
-            sums[begin + lane] = np.tanh(sums[begin + lane])
+            sums[begin + lane] = activate(kind, sums[begin + lane], top)
 
 
 @compiled
@@ -219,7 +214,7 @@ def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel
                 for k in range(blocks[index, 1]):
                     channel = blocks[index, 0] + k
                     if activation != IDENTITY:
-                        activate(activation, clip, sums, k * ROOM, lanes)
+                        activate_sums(activation, clip, sums, k * ROOM, lanes)
                     if is_last:
                         for line in range(lines):
                             at, place = k * ROOM + line * columns * images, (channel * height + row + line) * width
