@@ -83,6 +83,7 @@ def _elsewhere(framework: str) -> Iterator[tuple[type[Elementwise], Foreign]]:
 
 
 def _agrees(found: Any, value: Any) -> bool:
+    found = found.decode(errors="replace") if isinstance(found, bytes) else found  # as ONNX has texts
     return math.isclose(found, value, rel_tol=1e-6) if isinstance(value, float) else bool(found == value)
 
 
