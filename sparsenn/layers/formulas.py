@@ -48,10 +48,14 @@ def as_cuda(formula: str, *, contract: bool = False) -> str:
                                  lambda number: f"{float(number)!r}f", "({0} ? {1} : {2})", product))  # fmt: skip
 
 
-def as_python(formula: str) -> list[str]:
-    """Return a formula as the lines of a Python function of float32, which numba compiles.
+def as_python(formula: str, result: str) -> list[str]:
+    """Return a formula as lines of Python on float32, which numba compiles.
 
     Numbers and functions are `float32(…)` and those of `math`.
+
+    Parameters
+    ----------
+    result : what comes before the value, such as `return`.
     """
     words = _Words(
         "",
@@ -62,7 +66,7 @@ def as_python(formula: str) -> list[str]:
         None,
         "float32({0})",
     )
-    return _body(formula, words).split("\n")
+    return _body(formula, words, result).split("\n")
 
 
 class _Words:
@@ -107,10 +111,10 @@ def _unknown(node: ast.AST) -> AssertionError:
     return AssertionError(f"{ast.unparse(node)} is no part of a formula")
 
 
-def _body(formula: str, words: _Words) -> str:
-    assignments, result = _parsed(formula)
-    lines = [f"{words.declare}{name} = {words(value)}{words.end}" for name, value in assignments]
-    return "\n".join([*lines, f"return {words(result)}{words.end}"])
+def _body(formula: str, words: _Words, result: str = "return") -> str:
+    assignments, value = _parsed(formula)
+    lines = [f"{words.declare}{name} = {words(assigned)}{words.end}" for name, assigned in assignments]
+    return "\n".join([*lines, f"{result} {words(value)}{words.end}"])
 
 
 @cache

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from sparsenn import Session
-from sparsenn.backends.cpu.activation import activate, activation_code, slope
+from sparsenn.backends.cpu.activation import activate_line, activation_code, slope
 from sparsenn.backends.cpu.dense import launch
 from sparsenn.backends.cuda.activation import ACTIVATIONS, activation_header
 from sparsenn.backends.cuda.activation import activation_code as device_code
@@ -52,8 +52,8 @@ SPECIAL = [
     *(39.9, -39.9, -40.1, 88.7, -88.7, -104.0, 1000.0, -1000.0, -1000.5, 1e10, -1e10, 3.4e38, -3.4e38),
     *(math.inf, -math.inf, math.nan),
 ]
-RTOL, ATOL = 2e-6, 2e-38
-"""Of float32: twenty of its steps, and the smallest normal numbers."""
+RTOL, ATOL = 5e-6, 2e-38
+"""Of float32: exp doubles the error of its argument's last digit up to 50 times; and the smallest normal numbers."""
 
 
 def expected(activation, z):
@@ -63,8 +63,8 @@ def expected(activation, z):
 
 @compiled
 def each_activated(kind, parameter, z, outputs):
-    for i in range(z.size):
-        outputs[i] = activate(kind, z[i], parameter)
+    outputs[:] = z
+    activate_line(kind, outputs, 0, z.size, parameter)
 
 
 @compiled

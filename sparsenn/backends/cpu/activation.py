@@ -15,7 +15,7 @@ from sparsenn.layers.activation import ACTIVATIONS
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.formulas import as_python
 
-__all__ = ["IDENTITY", "RELU", "activate", "activation_code", "slope"]
+__all__ = ["IDENTITY", "RELU", "activate_line", "activation_code", "slope"]
 
 RELU, IDENTITY = ACTIVATIONS.index(ReLU), ACTIVATIONS.index(Identity)
 
@@ -34,22 +34,55 @@ def activation_code(activation: Activation) -> tuple[int, float]:
     return ACTIVATIONS.index(type(row)), row.parameter
 
 
-def _generated(name: str, variable: str, formulas: dict[int, str]) -> Callable[..., Any]:
-    """Return a function of (kind, `variable`, p), all float32 but the kind, to be compiled; NaN for other kinds."""
-    lines = [f"def {name}(kind, {variable}, p):"]
-    for code, formula in formulas.items():
-        lines += [f"    if kind == {code}:", *(f"        {line}" for line in as_python(formula))]
-    lines += ["    return float32(math.nan)"]
-    namespace: dict[str, Any] = {"__name__": __name__, "math": math, "float32": np.float32}
-    exec(compile("\n".join(lines), __file__, "exec"), namespace)
+_LINE = """\
+def activate_line(kind, sums, at, count, p):
+    begin = uintp(at)
+{branches}
+    for lane in range(uintp(count)):
+        sums[begin + lane] = math.nan
+"""
+"""A loop for each kind, so that none asks for it number by number."""
+
+_BRANCH = """\
+    if kind == {code}:
+        for lane in range(uintp(count)):
+            z = sums[begin + lane]
+{formula}
+        return
+"""
+
+
+def _line() -> str:
+    branches = [
+        _BRANCH.format(code=code, formula=_indented(as_python(row.formula, "sums[begin + lane] ="), 3))
+        for code, row in enumerate(ACTIVATIONS)
+    ]
+    return _LINE.format(branches="".join(branches))
+
+
+def _slope() -> str:
+    branches = [
+        f"    if kind == {code}:\n{_indented(as_python(row.slope, 'return'), 2)}\n"
+        for code, row in enumerate(ACTIVATIONS)
+        if row.slope is not None
+    ]
+    return f"def slope(kind, y, p):\n{''.join(branches)}    return float32(math.nan)\n"
+
+
+def _indented(lines: list[str], depth: int) -> str:
+    return "\n".join("    " * depth + line for line in lines)
+
+
+def _made(name: str, text: str) -> Callable[..., Any]:
+    """Return a function of generated Python."""
+    namespace: dict[str, Any] = {"__name__": __name__, "math": math, "float32": np.float32, "uintp": np.uintp}
+    exec(compile(text, __file__, "exec"), namespace)
     function: Callable[..., Any] = namespace[name]
-    return function
+    return uncontracted(function)
 
 
-activate = uncontracted(_generated("activate", "z", {code: kind.formula for code, kind in enumerate(ACTIVATIONS)}))
-"""Apply the activation of a code and a parameter to a sum."""
+activate_line = _made("activate_line", _line())
+"""Apply the activation of a code and a parameter to `count` float32 sums from a place on; NaN for another code."""
 
-slope = uncontracted(
-    _generated("slope", "y", {code: kind.slope for code, kind in enumerate(ACTIVATIONS) if kind.slope is not None})
-)
-"""Return the derivative of the activation of a code and a parameter where its value is y."""
+slope = _made("slope", _slope())
+"""Return the derivative of the activation of a code and a parameter where its value is y; NaN for another code."""

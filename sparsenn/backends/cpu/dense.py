@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.contract import DenseKernel
-from sparsenn.backends.cpu.activation import IDENTITY, RELU, activation_code
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.tiles import A_CLOCK, TALL, TILE, one_row, tall_rows, two_rows
-from sparsenn.backends.cpu.windows import activate_sums
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
 from sparsenn.backends.registry import register
@@ -130,7 +129,7 @@ def _finish(packed: Any, number: int, panel: int, rows: int, sums: Array, at: in
             for lane in range(np.uintp(TILE)):
                 sums[begin + lane] += packed.biases[bias + lane]
             if kind != IDENTITY:
-                activate_sums(kind, clip, sums, at, TILE)
+                activate_line(kind, sums, at, TILE, np.float32(clip))
         at += across
 
 

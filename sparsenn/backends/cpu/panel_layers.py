@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
 
@@ -37,11 +37,11 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
             counts[lane] += many if z != zero else np.int32(0)
         return
     for lane in range(np.uintp(lanes)):
-        z = line[start + lane] + shift
-        if kind != IDENTITY:
-            z = activate(kind, z, top)
-        line[start + lane] = z
-        counts[lane] += many if z != zero else np.int32(0)
+        line[start + lane] += shift
+    if kind != IDENTITY:
+        activate_line(kind, line, base, lanes, top)
+    for lane in range(np.uintp(lanes)):
+        counts[lane] += many if line[start + lane] != zero else np.int32(0)
 
 
 @compiled

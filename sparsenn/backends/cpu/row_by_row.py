@@ -23,7 +23,7 @@ from sparsenn.backends.contract import (
     StepInput,
     StepOutput,
 )
-from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.rows import take_rows
 from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
 from sparsenn.backends.machine import Machine
@@ -71,11 +71,11 @@ def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base
             alive += np.int32(1) if z != zero else np.int32(0)
         return alive
     for output in range(np.uintp(outputs)):
-        z = line[at + output] + values[shift + output]
-        if kind != IDENTITY:
-            z = activate(kind, z, top)
-        line[at + output] = z
-        alive += np.int32(1) if z != zero else np.int32(0)
+        line[at + output] += values[shift + output]
+    if kind != IDENTITY:
+        activate_line(kind, line, base, outputs, top)
+    for output in range(np.uintp(outputs)):
+        alive += np.int32(1) if line[at + output] != zero else np.int32(0)
     return alive
 
 

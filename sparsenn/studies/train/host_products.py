@@ -10,7 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from sparsenn.backends.cpu.activation import activate, activation_code, slope
+from sparsenn.backends.cpu.activation import activate_line, activation_code, slope
 from sparsenn.formats import Array
 from sparsenn.jit import compiled, example, threaded
 from sparsenn.layers import Activation, ReLU
@@ -72,8 +72,7 @@ def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.floa
             for j in range(first, last):
                 outputs[row, j] = bias[j]
             _add_product(inputs, weights, outputs, row, first, last)
-            for j in range(first, last):
-                outputs[row, j] = activate(kind, outputs[row, j], clip)
+            activate_line(kind, outputs[row], first, last - first, clip)
 
 
 @threaded
