@@ -139,12 +139,7 @@ class ELU(Elementwise):
     Parameters
     ----------
     alpha : float, default 1.0
-        The limit below zero, negated.
-
-    Raises
-    ------
-    InputError
-        Alpha is not a positive number within the normal numbers of float32.
+        The limit below zero, negated; a positive number.
     """
 
     name = "elu"
@@ -272,12 +267,7 @@ class HardSigmoid(Elementwise):
     Parameters
     ----------
     alpha : float, default 1/6
-        The slope.
-
-    Raises
-    ------
-    InputError
-        Alpha is not a positive number within the normal numbers of float32.
+        The slope; a positive number.
     """
 
     name = "hard_sigmoid"  # Keras's has alpha 0.2 before version 3, and 1/6 since: it is none of these names
@@ -304,12 +294,7 @@ class LeakyReLU(Elementwise):
     Parameters
     ----------
     alpha : float, default 0.01
-        The slope below zero.
-
-    Raises
-    ------
-    InputError
-        Alpha is zero, as a `ReLU` has it, or its size is not within the normal numbers of float32.
+        The slope below zero; any number but zero, which a `ReLU` has.
     """
 
     name = "leaky_relu"
@@ -354,12 +339,7 @@ class Softplus(Elementwise):
     Parameters
     ----------
     beta : float, default 1.0
-        The larger, the nearer to a `ReLU`.
-
-    Raises
-    ------
-    InputError
-        Beta is not a positive number within the normal numbers of float32.
+        The larger, the nearer to a `ReLU`; a positive number.
     """
 
     name = "softplus"
