@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         SparseLinear,
     )
     from sparsenn.layers.activation import (
+        CELU,
         ELU,
         GELU,
         SELU,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CELU",
     "COO",
     "CSC",
     "CSR",
@@ -178,8 +180,8 @@ _HOMES = {
         *("Recall", "Softmax", "SparseLinear"),
     ),
     "sparsenn.layers.activation": (
-        *("ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU", "SELU"),
-        *("SiLU", "Sigmoid", "Softplus", "Softsign", "Tanh"),
+        *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),
+        *("SELU", "SiLU", "Sigmoid", "Softplus", "Softsign", "Tanh"),
     ),
     "sparsenn.network": ("Network",),
     "sparsenn.structure": ("Structure", "find_structure"),

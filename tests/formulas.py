@@ -43,6 +43,7 @@ FORMULAS: dict[type, Callable[..., float]] = {
     table.Tanh: math.tanh,
     table.Identity: lambda z: z,
     table.ELU: lambda z, alpha: z if z >= 0 else alpha * math.expm1(z),
+    table.CELU: lambda z, alpha: max(z, 0.0) + alpha * math.expm1(min(z, 0.0) / alpha),
     table.SELU: lambda z: 1.0507009873554804934193349852946 * (z if z >= 0 else 1.6732632423543772848 * math.expm1(z)),
     table.SiLU: _gated(_sigmoid),
     table.GELU: _gated(_tail),

@@ -16,6 +16,7 @@ from sparsenn.layers.elementwise import Elementwise, Foreign
 
 __all__ = [
     "ACTIVATIONS",
+    "CELU",
     "ELU",
     "GELU",
     "SELU",
@@ -164,6 +165,33 @@ class ELU(Elementwise):
     def gain(self) -> float:
         """Return alpha, or 1 if that is more."""
         return max(1.0, self.alpha)
+
+
+@dataclass(frozen=True)
+class CELU(Elementwise):
+    """The activation z above zero, and alpha (exp(z / alpha) - 1) below, without a corner.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        The limit below zero, negated; a positive number.
+    """
+
+    name = "celu"
+    formula = "z if z > 0 else p * expm1(z / p)"
+    slope = "1 if y > 0 else y / p + 1"
+    elsewhere = (
+        Foreign("onnx", "Celu", "alpha", 1.0),
+        Foreign("torch", "CELU", "alpha"),
+        Foreign("aten", "celu", "alpha"),
+        Foreign("keras_function", "celu", "alpha", 1.0),
+    )
+    alpha: float = 1.0
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return -alpha and infinity."""
+        return -self.alpha, math.inf
 
 
 @dataclass(frozen=True)
@@ -390,7 +418,7 @@ class Softsign(Elementwise):
 
 
 ACTIVATIONS: tuple[type[Elementwise], ...] = (
-    *(ReLU, Sigmoid, Tanh, Identity, ELU, SELU, SiLU, GELU, GELUTanh, HardSwish, HardSigmoid, LeakyReLU),
+    *(ReLU, Sigmoid, Tanh, Identity, ELU, CELU, SELU, SiLU, GELU, GELUTanh, HardSwish, HardSigmoid, LeakyReLU),
     *(Softplus, Mish, Softsign),
 )
 """The table: a row's place is its code in kernels."""
