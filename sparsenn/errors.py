@@ -20,7 +20,8 @@ A message says what was found, where, what is allowed, and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike, fspath
 
@@ -39,6 +40,7 @@ __all__ = [
     "UnsortedError",
     "UsageError",
     "WorkerError",
+    "prefix_errors",
     "unknown_name",
 ]
 
@@ -128,3 +130,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None =
     near = [meant] if meant else get_close_matches(name, choices, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (known: {', '.join(choices) or 'none'})")
+
+
+@contextmanager
+def prefix_errors(place: str) -> Iterator[None]:
+    """Have errors begin with the part of a model that they are about; it is no usage that the model is what it is."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except SparseNNError as error:
+        kind = InputError if isinstance(error, UsageError) else type(error)
+        raise kind(f"{place}: {error}") from error

@@ -13,7 +13,7 @@ from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io import from_sklearn
 from sparsenn.io.foreign_arrays import host_array
-from sparsenn.layers import FullyConnected, Identity, Sigmoid, Softmax
+from sparsenn.layers import FullyConnected, Identity, LogSoftmax, Sigmoid, Softmax
 from sparsenn.network import Network
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
@@ -274,8 +274,9 @@ class SparseClassifier(_Estimator):
         SparseNNError
             As `sparsenn.Session`.
         """
-        single, logits = self.network.outputs == 1, self._ends_with(Identity)
-        if not (logits or isinstance(self.network[-1], Softmax) or (single and self._ends_with(Sigmoid))):
+        last, single = self.network[-1], self.network.outputs == 1
+        logits = self._ends_with(Identity) or isinstance(last, LogSoftmax)
+        if not (logits or isinstance(last, Softmax) or (single and self._ends_with(Sigmoid))):
             raise UsageError("the network's last layer gives neither probabilities nor logits; use decision_function")
         outputs = self._outputs(X)
         if not logits:

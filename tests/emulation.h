@@ -21,6 +21,8 @@
 #define __device__
 #define __shared__
 #define __forceinline__ inline
+#define __noinline__
+#define __fmul_rn(a, b) ((a) * (b))
 #define __align__(size) __attribute__((aligned(size)))
 #define __launch_bounds__(...)
 

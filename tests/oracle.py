@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from convolutions import reference_conv2d
+from formulas import steepest, value_of
 from scipy.special import expit, softmax
 
 from sparsenn.formats import CSR
@@ -25,7 +26,10 @@ def activated(activation: Any, sums: np.ndarray) -> np.ndarray:
     """Apply an activation, which is known by its name."""
     if activation.name == "relu":
         return np.clip(sums, 0, np.inf if activation.clip is None else np.float32(activation.clip))
-    return {"sigmoid": expit, "tanh": np.tanh, "identity": np.asarray}[activation.name](sums)
+    quick = {"sigmoid": expit, "tanh": np.tanh, "identity": np.asarray}.get(activation.name)
+    if quick is not None:
+        return quick(sums)
+    return np.array([value_of(activation, z) for z in np.ravel(sums)], np.float64).reshape(np.shape(sums))
 
 
 def weights_of(layer: Any) -> np.ndarray:
@@ -79,16 +83,17 @@ def run(network: Network, rows: np.ndarray) -> np.ndarray:
 def expected(network: Network, inputs: CSR) -> tuple[np.ndarray, np.ndarray]:
     """Return the float64 outputs and, for each, how far a float32 computation in any order may stray.
 
-    A sum of n products is off by at most (n + 2)·eps·Σ|w·y|, an input's own error passes on through |W|, and no
-    activation has a slope above 1; a sigmoid or tanh adds a few roundings of its own.
+    A sum of n products is off by at most (n + 2)·eps·Σ|w·y|, an input's own error passes on through |W| and the
+    activation's slope; and an activation adds a few roundings of its own.
     """
     values = inputs.to_scipy().toarray().astype(np.float64)
     error = np.zeros_like(values)
     for layer in network:
         weights = weights_of(layer)
         size = np.abs(values) @ np.abs(weights) + np.abs(0 if layer.bias is None else layer.bias)
-        error = error @ np.abs(weights) + (layer.inputs + 2) * EPSILON * (size + error @ np.abs(weights)) + 4 * EPSILON
+        error = error @ np.abs(weights) + (layer.inputs + 2) * EPSILON * (size + error @ np.abs(weights))
         values = outputs_of(layer, values)
+        error = steepest(layer.activation) * error + 4 * EPSILON * (1 + np.abs(values))
     return values, error
 
 

@@ -13,7 +13,8 @@ from typing import Protocol, TypeAlias
 from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Array, Scaling
 from sparsenn.formats.arrays import real_number, size
-from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Identity, Linear
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 
@@ -96,7 +97,8 @@ class TrainingProblem:
             if layer.inputs != width:
                 raise ShapeError(f"layer {number} takes {layer.inputs} inputs, but there are {width}")
             width = layer.outputs
-            if not isinstance(layer.activation, (Identity, ReLU, Sigmoid, Tanh)):
+            row = table_row(layer.activation)
+            if row is None or not row.is_trainable:
                 raise UsageError(f"layer {number} has the activation {layer.activation}, which has no known derivative")
         rows = len(self.inputs)
         if not rows:

@@ -235,8 +235,8 @@ Steps = Annotated[
     typer.Option(
         metavar="CxHxW,STEP,...",
         help="For weights alone (.npz, .safetensors), unless they are fully connected layers with ReLU between them: "
-        "the shape of the images, if there are any, and what is applied, in order: names of layers in the file, relu, "
-        "relu6, sigmoid, tanh, softmax, flatten, max_pool2, avg_pool3/2 (window/stride).",
+        "the shape of the images, if there are any, and what is applied, in order: names of layers in the file, "
+        "activations such as relu, relu6 or tanh, softmax, flatten, max_pool2, avg_pool3/2 (window/stride).",
         rich_help_panel=_PROBLEM,
     ),
 ]

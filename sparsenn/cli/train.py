@@ -88,12 +88,14 @@ def train(
     activation: Annotated[
         str,
         typer.Option(
-            metavar="relu|sigmoid|tanh|none", help="Activation of the hidden layers.", rich_help_panel=_NETWORK
+            metavar="NAME",
+            help="Activation of the hidden layers, such as relu, sigmoid, tanh or none.",
+            rich_help_panel=_NETWORK,
         ),
     ] = "relu",
     output_activation: Annotated[
         str,
-        typer.Option(metavar="relu|sigmoid|tanh|none", help="Activation of the last layer.", rich_help_panel=_NETWORK),
+        typer.Option(metavar="NAME", help="Activation of the last layer, likewise.", rich_help_panel=_NETWORK),
     ] = "none",
     epochs: Annotated[
         int, typer.Option(metavar="E", min=1, help="Passes over all rows.", rich_help_panel=_DESCENT)

@@ -9,7 +9,7 @@ from sparsenn.backends.stepwise import DEPTH
 from sparsenn.engine.session import Session
 from sparsenn.engine.steps import CONV_OPERATION, OPERATION
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
-from sparsenn.layers import AvgPool2d, Conv2d, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
+from sparsenn.layers import AvgPool2d, Conv2d, Linear, LogSoftmax, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
 from sparsenn.progress import Progress, silent
 
@@ -42,7 +42,7 @@ def compile_kernels(progress: Progress = silent) -> None:
         progress("kernels", done, total)
     pixels = from_dense(np.ones((1, WIDTH)))
     for done, kernel in enumerate(convolutions, start=len(sparse) + 1):
-        layers = Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(1), AvgPool2d(1), Softmax()
+        layers = Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(1), AvgPool2d(1), Softmax(), LogSoftmax()
         Session(Network(layers, image=(1, 1, WIDTH)), kernel=kernel.name, device="cpu").run(pixels)
         progress("kernels", done, total)
     data = np.ones((WIDTH, 1), np.float32)

@@ -11,8 +11,9 @@ import numpy as np
 from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, SparseLinear, Tanh
-from sparsenn.layers.activation import Activation
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.layers.activation_names import table_row
+from sparsenn.layers.elementwise import Activation
 from sparsenn.network import Network
 
 __all__ = [
@@ -112,11 +113,8 @@ class _Reach:
     def outputs(self, inputs: float) -> float:
         """Return what no output's size exceeds where no input's exceeds `inputs`."""
         before = float((_rounded(inputs) * self.sums + self.bias).max()) * _SLACK + _LEAST
-        if isinstance(self.activation, Sigmoid | Tanh):
-            return 1.0
-        if isinstance(self.activation, ReLU):
-            return before if self.activation.clip is None else min(before, self.activation.clip)
-        return before if isinstance(self.activation, Identity) else math.inf
+        row = table_row(self.activation)
+        return math.inf if row is None else row.largest(before)
 
     def short_sums(self, inputs: float, products: int) -> float:
         """Return what no sum of up to so many products exceeds in size where no input exceeds `inputs`."""

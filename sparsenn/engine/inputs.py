@@ -13,7 +13,7 @@ from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
-from sparsenn.layers.activation import FLOAT32_MAX
+from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.workers import chunks, map_threads

@@ -18,7 +18,8 @@ from sparsenn.io import torch_operators as operators
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, AvgPool2d, Concatenate, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax
+from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
 __all__ = ["OPERATORS", "ROWS", "ROWS_COUNT", "Operator", "apply_operator"]
 
@@ -261,6 +262,14 @@ def _operator(
     return Operator(compute, tuple(signals.split()), tuple(reads.split()), tuple(ignores.split()), only)
 
 
+def _activation(name: str) -> Operator:
+    """Return how an operator is read that is an activation of the table."""
+    return _operator(
+        lambda at: operators.elementwise(at["self"], "aten", name, lambda key, _: at[key]),
+        reads=" ".join(attributes_elsewhere("aten", name)),
+    )
+
+
 _CONVOLUTION = _operator(_convolution, "input", "weight bias stride padding dilation groups")
 _NORM = "weight bias running_mean running_var eps"
 _RESHAPE = _operator(_reshape, ignores="size shape sizes dim start_dim end_dim")
@@ -288,20 +297,17 @@ OPERATORS: dict[str, Operator] = {
     "mean": _operator(_mean, reads="dim keepdim", dtype=_DTYPES),
     "pad": _operator(lambda at: operators.pad(at["self"], at["pad"], at["mode"], at["value"]), reads="pad mode value"),
     "constant_pad_nd": _operator(lambda at: operators.pad(at["self"], at["pad"], value=at["value"]), reads="pad value"),
-    "relu": _operator(lambda at: at["self"].activated(ReLU())),
+    **{name: _activation(name) for name in names_elsewhere("aten")},
     "relu6": _operator(lambda at: at["self"].clipped(0.0, 6.0)),
     "hardtanh": _clipped("min_val", "max_val"),
     "clamp": _clipped("min", "max"),
     "clamp_min": _clipped("min", None),
     "clamp_max": _clipped(None, "max"),
-    "hardsigmoid": _operator(lambda at: operators.hard_sigmoid(at["self"])),
-    "leaky_relu": _operator(
-        lambda at: at["self"].leaked(_number("negative_slope", at["negative_slope"])), reads="negative_slope"
-    ),
     "prelu": _operator(lambda at: operators.parametric_relu(at["self"], at["weight"]), reads="weight"),
-    "sigmoid": _operator(lambda at: at["self"].activated(Sigmoid())),
-    "tanh": _operator(lambda at: at["self"].activated(Tanh())),
     "softmax": _operator(lambda at: operators.softmax(at["self"], at["dim"]), reads="dim", dtype=_DTYPES),
+    "log_softmax": _operator(
+        lambda at: operators.softmax(at["self"], at["dim"], LogSoftmax()), reads="dim", dtype=_DTYPES
+    ),
     "mul": _operator(_multiple, "self other"),
     "div": _operator(_quotient, reads="other", rounding_mode=(None,)),
     "add": _sum(1.0),

@@ -15,6 +15,7 @@ from sparsenn.layers import (
     MaxPool2d,
     SparseLinear,
 )
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer
 from sparsenn.network import Node as NetworkNode
 
@@ -67,7 +68,9 @@ def activated(node: Source, activation: Activation) -> Node | None:
     The largest number of a window stays so under activations that do not fall. None where there is no such layer.
     """
     after: list[Layer] = []
-    while node is not None and isinstance(node.layer, MaxPool2d | Flatten):
+    row = table_row(activation)
+    passed = (MaxPool2d, Flatten) if row is not None and row.is_monotone else (Flatten,)
+    while node is not None and isinstance(node.layer, passed):
         after.append(node.layer)
         (node,) = node.sources
     if node is None or not isinstance(node.layer, Add | Conv2d | Linear | SparseLinear):

@@ -15,6 +15,7 @@ from sparsenn.formats import CSC, INDEX16_LIMIT, INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import frozen
 from sparsenn.io.hdf5_source import Hdf5Source
 from sparsenn.layers import Activation, SparseLinear, activation_named
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Network
 
 __all__ = ["LAYER", "read_layers", "write_network"]
@@ -105,7 +106,8 @@ def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[Spa
 
 def _record(number: int, layer: SparseLinear) -> tuple[object, ...]:
     weights, activation = layer.weights, layer.activation
-    clip = getattr(activation, "clip", None)
+    row = table_row(activation)
+    clip = row.argument if row else None
     if activation != _activation(activation.name, clip):
         raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files cannot hold")
     degree = weights.nnz // weights.shape[1] if weights.shape[1] else 0

@@ -12,14 +12,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.errors import InputError
+from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.joining import joined
 from sparsenn.io.keras_reading import Layer, Reading, class_of, constant
-from sparsenn.io.signal import Signal, named
-from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, Identity, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.io.signal import Signal
+from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
+from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
 
 __all__ = [
     "JOINS",
@@ -37,14 +38,6 @@ __all__ = [
 JOINS = ("Add", "Average", "Concatenate", "Subtract")
 """Layers that take what several give."""
 
-_ACTIVATIONS: dict[str, Activation] = {
-    "linear": Identity(),
-    "relu": ReLU(),
-    "relu6": ReLU(6.0),
-    "sigmoid": Sigmoid(),
-    "tanh": Tanh(),
-}
-
 
 def _activated(signal: Signal, layer: Layer) -> Signal:
     """Return what a layer's activation makes of a signal: one of a name, or a layer of its own."""
@@ -52,15 +45,18 @@ def _activated(signal: Signal, layer: Layer) -> Signal:
     if isinstance(activation, dict):
         kind, inner = class_of(activation), activation.get("config")
         if isinstance(inner, dict):
-            with named("its activation"):
+            with prefix_errors("its activation"):
                 return replace(layer, kind=kind, config=inner, weights=_no_weights).read(LAYERS.get(kind), signal)
         raise InputError(f"has the activation {inner or kind}, which is not Keras's own; give a model without it")
-    if activation == "softmax":
-        return signal.softmax()
-    if activation is not None and activation not in _ACTIVATIONS:
-        known = ", ".join((*_ACTIVATIONS, "softmax"))
+    if activation in ("softmax", "log_softmax"):
+        return signal.softmax(LogSoftmax() if activation == "log_softmax" else None)
+    if activation is None:
+        return signal
+    found = ReLU(6.0) if activation == "relu6" else activation_elsewhere("keras_function", activation)
+    if found is None:
+        known = ", ".join((*names_elsewhere("keras_function"), "relu6", "log_softmax", "softmax"))
         raise InputError(f"no layer of sparsenn has the activation {activation!r}; known: {known}")
-    return signal if activation is None else applied(signal, _ACTIVATIONS[activation])
+    return applied(signal, found)
 
 
 def applied(signal: Signal, activation: Activation) -> Signal:
@@ -332,7 +328,16 @@ _NORM = (
 )
 _POOLING = "pool_size strides padding data_format"
 
+
+def _elementwise(signal: Signal, layer: Layer) -> Signal:
+    activation = activation_elsewhere("keras", layer.kind, layer.config.get)
+    if activation is None:
+        raise InputError("has settings that no activation of sparsenn has")
+    return applied(signal, activation)
+
+
 LAYERS: dict[str, Reading] = {
+    **{name: Reading(_elementwise, " ".join(attributes_elsewhere("keras", name))) for name in names_elsewhere("keras")},
     "Add": Reading(_added),
     "Average": Reading(_averaged),
     "Concatenate": Reading(concatenated, "axis"),

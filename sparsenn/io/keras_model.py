@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import IO, Any
 
-from sparsenn.errors import FileFormatError, InputError, UsageError
+from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
@@ -33,7 +33,7 @@ from sparsenn.io.keras_reading import OPERATION, Layer
 from sparsenn.io.keras_weights import KerasWeights, stored_weights
 from sparsenn.io.model import KERAS_DESCRIPTION, Model
 from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs, named
+from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.memory import check_memory
 from sparsenn.network import Network
@@ -226,7 +226,7 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
         if kind == "InputLayer":
             signals[name] = values[0]
             continue
-        with named(f"{name} ({kind})"):
+        with prefix_errors(f"{name} ({kind})"):
             layer = Layer(kind, own, partial(store.weights, path, name), channels_last)
             if kind.startswith(OPERATION):
                 signals[name] = operated(layer, values, {key: _value(value, signals) for key, value in kwargs.items()})

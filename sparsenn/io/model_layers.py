@@ -39,12 +39,14 @@ from sparsenn.layers import (
     Flatten,
     FullyConnected,
     Linear,
+    LogSoftmax,
     MaxPool2d,
     Pool2d,
     Softmax,
     SparseLinear,
     activation_named,
 )
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer, Network, Node
 from sparsenn.printable import kind_of
 
@@ -166,7 +168,8 @@ def activation_fields(number: int, activation: Activation) -> tuple[bytes, float
     UsageError
         It is not one of this package's; the message names layer `number`.
     """
-    clip = getattr(activation, "clip", None)
+    row = table_row(activation)
+    clip = row.argument if row else None
     try:
         known = activation_named(activation.name, clip)
     except (InputError, UsageError):
@@ -316,6 +319,7 @@ _KIND_OF: dict[type[Layer], str] = {
     AvgPool2d: AvgPool2d.name,
     Flatten: Flatten.name,
     Softmax: Softmax.name,
+    LogSoftmax: LogSoftmax.name,
     Add: Add.name,
     Concatenate: Concatenate.name,
 }
@@ -331,6 +335,7 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     ),
     _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
+    _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
 }

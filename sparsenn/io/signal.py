@@ -6,8 +6,6 @@ them, where that computes the same to rounding, and become a layer otherwise. Ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array, issparse
 
-from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
+from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, network_nodes
@@ -29,11 +27,13 @@ from sparsenn.layers import (
     Pool2d,
     ReLU,
     Softmax,
+    SoftmaxLayer,
 )
+from sparsenn.layers.activation import LeakyReLU
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Layer, Network
 
-__all__ = ["Signal", "check_finite", "inputs", "named"]
+__all__ = ["Signal", "check_finite", "inputs"]
 
 _UNTOLD = (0,)
 """The shape of rows of which nothing has told yet how many numbers they have."""
@@ -177,7 +177,7 @@ class Signal:
     # ---- What is not affine -----------------------------------------------------------------------------------------
 
     def activated(self, activation: Activation) -> Signal:
-        """Return what one of this package's activations makes of it, none of which ever falls."""
+        """Return what one of this package's activations makes of it."""
         return self if activation == Identity() else self.flushed(activation)
 
     def clipped(self, least: float | None, most: float | None) -> Signal:
@@ -189,8 +189,14 @@ class Signal:
         return self.plus(-least).flushed(ReLU(None if most is None else most - least)).plus(least)
 
     def leaked(self, slope: Any) -> Signal:
-        """Return it with what is below zero multiplied, by one number or one for each channel: by two layers."""
-        signal = self if np.ndim(slope) == 0 else self._told(np.size(slope))
+        """Return it with what is below zero multiplied, by one number or one for each channel.
+
+        An activation has one slope; several slopes are two layers.
+        """
+        if np.size(slope) == 1:
+            (alpha,) = np.ravel(slope)
+            return self.activated(LeakyReLU(float(alpha)) if alpha else ReLU())
+        signal = self._told(np.size(slope))
         signal, slopes = signal._ready_for(signal.for_channels("slope", slope))
         by_number = slopes.ndim and len(signal.lies or ()) == 3 and isinstance(signal.pending, Scaling)
         if by_number and by_channel(slopes, signal.pixels) is None:
@@ -229,11 +235,11 @@ class Signal:
         moved = None if (order == np.arange(order.size)).all() else order
         return replace(self, shape=(self.width,), order=moved)
 
-    def softmax(self) -> Signal:
-        """Return shares of one of a row's numbers."""
+    def softmax(self, layer: SoftmaxLayer | None = None) -> Signal:
+        """Return shares of one of a row's numbers; or what `LogSoftmax` makes of them, if that is the layer."""
         if len(self.shape) > 1:
             raise ShapeError(f"takes the softmax of images of shape {self.shape}; only that of rows is supported")
-        return self.settled().then(Softmax())
+        return self.settled().then(layer or Softmax())
 
     def become(self, shape: tuple[int, ...]) -> Signal:
         """Return rows taken for images of a shape, before any layer."""
@@ -424,18 +430,6 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
         raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")
     given = InputLayout(tuple(shape)) if shape is not None and len(shape) > 1 else None
     return Signal(_UNTOLD if shape is None else tuple(shape), sparse_below=sparse_below, hint=hint, given=given)
-
-
-@contextmanager
-def named(place: str) -> Iterator[None]:
-    """Have errors begin with the part of a model that they are about; it is no usage that the model is what it is."""
-    try:
-        yield
-    except FileFormatError:
-        raise
-    except SparseNNError as error:
-        kind = InputError if isinstance(error, UsageError) else type(error)
-        raise kind(f"{place}: {error}") from error
 
 
 def _in_order(given: InputLayout | None) -> InputLayout | None:

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import InputError, UsageError
+from sparsenn.errors import InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
 from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs, named
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.io.signal import Signal, inputs
+from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 
 __all__ = ["from_sklearn"]
-
-_ACTIVATIONS: dict[str, Activation] = {"identity": Identity(), "relu": ReLU(), "logistic": Sigmoid(), "tanh": Tanh()}
 
 
 def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
@@ -55,7 +53,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
     signal = inputs(None, "fit the estimator", sparse_below)
     for number, (name, step) in enumerate(steps, start=1):
         kind = type(step).__name__
-        with named(f"{name} ({kind})" if name else kind):
+        with prefix_errors(f"{name} ({kind})" if name else kind):
             if kind in _SCALERS and number < len(steps):
                 signal = _SCALERS[kind](signal, step)
             elif kind in ("MLPClassifier", "MLPRegressor") and number == len(steps):
@@ -85,15 +83,20 @@ def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
 def _perceptron(signal: Signal, estimator: Any) -> Signal:
     """Return what all layers of a perceptron make of a signal."""
     weights, biases = _fitted(estimator, "coefs_"), _fitted(estimator, "intercepts_")
-    if estimator.activation not in _ACTIVATIONS:
-        raise InputError(f"has the activation {estimator.activation!r}; known: {', '.join(_ACTIVATIONS)}")
+    hidden, known = activation_elsewhere("sklearn", estimator.activation), ", ".join(names_elsewhere("sklearn"))
+    if hidden is None:
+        raise InputError(f"has the activation {estimator.activation!r}; known: {known}")
     for number, (matrix, bias) in enumerate(zip(weights, biases, strict=True), start=1):
-        activation = estimator.out_activation_ if number == len(weights) else estimator.activation
-        with named(f"layer {number}"):
+        last = number == len(weights)
+        activation = activation_elsewhere("sklearn", estimator.out_activation_) if last else hidden
+        with prefix_errors(f"layer {number}"):
             signal = signal.connected(matrix, bias)
-            if activation not in ("softmax", *_ACTIVATIONS):
-                raise InputError(f"gives {activation!r} of its sums; known: softmax, {', '.join(_ACTIVATIONS)}")
-            signal = signal.softmax() if activation == "softmax" else signal.activated(_ACTIVATIONS[activation])
+            if activation is not None:
+                signal = signal.activated(activation)
+            elif estimator.out_activation_ == "softmax":
+                signal = signal.softmax()
+            else:
+                raise InputError(f"gives {estimator.out_activation_!r} of its sums; known: softmax, {known}")
     return signal
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.export.graph_signature import OutputKind
 
-from sparsenn.errors import InputError
+from sparsenn.errors import InputError, prefix_errors
 from sparsenn.io.aten_operators import ROWS, ROWS_COUNT, apply_operator
-from sparsenn.io.signal import Signal, named
+from sparsenn.io.signal import Signal
 
 __all__ = ["exported"]
 
@@ -66,7 +66,7 @@ def exported(signal: Signal, module: Any, example: Any) -> Signal:
                 raise InputError(f"{name}: gives an output that does not depend on its input")
             signal = signals[results[0]]
         elif not str(node.target).startswith("aten._assert") and not isinstance(node.meta.get("val"), _SIZES):
-            with named(_place(node)):
+            with prefix_errors(_place(node)):
                 if any(each in signals for each in node.all_input_nodes):
                     signals[node] = _make_signal(node, signals, known, rows)
                 else:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparsenn.errors import InputError, UsageError
+from sparsenn.errors import InputError, UsageError, prefix_errors
 from sparsenn.io import torch_operators as operators
 from sparsenn.io.joining import joined
 from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs, named
-from sparsenn.layers import Add, AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
+from sparsenn.io.signal import Signal, inputs
+from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
+from sparsenn.layers.activation_names import names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -26,10 +27,10 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     """Return a PyTorch module as a network that computes what the module does in evaluation mode.
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
-    in one and two dimensions, `ReLU`, `ReLU6`, `LeakyReLU`, `PReLU`, `Hardtanh`, `Hardsigmoid`, `Sigmoid`, `Tanh`,
-    `Softmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, padding with zeros, and what does nothing when
-    a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout.
-    A `Sequential` of these is read module by module, each as often as it stands there; what else there is, by
+    in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn` has, `Softmax`,
+    `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, padding with zeros, and what does nothing
+    when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any
+    layout. A `Sequential` of these is read module by module, each as often as it stands there; what else there is, by
     `torch.export`, for which an example is needed. What depends on the number of rows, or changes the module at each
     call, is refused.
 
@@ -77,7 +78,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
             _apply_masks(module)
             for name, part, reader in parts:
                 assert reader is not None, "every part has one"
-                with named(name):
+                with prefix_errors(name):
                     signal = reader(signal, part)
         elif example is None:
             name, part = unknown
@@ -226,12 +227,17 @@ def _unflatten(signal: Signal, part: Any) -> Signal:
     return signal.become(tuple(part.unflattened_size))
 
 
+def _elementwise(signal: Signal, part: Any) -> Signal:
+    return operators.elementwise(signal, "torch", _kind(part).__name__, lambda name, _: getattr(part, name))
+
+
 def _does_nothing(signal: Signal, part: Any) -> Signal:
     """Return it as it is: the module does nothing when it is evaluated."""
     return signal
 
 
 _READERS: dict[str, Reader] = {
+    **dict.fromkeys(names_elsewhere("torch"), _elementwise),
     **dict.fromkeys(
         ("Linear", "NonDynamicallyQuantizableLinear"),
         lambda signal, part: operators.linear(signal, part.weight, part.bias),
@@ -250,15 +256,11 @@ _READERS: dict[str, Reader] = {
         ("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"),
         lambda signal, part: operators.pad(signal, part.padding, value=part.value),
     ),
-    "ReLU": lambda signal, part: signal.activated(ReLU()),
     **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
-    "Hardsigmoid": lambda signal, part: operators.hard_sigmoid(signal),
-    "LeakyReLU": lambda signal, part: signal.leaked(part.negative_slope),
     "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
-    "Sigmoid": lambda signal, part: signal.activated(Sigmoid()),
-    "Tanh": lambda signal, part: signal.activated(Tanh()),
     "Tanhshrink": lambda signal, part: joined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
     "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
+    "LogSoftmax": lambda signal, part: operators.softmax(signal, part.dim, LogSoftmax()),
     "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),
     "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
     "Unflatten": _unflatten,

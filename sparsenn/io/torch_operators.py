@@ -6,7 +6,7 @@ layer does what is asked for, or where shapes do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,16 @@ from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.signal import Signal
-from sparsenn.layers import AvgPool2d, MaxPool2d
+from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
+from sparsenn.layers.activation_names import activation_elsewhere
 
 __all__ = [
     "adaptive_pool",
     "average_pool",
     "batch_norm",
     "convolution",
+    "elementwise",
     "flatten",
-    "hard_sigmoid",
     "linear",
     "max_pool",
     "pad",
@@ -132,9 +133,12 @@ def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[
     return signal.pooled(kind((height, width)))
 
 
-def hard_sigmoid(signal: Signal) -> Signal:
-    """Return x / 6 + 1 / 2, kept between 0 and 1."""
-    return signal.scaled(1 / 6, 0.5).clipped(0.0, 1.0)
+def elementwise(signal: Signal, naming: str, name: str, attribute: Callable[[str, Any], Any]) -> Signal:
+    """Return what the activation makes of it that PyTorch calls so, with its attributes."""
+    activation = activation_elsewhere(naming, name, attribute)
+    if activation is None:
+        raise InputError("has settings that no activation of sparsenn has")
+    return signal.activated(activation)
 
 
 def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: float | None = None) -> Signal:
@@ -150,7 +154,7 @@ def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: flo
 def parametric_relu(signal: Signal, weight: Any) -> Signal:
     """Return it with what is below zero multiplied by one learned number, or one for each channel."""
     slopes = host_array("weight", weight)
-    return signal.leaked(slopes[0] if slopes.shape == (1,) else slopes)
+    return signal.leaked(slopes)
 
 
 def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
@@ -160,11 +164,11 @@ def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
     return signal.flattened()
 
 
-def softmax(signal: Signal, dimension: int | None) -> Signal:
-    """Return shares of one, along a row."""
+def softmax(signal: Signal, dimension: int | None, layer: SoftmaxLayer | None = None) -> Signal:
+    """Return shares of one, along a row, or their logarithms if that is the layer."""
     if dimension not in (1, -1, None):
         raise InputError(f"a softmax over dimension {dimension}; only a softmax over the numbers of a row is supported")
-    return signal.softmax()
+    return signal.softmax(layer)
 
 
 def _check_rank(signal: Signal, dimensions: int) -> None:

@@ -14,27 +14,27 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse import issparse
 
-from sparsenn.errors import FileFormatError, InputError, UsageError
+from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.io.convolving import convolve
 from sparsenn.io.foreign_arrays import host_matrix
 from sparsenn.io.imported_model import imported_model
 from sparsenn.io.model import Model
 from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs, named
+from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers import (
     Activation,
     AvgPool2d,
     Flatten,
-    Identity,
     ImageLayer,
+    LogSoftmax,
     MaxPool2d,
     Pool2d,
     ReLU,
-    Sigmoid,
     Softmax,
-    Tanh,
+    SoftmaxLayer,
 )
-from sparsenn.layers.activation import check_activation
+from sparsenn.layers.activation import ACTIVATIONS
+from sparsenn.layers.activation_names import check_activation
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Network
 
@@ -82,8 +82,8 @@ _IMAGE = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})", re.ASCII)
 _POOL = re.compile(r"(max|avg)_pool([1-9]\d{0,8})(?:/([1-9]\d{0,8}))?", re.ASCII)
 _CLIPPED = re.compile(r"relu(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 _WORDS: dict[str, Activation | ImageLayer] = {
-    **{step.name: step for step in (ReLU(), Sigmoid(), Tanh(), Identity())},
-    **{step.name: step for step in (Softmax(), Flatten())},
+    **{kind.name: kind() for kind in ACTIVATIONS},
+    **{step.name: step for step in (Softmax(), LogSoftmax(), Flatten())},
 }
 """What words of a text of steps stand for."""
 
@@ -110,7 +110,7 @@ def from_weights(
     layers: Sequence[Step] | str | None = None,
     *,
     activation: Activation | None = None,
-    output: Activation | Softmax | None = None,
+    output: Activation | SoftmaxLayer | None = None,
     order: str | None = None,
     image: Image | None = None,
     sparse_below: float = SPARSE_BELOW,
@@ -138,14 +138,14 @@ def from_weights(
     layers : sequence of str and layers, or str, optional
         Names of layers in the order in which they are applied, with activations and layers without weights between
         them. Unless given, all layers of the bag in its order, which are fully connected then, with `activation`
-        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5, or
-        1e-3 if its arrays have Keras's names: gamma, beta, moving_mean, moving_variance). Or all of it as
-        one text, separated by commas: the image first, if there is one, as channels x height x width; and relu, relu6
-        (clipped at 6), sigmoid, tanh, identity, softmax, flatten, max_pool2 (windows of 2 x 2) or avg_pool3/2 (windows
-        of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
+        between them. A name may stand for a batch normalisation, too (its epsilon is taken to be 1e-5, or 1e-3 if its
+        arrays have Keras's names: gamma, beta, moving_mean, moving_variance). Or all of it as one text, separated by
+        commas: the image first, if there is one, as channels x height x width; and names of activations, such as relu,
+        relu6 (clipped at 6) or tanh, softmax, log_softmax, flatten, max_pool2 (windows of 2 x 2) or avg_pool3/2
+        (windows of 3 x 3, each 2 pixels from the one before) for what is no layer of the bag.
     activation : Activation, optional
         Applied after each layer but the last where `layers` is not given; `ReLU()` unless given.
-    output : Activation or Softmax, optional
+    output : Activation, Softmax or LogSoftmax, optional
         Applied after the last layer where `layers` is not given; nothing unless given.
     order : str, optional
         How matrices lie, one of `ORDERS`; by default as makes one's outputs the next one's inputs.
@@ -314,18 +314,18 @@ def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any],
             if step not in groups:
                 raise UsageError(f"there is no layer {step!r} (known: {', '.join(groups)})")
             groups[step].used = True
-            with named(step):
+            with prefix_errors(step):
                 signal = _layer(signal, groups[step], turned)
             continue
         if not isinstance(step, ImageLayer):
             check_activation(step)
-        with named(f"step {number} ({step.name})"):
+        with prefix_errors(f"step {number} ({step.name})"):
             if isinstance(step, Pool2d):
                 signal = signal.pooled(step)
             elif isinstance(step, Flatten):
                 signal = signal.flattened()
-            elif isinstance(step, Softmax):
-                signal = signal.softmax()
+            elif isinstance(step, SoftmaxLayer):
+                signal = signal.softmax(step)
             else:
                 signal = signal.activated(step)
     unused = [group.name for group in groups.values() if not group.used]

@@ -1,14 +1,16 @@
 """Layers: parameters and shape rules, with no device code. Backends do the work."""
 
-from sparsenn.layers.activation import Activation, Identity, ReLU, Sigmoid, Tanh, activation_named
+from sparsenn.layers.activation import Identity, ReLU, Sigmoid, Tanh
+from sparsenn.layers.activation_names import activation_named
 from sparsenn.layers.combining import Add, CombiningLayer, Concatenate
 from sparsenn.layers.conv2d import Conv2d
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.flatten import Flatten
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
-from sparsenn.layers.softmax import Softmax
+from sparsenn.layers.softmax import LogSoftmax, Softmax, SoftmaxLayer
 from sparsenn.layers.sparse_linear import SparseLinear
 
 __all__ = [
@@ -23,11 +25,13 @@ __all__ = [
     "Identity",
     "ImageLayer",
     "Linear",
+    "LogSoftmax",
     "MaxPool2d",
     "Pool2d",
     "ReLU",
     "Sigmoid",
     "Softmax",
+    "SoftmaxLayer",
     "SparseLinear",
     "Tanh",
     "activation_named",

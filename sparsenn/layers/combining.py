@@ -9,7 +9,9 @@ from typing import ClassVar
 
 from sparsenn.errors import ShapeError
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers.activation import Activation, Identity, check_activation
+from sparsenn.layers.activation import Identity
+from sparsenn.layers.activation_names import check_activation
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.images import ImageLayer
 
 __all__ = ["Add", "CombiningLayer", "Concatenate"]

@@ -10,7 +10,9 @@ import numpy as np
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers.activation import Activation, ReLU, check_activation
+from sparsenn.layers.activation import ReLU
+from sparsenn.layers.activation_names import check_activation
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.images import ImageLayer, Pair, check_images, integers, pair, windows
 from sparsenn.layers.linear import float32_bias, float32_parameters
 from sparsenn.printable import one_line

@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
-from sparsenn.layers.activation import Activation
+from sparsenn.layers.elementwise import Activation
 
 __all__ = ["FullyConnected"]
 

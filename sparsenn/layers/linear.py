@@ -11,7 +11,9 @@ from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import frozen, is_own, real_numbers
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers.activation import Activation, ReLU, check_activation
+from sparsenn.layers.activation import ReLU
+from sparsenn.layers.activation_names import check_activation
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.printable import one_line
 

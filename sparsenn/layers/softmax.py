@@ -1,4 +1,4 @@
-"""Softmax: numbers become shares of one."""
+"""Softmax: numbers become shares of one; or their logarithms."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from sparsenn.errors import ShapeError
 from sparsenn.layers.images import ImageLayer
 
-__all__ = ["Softmax"]
+__all__ = ["LogSoftmax", "Softmax", "SoftmaxLayer"]
 
 
-@dataclass(frozen=True)
-class Softmax(ImageLayer):
-    """Y' = exp(Y) / sum of exp(Y), over all numbers of a row or an image, computed without overflow."""
-
-    name = "softmax"
+class SoftmaxLayer(ImageLayer):
+    """What `Softmax` and `LogSoftmax` have in common."""
 
     @property
     def keeps_zero_rows(self) -> bool:
-        """Zeros become equal shares of one, which are not zero."""
+        """Zeros become equal shares of one, or their logarithms, which are not zero."""
         return False
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -42,3 +39,17 @@ class Softmax(ImageLayer):
         if len(input_shape) < 2:
             raise ShapeError(f"the layer takes (rows, ...); its input has shape {input_shape}")
         return input_shape
+
+
+@dataclass(frozen=True)
+class Softmax(SoftmaxLayer):
+    """Y' = exp(Y) / sum of exp(Y), over all numbers of a row or an image, computed without overflow."""
+
+    name = "softmax"
+
+
+@dataclass(frozen=True)
+class LogSoftmax(SoftmaxLayer):
+    """Y' = Y - log(sum of exp(Y)), over all numbers of a row or an image, computed without overflow."""
+
+    name = "log_softmax"

@@ -10,7 +10,9 @@ import numpy as np
 from sparsenn.errors import InputError, MatrixError
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers.activation import FLOAT32_MAX, Activation, ReLU, check_activation
+from sparsenn.layers.activation import ReLU
+from sparsenn.layers.activation_names import check_activation
+from sparsenn.layers.elementwise import FLOAT32_MAX, Activation
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.linear import float32_bias
 from sparsenn.printable import kind_of, one_line

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.sparse import csc_array, issparse
 
 from sparsenn.formats import Array
-from sparsenn.layers.activation import Activation, Identity
+from sparsenn.layers.activation import Identity
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.sparse_linear import SparseLinear
 

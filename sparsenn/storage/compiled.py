@@ -167,8 +167,13 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
 
 
 def _used(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """Return names, and stamps or values, of the compiled functions and the constants that a function refers to."""
-    found: list[tuple[str, Any]] = []
+    """Return names, and stamps or values, of the compiled functions and the constants that a function refers to.
+
+    First come its own instructions: code may be generated from what other files say.
+    """
+    code = function.__code__
+    numbers = [value for value in code.co_consts if isinstance(value, int | float)]
+    found: list[tuple[str, Any]] = [("", f"{code.co_code.hex()} {code.co_names} {numbers}")]
     for name in sorted(function.__code__.co_names):
         value = function.__globals__.get(name)
         if isinstance(cache := getattr(value, "_cache", None), _FileCache):

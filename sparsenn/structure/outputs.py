@@ -8,7 +8,8 @@ import numpy as np
 
 from sparsenn.formats import Array
 from sparsenn.formats.proportion import proportional_groups
-from sparsenn.layers import Identity, ReLU, SparseLinear
+from sparsenn.layers import SparseLinear
+from sparsenn.layers.activation_names import table_row
 
 __all__ = [
     "equal_outputs",
@@ -83,8 +84,8 @@ def proportional_outputs(layer: SparseLinear, found: Proportional) -> tuple[Arra
 
 def passes_scales(layer: SparseLinear) -> bool:
     """Whether f(s·z) = s·f(z) for the layer's activation f, any z and any s > 0."""
-    activation = layer.activation
-    return type(activation) is Identity or (type(activation) is ReLU and activation.clip is None)
+    row = table_row(layer.activation)
+    return row is not None and row.is_homogeneous
 
 
 def scaled_outputs(layer: SparseLinear) -> tuple[Array, Array, Array]:

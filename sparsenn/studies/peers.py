@@ -16,7 +16,8 @@ import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import FullyConnected, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Activation, FullyConnected, ReLU, SparseLinear
+from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
@@ -102,16 +103,20 @@ def _onnxruntime(network: Network, device: str) -> Peer:
     return Peer(run, lambda rows: onnxruntime.OrtValue.ortvalue_from_numpy(rows.reshape(shape), device), fetch)
 
 
+def _torch_activation(activation: Activation) -> Any:
+    import torch
+
+    if isinstance(activation, ReLU) and activation.clip is not None:
+        return torch.nn.Hardtanh(0.0, activation.clip)
+    found = elsewhere_of(activation, "torch")
+    assert found is not None, "PyTorch has modules for all activations"
+    return getattr(torch.nn, found[0].name)(**found[1])
+
+
 def _torch(network: Network, device: str) -> Peer:
     """PyTorch's dense layers one after the other, in inference mode."""
     import torch
 
-    functions: dict[type, Callable[[Any], Any]] = {
-        ReLU: lambda relu: torch.nn.ReLU() if relu.clip is None else torch.nn.Hardtanh(0.0, relu.clip),
-        Sigmoid: lambda _: torch.nn.Sigmoid(),
-        Tanh: lambda _: torch.nn.Tanh(),
-        Identity: lambda _: torch.nn.Identity(),
-    }
     modules = []
     for layer in _layers(network):
         weights = layer.weights.to_scipy().toarray() if isinstance(layer, SparseLinear) else layer.weights
@@ -119,7 +124,7 @@ def _torch(network: Network, device: str) -> Peer:
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(np.ascontiguousarray(weights.T, np.float32)))
             linear.bias.copy_(torch.from_numpy(np.array(layer.bias_vector(), np.float32)))
-        modules += [linear, functions[type(layer.activation)](layer.activation)]
+        modules += [linear, _torch_activation(layer.activation)]
     chain = torch.nn.Sequential(*modules).to(device).eval()
 
     def run(rows: Any) -> Any:

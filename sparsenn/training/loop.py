@@ -21,7 +21,7 @@ from sparsenn.formats.arrays import real_number, size
 from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from sparsenn.io.model import Model
 from sparsenn.layers import Activation, Identity, Linear, activation_named
-from sparsenn.layers.activation import check_activation
+from sparsenn.layers.activation_names import check_activation
 from sparsenn.network import Network
 from sparsenn.spans import span
 from sparsenn.storage import check_path
@@ -88,7 +88,7 @@ def train(
     hidden : sequence of int, optional
         Widths of the hidden layers.
     activation : str or Activation, default "relu"
-        After hidden layers: relu, sigmoid, tanh, none, or an activation.
+        After hidden layers: The name of one that can be trained, such as relu, sigmoid, tanh or none; or an activation.
     output_activation : str or Activation, default "none"
         After the last layer, likewise.
     epochs : int, default 100

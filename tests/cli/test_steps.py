@@ -61,8 +61,8 @@ def test_steps_that_do_not_go(run: Run, weights: Path, rows: Path, tmp_path: Pat
         (("info", weights), r"(on the command line --steps)"),
         (("info", weights, "--steps", "conv,fc"), "bag.npz: conv: takes images, but their shape is not given"),
         (
-            ("infer", weights, "--inputs", rows, "--steps", f"{STEPS},gelu"),
-            "the step 'gelu' is not a layer of these weights",
+            ("infer", weights, "--inputs", rows, "--steps", f"{STEPS},glu"),
+            "the step 'glu' is not a layer of these weights",
         ),
         (
             ("info", model, "--steps", STEPS),

@@ -297,7 +297,7 @@ FAULTS: list[tuple[Callable[[h5py.File], None], str]] = [
     (field("bias", 0, np.nan), "layer 1: the bias holds NaN"),
     (field("activation", 3, b"eval"), "layer 4: unknown activation 'eval'"),
     (field("activation", 3, b"\xff"), "damaged"),
-    (field("clip", 3, 5.0), "layer 4: tanh takes no clip"),
+    (field("clip", 3, 5.0), "layer 4: tanh takes no parameter"),
     (field("clip", 0, -1.0), "layer 1: a ReLU clip of -1"),
     (overwrite("network/layers", np.empty(0, LAYER)), "at least one layer"),
     (without("network/indices16"), "network/indices16 is missing"),

@@ -111,8 +111,8 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "unknown layer": ((2,), [layer("LSTM")], r"l1 \(LSTM\): has no counterpart in sparsenn"),
     "unknown activation": (
         (2,),
-        [dense(KERNEL, BIAS, "gelu")],
-        r"l1 \(Dense\): .* the activation 'gelu'; known: linear",
+        [dense(KERNEL, BIAS, "squareplus")],
+        r"l1 \(Dense\): .* the activation 'squareplus'; known: elu",
     ),
     "hard sigmoid": ((2,), [dense(KERNEL, BIAS, "hard_sigmoid")], "the activation 'hard_sigmoid'"),
     "width": ((3,), [dense(KERNEL, BIAS)], r"l1 \(Dense\): takes rows of 2, but is given 3"),

@@ -96,7 +96,7 @@ def test_the_layout_of_inputs_comes_back(tmp_path: Path) -> None:
         write_model(tmp_path / "net.h5", written)
         assert read_model(tmp_path / "net.h5").network.input_layout == layout
         with h5py.File(tmp_path / "net.h5") as file:
-            assert file.attrs["version"] == 2  # which earlier versions of this package read, without the layout
+            assert file.attrs["version"] == 4
 
 
 @pytest.mark.parametrize(

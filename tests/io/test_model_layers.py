@@ -246,7 +246,7 @@ CHANGES: list[tuple[Change, str]] = [
     (record(1, "padding", (1 << 62, 0)), "layer 1: padding"),
     (record(1, "dilation", (0, 0)), "layer 1: a dilation"),
     (record(1, "activation", b"swish"), "layer 1: unknown activation 'swish'"),
-    (record(1, "clip", 3.0), "layer 1: tanh takes no clip"),
+    (record(1, "clip", 3.0), "layer 1: tanh takes no parameter"),
     (record(2, "window", (0, 2)), "layer 2: a window"),
     (record(2, "padding", (2, 2)), "layer 2: a padding"),
     (record(3, "stride", (0, 0)), "layer 3: a stride"),

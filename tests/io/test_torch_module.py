@@ -267,16 +267,16 @@ PICTURE = torch.zeros(4, 2, 7, 7)
 
 REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "unknown": (
-        lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.Softshrink()),
         None,
-        r"1 \(GELU\): has no counterpart in sparsenn; give a module without it$",
+        r"1 \(Softshrink\): has no counterpart in sparsenn; give a module without it$",
     ),
     "unknown exported": (
-        lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU()),
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.LogSigmoid()),
         EXAMPLE,
-        r"1 \(aten.gelu.default\): has no counterpart",
+        r"1 \(aten.log_sigmoid.default\): has no counterpart",
     ),
-    "log": (lambda: nn.LogSoftmax(1), EXAMPLE, r"\(aten.log_softmax.int\): has no counterpart"),
+    "log": (lambda: nn.LogSoftmax(0), EXAMPLE, "a softmax over dimension 0"),
     "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: from_torch\(module, example\)"),
     "rows put together": (
         lambda: Called(lambda rows: torch.cat([rows, rows.relu()])),

@@ -132,14 +132,14 @@ def test_equal_activations_are_equal() -> None:
 
 def test_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"'sigmoyd'; did you mean 'sigmoid'\? \(known: identity, none, relu, sigmoid, tanh\)"
+        UsageError, match=r"'sigmoyd'; did you mean 'sigmoid'\? \(known: .*identity, .*none, relu, .*tanh\)"
     ):
         activation_named("sigmoyd")
 
 
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh"])
-def test_only_relu_takes_a_clip(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} takes no clip; only relu does"):
+def test_activations_without_a_parameter_take_no_clip(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} takes no parameter, such as a clip; these do: .*relu"):
         activation_named(name, 32.0)
 
 

@@ -19,9 +19,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from sparsenn.backends.contract import ConvolutionKernel, Tunable
 from sparsenn.backends.convolution_sizes import sizes_in_words
+from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.image_chain import chain_of, run_chain
 from sparsenn.backends.cpu.planes import shared_taps
-from sparsenn.backends.cpu.stack import activation_code
 from sparsenn.backends.cpu.windows import ENOUGH, LANES, PANEL
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.contract import DenseKernel
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code
 from sparsenn.backends.cpu.incoming import sparse_to_dense
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.stack import IDENTITY, RELU, activation_code
 from sparsenn.backends.cpu.tiles import A_CLOCK, TALL, TILE, one_filter, one_row, tall_rows, two_rows
-from sparsenn.backends.cpu.windows import activate
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
 from sparsenn.backends.registry import register
@@ -133,7 +132,7 @@ def _finish(packed: Any, number: int, panel: int, rows: int, sums: Array, at: in
             for lane in range(np.uintp(TILE)):
                 sums[begin + lane] += packed.biases[bias + lane]
             if kind != IDENTITY:
-                activate(kind, clip, sums, at, TILE)
+                activate_line(kind, sums, at, TILE, np.float32(clip))
         at += across
 
 

@@ -12,7 +12,7 @@ from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
-from sparsenn.layers import Flatten, ImageLayer, Pool2d, Softmax
+from sparsenn.layers import Flatten, ImageLayer, LogSoftmax, Pool2d, SoftmaxLayer
 from sparsenn.workers import chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
@@ -55,10 +55,11 @@ def _(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 
 
 @_run.register
-def _(layer: Softmax, shape: tuple[int, ...], features: Array) -> Array:
+def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     pieces = _pieces(features.shape[0])
-    map_threads(lambda piece: _softmax(features[slice(*piece)], outputs[slice(*piece)]), pieces)
+    run = _log_softmax if isinstance(layer, LogSoftmax) else _softmax
+    map_threads(lambda piece: run(features[slice(*piece)], outputs[slice(*piece)]), pieces)
     return outputs
 
 
@@ -105,6 +106,22 @@ def _softmax(rows: Array, outputs: Array) -> None:
             total += power
         for column in range(rows.shape[1]):
             outputs[row, column] = np.float32(outputs[row, column] / total)
+
+
+@compiled
+def _log_softmax(rows: Array, outputs: Array) -> None:
+    """Compute y - largest, and subtract the logarithm of the sum of its exp, which is added up in float64."""
+    for row in range(rows.shape[0]):
+        largest = np.float32(-np.inf)
+        for column in range(rows.shape[1]):
+            value = rows[row, column]
+            largest = largest if value <= largest or largest != largest else value
+        total = 0.0
+        for column in range(rows.shape[1]):
+            total += np.exp(rows[row, column] - largest)
+        logarithm = np.log(total)
+        for column in range(rows.shape[1]):
+            outputs[row, column] = np.float32(rows[row, column] - largest - logarithm)
 
 
 @compiled

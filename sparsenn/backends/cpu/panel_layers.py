@@ -5,12 +5,11 @@ Every sum takes one fused multiply-add after the other, inputs ascending, and th
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.stack import RELU, SIGMOID, TANH
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
 
@@ -27,10 +26,9 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
 
     Each of them is counted as often as the output has copies.
     """
-    zero, one = np.float32(0), np.float32(1)
+    zero, top = np.float32(0), np.float32(clip)
     start, many, shift = np.uintp(base), np.int32(copies), np.float32(bias)
     if kind == RELU:
-        top = np.float32(clip)
         for lane in range(np.uintp(lanes)):
             z = line[start + lane] + shift
             z = zero if z < zero else z
@@ -39,14 +37,11 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
             counts[lane] += many if z != zero else np.int32(0)
         return
     for lane in range(np.uintp(lanes)):
-        z = line[start + lane] + shift
-        if kind == SIGMOID:
-            decay = np.float32(math.exp(-abs(z)))
-            z = (one if z >= zero else decay) / (one + decay)
-        elif kind == TANH:
-            z = np.float32(math.tanh(z))
-        line[start + lane] = z
-        counts[lane] += many if z != zero else np.int32(0)
+        line[start + lane] += shift
+    if kind != IDENTITY:
+        activate_line(kind, line, base, lanes, top)
+    for lane in range(np.uintp(lanes)):
+        counts[lane] += many if line[start + lane] != zero else np.int32(0)
 
 
 @compiled

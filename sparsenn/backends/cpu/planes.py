@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cpu.stack import IDENTITY, activation_code
+from sparsenn.backends.cpu.activation import IDENTITY, activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d
 

@@ -8,7 +8,6 @@ output, inputs ascending, with fused multiply-adds, then the bias; what is left 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -24,8 +23,9 @@ from sparsenn.backends.contract import (
     StepInput,
     StepOutput,
 )
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.rows import take_rows
-from sparsenn.backends.cpu.stack import RELU, SIGMOID, TANH, LayersByRows, Stack, Workspace
+from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
@@ -60,10 +60,9 @@ def _scatter(value: Any, column: Any, pointers: int, numbers: Array, targets: Ar
 @compiled
 def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base: int) -> Any:
     """Add the bias to a line of sums and apply the activation; returns how many outputs are not zero."""
-    zero, one = np.float32(0), np.float32(1)
+    zero, top = np.float32(0), values[bias + outputs]
     at, shift, alive = np.uintp(base), np.uintp(bias), np.int32(0)
     if kind == RELU:
-        top = values[bias + outputs]
         for output in range(np.uintp(outputs)):
             z = line[at + output] + values[shift + output]
             z = zero if z < zero else z
@@ -72,14 +71,11 @@ def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base
             alive += np.int32(1) if z != zero else np.int32(0)
         return alive
     for output in range(np.uintp(outputs)):
-        z = line[at + output] + values[shift + output]
-        if kind == SIGMOID:
-            decay = np.float32(math.exp(-abs(z)))
-            z = (one if z >= zero else decay) / (one + decay)
-        elif kind == TANH:
-            z = np.float32(math.tanh(z))
-        line[at + output] = z
-        alive += np.int32(1) if z != zero else np.int32(0)
+        line[at + output] += values[shift + output]
+    if kind != IDENTITY:
+        activate_line(kind, line, base, outputs, top)
+    for output in range(np.uintp(outputs)):
+        alive += np.int32(1) if line[at + output] != zero else np.int32(0)
     return alive
 
 

@@ -10,31 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.stepwise import has_dense_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import SparseLinear
 
 __all__ = [
-    "ACTIVATIONS",
-    "IDENTITY",
-    "RELU",
-    "SIGMOID",
-    "TANH",
     "ByRows",
     "LayersByRows",
     "Packed",
     "Stack",
     "Workspace",
-    "activation_code",
     "pack",
 ]
-
-RELU, SIGMOID, TANH, IDENTITY = range(4)
-ACTIVATIONS: dict[type, int] = {ReLU: RELU, Sigmoid: SIGMOID, Tanh: TANH, Identity: IDENTITY}
-"""The activations that every compiled function of activations knows, by their codes; all others are refused."""
 
 
 class Packed(NamedTuple):
@@ -50,8 +41,8 @@ class Packed(NamedTuple):
     value_strides : (L,) int64, 1; or 0 for an iso-valued layer.
     bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
     copies : (all outputs,) int64, how many neurons each output stands for.
-    activations : (L,) int64, one of the codes above.
-    clips : (L,) float32, infinity where there is none.
+    activations : (L,) int64, codes of `sparsenn.backends.cpu.activation`.
+    clips : (L,) float32, the parameters of the activations, infinity where there is none.
     """
 
     widths: Array
@@ -181,20 +172,6 @@ def _by_rows(layer: SparseLinear) -> ByRows:
         weights = np.zeros((layer.inputs, -(-layer.outputs // TILE) * TILE), np.float32)
         weights[:, : layer.outputs] = rows.to_scipy().toarray()
     return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values(), weights.ravel())))
-
-
-def activation_code(activation: Activation) -> tuple[int, float]:
-    """Return an activation as the kernels take it: its code, and its clip or infinity.
-
-    Raises
-    ------
-    UsageError
-        The kernels do not know it.
-    """
-    if type(activation) not in ACTIVATIONS:
-        raise UsageError(f"the CPU kernels do not know the activation {activation}")
-    clip = activation.clip if isinstance(activation, ReLU) else None
-    return ACTIVATIONS[type(activation)], np.inf if clip is None else float(clip)
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:

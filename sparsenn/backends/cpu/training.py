@@ -12,7 +12,8 @@ from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.registry import register
 from sparsenn.backends.trainer import TrainingProblem, Velocities
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Activation, Identity, Linear, ReLU
+from sparsenn.layers.activation_names import row_of
 
 __all__ = ["NUMPY", "NumPyTrainer", "loss_and_slopes", "times_derivative"]
 
@@ -79,30 +80,16 @@ class NumPyTrainer:
 
 
 def _activate(activation: Activation, z: Array) -> Array:
-    """Apply an activation in place where that is quicker; z is overwritten."""
-    if isinstance(activation, Sigmoid):  # exp overflows to infinity, whose reciprocal is the right 0
-        np.negative(z, out=z)
-        np.exp(z, out=z)
-        z += np.float32(1)
-        return np.reciprocal(z, out=z)
-    if isinstance(activation, Tanh):
-        return np.tanh(z, out=z)
+    """Apply an activation, in place where that is quicker; z is overwritten."""
     if isinstance(activation, ReLU):
-        return np.clip(z, np.float32(0), np.float32(np.inf if activation.clip is None else activation.clip), out=z)
+        return np.clip(z, np.float32(0), np.float32(activation.parameter), out=z)
     return activation(z)
 
 
 def times_derivative(slopes: Array, activation: Activation, outputs: Array) -> None:
     """Multiply slopes by the derivative of the activation, told from its outputs, in place."""
-    if isinstance(activation, Sigmoid):
-        slopes *= outputs
-        slopes *= np.float32(1) - outputs
-    elif isinstance(activation, Tanh):
-        slopes *= np.float32(1) - outputs * outputs
-    elif isinstance(activation, ReLU):
-        slopes *= outputs > 0
-        if activation.clip is not None:
-            slopes *= outputs < np.float32(activation.clip)
+    if not isinstance(activation, Identity):
+        slopes *= row_of(activation).slope_at(outputs)
 
 
 def loss_and_slopes(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cpu.activation import IDENTITY, activate_line
 from sparsenn.backends.cpu.planes import (
     ABOVE,
     ACROSS,
@@ -33,12 +34,11 @@ from sparsenn.backends.cpu.planes import (
     TOGETHER,
     WIDTH,
 )
-from sparsenn.backends.cpu.stack import IDENTITY, RELU, SIGMOID, TANH
 from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
 from sparsenn.formats import Array
 from sparsenn.jit import compiled
 
-__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "activate", "begin_layer", "copy_in", "run_layer", "run_panels"]
+__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
 
 LANES = 512
 """Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""
@@ -149,25 +149,6 @@ def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, 
 
 
 @compiled
-def activate(kind: int, clip: float, sums: Array, at: int, lanes: int) -> None:
-    """Apply the activation to sums."""
-    zero, one, top, begin = np.float32(0), np.float32(1), np.float32(clip), np.uintp(at)
-    if kind == RELU:
-        for lane in range(np.uintp(lanes)):
-            z = sums[begin + lane]
-            z = zero if z < zero else z
-            sums[begin + lane] = top if z > top else z
-    elif kind == SIGMOID:
-        for lane in range(np.uintp(lanes)):
-            z = sums[begin + lane]
-            decay = np.float32(np.exp(-abs(z)))
-            sums[begin + lane] = (one if z >= zero else decay) / (one + decay)
-    elif kind == TANH:
-        for lane in range(np.uintp(lanes)):
-            sums[begin + lane] = np.tanh(sums[begin + lane])
-
-
-@compiled
 def _run_tiles(packed: Any, number: int, index: int, panel: Array, images: int, base: int, lanes: int, sums: Array,
                totals: Array) -> None:  # fmt: skip
     """Compute some lanes of the outputs of a block."""
@@ -219,7 +200,7 @@ def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel
                 for k in range(blocks[index, 1]):
                     channel = blocks[index, 0] + k
                     if activation != IDENTITY:
-                        activate(activation, clip, sums, k * ROOM, lanes)
+                        activate_line(activation, sums, k * ROOM, lanes, np.float32(clip))
                     if is_last:
                         for line in range(lines):
                             at, place = k * ROOM + line * columns * images, (channel * height + row + line) * width

@@ -143,7 +143,7 @@ class CUDABackend:
                 combined[:, end - matrix.shape[1] : end] = matrix
             return combined
 
-    def replay(self) -> Replay:
+    def replay(self) -> Replay | None:
         """Return what captures work as a graph."""
         return Replay()
 

@@ -31,7 +31,9 @@ from sparsenn.backends.registry import register
 from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten, Identity, ImageLayer, Linear, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
+from sparsenn.layers import Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
+from sparsenn.layers.activation_names import row_of, table_row
+from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
 
 __all__ = ["DEVICE", "DoubleCUDABackend"]
@@ -39,14 +41,14 @@ __all__ = ["DEVICE", "DoubleCUDABackend"]
 DEVICE = "cuda_float64"
 """What the kernels of this backend are registered for."""
 
-_SPARSE = "cupyx.scipy.sparse"
+_SPARSE, _SPECIAL = "cupyx.scipy.sparse", "cupyx.scipy.special"
 _MOST_INDEX = np.iinfo(np.int32).max
 
 
 class DoubleCUDABackend(CUDABackend):
     """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
 
-    Layers are sparse or dense, with the activations of this package, besides `Flatten` and `Softmax`.
+    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Softmax` and `LogSoftmax`.
 
     Parameters and errors are those of `CUDABackend`.
     """
@@ -83,7 +85,7 @@ class DoubleCUDABackend(CUDABackend):
         return prepared_as_they_are(layers, shapes)
 
     def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
-        """Run a `Flatten` or a `Softmax`.
+        """Run a `Flatten`, a `Softmax` or a `LogSoftmax`.
 
         Raises
         ------
@@ -92,15 +94,17 @@ class DoubleCUDABackend(CUDABackend):
         """
         if isinstance(layer, Flatten):
             return features
-        if not isinstance(layer, Softmax):
+        if not isinstance(layer, SoftmaxLayer):
             raise UsageError(_without(layer))
         if not features.size:
             return features
         cp = cupy()
         with self._here("the outputs of softmax", *features.shape):
-            powers = cp.exp(features - features.max(axis=1, keepdims=True))
-            shares: Array = powers / powers.sum(axis=1, keepdims=True)
-            return shares
+            shifted: Array = features - features.max(axis=1, keepdims=True)
+            powers = cp.exp(shifted)
+            sums = powers.sum(axis=1, keepdims=True)
+            found: Array = shifted - cp.log(sums) if isinstance(layer, LogSoftmax) else powers / sums
+            return found
 
     def reads_as_is(self, inputs: Any) -> bool:
         """Return False: rows become float64."""
@@ -143,6 +147,10 @@ class DoubleCUDABackend(CUDABackend):
             active = (features != 0).any(axis=1)  # type: ignore[union-attr]
             kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
         return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
+
+    def replay(self) -> None:
+        """Return None: cuSPARSE's products are not captured."""
+        return
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""
@@ -264,7 +272,8 @@ class _Layer:
         else:
             sums = cp.matmul(features, self.weights)
         sums += self.bias
-        return _activated(self.activation, sums)
+        row = row_of(self.activation)
+        return evaluate(row.formula, _function, z=sums, p=row.parameter)
 
 
 def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None = None) -> _Layer:
@@ -275,7 +284,7 @@ def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None 
     UsageError
         Its activation is none of this package's.
     """
-    if type(layer.activation) not in (ReLU, Sigmoid, Tanh, Identity):
+    if table_row(layer.activation) is None:
         raise UsageError(f"float64 on a GPU does not know the activation {layer.activation}")
     bias, sparse = cupy().asarray(layer.bias_vector().astype(np.float64)), isinstance(layer, SparseLinear)
     edges = layer.weights.nnz if isinstance(layer, SparseLinear) else layer.weights.size
@@ -299,16 +308,10 @@ def _transposed(layer: SparseLinear) -> Any:
     return import_module(_SPARSE).csr_matrix(tuple(cp.asarray(part) for part in parts), shape=found.shape)
 
 
-def _activated(activation: Any, sums: Any) -> Any:
-    """Apply an activation to sums, which may be written over."""
-    cp = cupy()
-    if isinstance(activation, ReLU):
-        rectified = cp.maximum(sums, 0.0)
-        return rectified if activation.clip is None else cp.minimum(rectified, activation.clip)
-    if isinstance(activation, Sigmoid):
-        decay = cp.exp(-cp.abs(sums))
-        return cp.where(sums >= 0, 1.0, decay) / (1.0 + decay)
-    return cp.tanh(sums) if isinstance(activation, Tanh) else sums
+def _function(name: str) -> Callable[..., Any]:
+    """Return a function of whole arrays by its name in `sparsenn.layers.formulas`."""
+    function: Callable[..., Any] = getattr(import_module(_SPECIAL) if name == "erfc" else cupy(), name)
+    return function
 
 
 class _Chain:

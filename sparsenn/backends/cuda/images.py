@@ -20,7 +20,7 @@ from sparsenn.backends.cuda.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, MaxPool2d, Softmax
+from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
 
 __all__ = ["NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
@@ -48,7 +48,7 @@ MOST_BLOCKS = 65_535
 
 _POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
 _POOL_PAIRS = program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
-_SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
+_SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 _NOT_FINITE = program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
 _LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
@@ -118,12 +118,12 @@ def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features:
 
 
 @_run.register
-def _softmax(layer: Softmax, shape: tuple[int, ...], features: Array) -> Array:
-    """Turn each row into shares of one."""
+def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
+    """Turn each row into shares of one, or their logarithms."""
     outputs, _ = _outputs(layer, shape, features)
     rows, width = features.shape
     team = 32 if width <= WARP_WIDTH else THREADS
-    kernel = _kernel(_SOFTMAX, "softmax", features, TEAM=team)
+    kernel = _kernel(_SOFTMAX, "softmax", features, TEAM=team, LOGARITHM=int(isinstance(layer, LogSoftmax)))
     grid = (-(-rows * team // THREADS),)
     launch("images", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, outputs)
     return outputs

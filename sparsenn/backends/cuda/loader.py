@@ -14,6 +14,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from sparsenn.backends.cuda.activation import HEADER, activation_header
 from sparsenn.backends.cuda.device import cupy, machine_of
 from sparsenn.backends.cuda.machine_code import machine_code
 from sparsenn.errors import DeviceError
@@ -37,7 +38,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"[ \t]*$', re.MULTILINE)
 
 
 def source_text(path: str) -> str:
-    """Return a kernel's source with everything that it includes in place, each header once.
+    """Return a kernel's source with all that it includes in place, each header once; `HEADER` is generated.
 
     CuPy keys its cache of compiled kernels by their text; a header left to the compiler would go unnoticed when it
     changes.
@@ -50,6 +51,10 @@ def source_text(path: str) -> str:
     return _expanded(path, set())
 
 
+def _is_there(path: str) -> bool:
+    return path == HEADER or _file(path).is_file()
+
+
 def _file(path: str) -> Traversable:
     """Return a source file: one of the engine's own kernels, or one of another part of the package."""
     own = files("sparsenn.backends.cuda").joinpath("kernels", path)
@@ -57,11 +62,11 @@ def _file(path: str) -> Traversable:
 
 
 def _expanded(path: str, seen: set[str]) -> str:
-    text = _file(path).read_text(encoding="utf-8")
+    text = activation_header() if path == HEADER else _file(path).read_text(encoding="utf-8")
 
     def include(found: re.Match[str]) -> str:
         beside = f"{path.rpartition('/')[0]}/{found[1]}".lstrip("/")
-        name = beside if _file(beside).is_file() else found[1]
+        name = beside if _is_there(beside) else found[1]
         line = text.count("\n", 0, found.start()) + 2
         if name in seen:
             return ""

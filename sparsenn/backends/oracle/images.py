@@ -14,7 +14,7 @@ from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Softmax
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
 from sparsenn.layers.images import Pair
 from sparsenn.workers import chunks
 
@@ -107,9 +107,20 @@ def softmax(rows: Array) -> Array:
     return shares
 
 
+def _logarithms(rows: Array) -> Array:
+    """Return y - log(sum of exp(y)) for each row, float64; a NaN, or an infinite sum, makes its row NaN."""
+    if not rows.size:
+        return rows.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        shifted = rows.astype(np.float64) - rows.max(axis=1, keepdims=True)
+        logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return logarithms
+
+
 @_forward.register
-def _softmax(layer: Softmax, images: Array) -> Array:
-    return softmax(images.reshape(images.shape[0], prod(images.shape[1:])))
+def _softmax(layer: SoftmaxLayer, images: Array) -> Array:
+    rows = images.reshape(images.shape[0], prod(images.shape[1:]))
+    return _logarithms(rows) if isinstance(layer, LogSoftmax) else softmax(rows)
 
 
 @_forward.register

@@ -8,7 +8,8 @@ from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.registry import register
 from sparsenn.backends.trainer import TrainingProblem, Velocities
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Linear
+from sparsenn.layers.activation_names import row_of
 
 __all__ = ["REFERENCE", "ReferenceTrainer", "loss_and_gradient"]
 
@@ -22,18 +23,6 @@ def loss_and_gradient(loss: str, outputs: Array, targets: Array) -> tuple[float,
     shifted = outputs - outputs.max(axis=1, keepdims=True)
     logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return float(-np.sum(targets * logarithms) / rows), (np.exp(logarithms) - targets) / rows
-
-
-def _slope(activation: Activation, z: Array) -> Array:
-    """The derivative of an activation at z; a ReLU's is 0 at both of its corners."""
-    if isinstance(activation, Sigmoid):
-        return np.asarray(activation(z) * activation(-z))
-    if isinstance(activation, Tanh):
-        return np.asarray(1 - np.tanh(z) ** 2)
-    if isinstance(activation, ReLU):
-        clip = np.inf if activation.clip is None else activation.clip
-        return ((z > 0) & (z < clip)).astype(np.float64)
-    return np.ones_like(z)
 
 
 class ReferenceTrainer:
@@ -60,14 +49,13 @@ class ReferenceTrainer:
 
     def _update(self, inputs: Array, targets: Array) -> float:
         activations = [layer.activation for layer in self._problem.layers]
-        values, sums = [inputs.astype(np.float64)], []
+        values = [inputs.astype(np.float64)]
         for (weights, bias), activation in zip(self._parameters, activations, strict=True):
-            sums.append(values[-1] @ weights + bias)
-            values.append(activation(sums[-1]))
+            values.append(activation(values[-1] @ weights + bias))
         loss, gradient = loss_and_gradient(self._problem.loss, values[-1], targets.astype(np.float64))
         gradients: list[tuple[Array, Array]] = []
         for number in reversed(range(len(activations))):
-            gradient = gradient * _slope(activations[number], sums[number])
+            gradient = gradient * row_of(activations[number]).slope_at(values[number + 1])
             gradients.insert(0, (values[number].T @ gradient, gradient.sum(axis=0)))
             gradient = gradient @ self._parameters[number][0].T
         for parameters, velocities, slopes in zip(self._parameters, self._velocities, gradients, strict=True):

@@ -19,14 +19,14 @@ from sparsenn.layers import (
     Flatten,
     Identity,
     Linear,
+    LogSoftmax,
     MaxPool2d,
     Pool2d,
     ReLU,
-    Sigmoid,
-    Softmax,
+    SoftmaxLayer,
     SparseLinear,
-    Tanh,
 )
+from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.storage.records import package_version
@@ -34,7 +34,7 @@ from sparsenn.storage.records import package_version
 __all__ = ["export_graph"]
 
 _OPSET, _IR = 17, 8
-"""Versions that programs of the last years read."""
+"""Versions that programs of the last years read; files with newer operators are of newer ones."""
 
 _ROWS = "rows"
 
@@ -60,6 +60,7 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     for number in range(1, len(network) + 1):
         writer.write(number)
     writer.end()
+    opsets = [helper.make_opsetid("", max((_OPSET, *map(_first_version, {node.op_type for node in writer.nodes}))))]
     graph = helper.make_graph(
         writer.nodes,
         "sparsenn",
@@ -70,11 +71,17 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     )
     return helper.make_model(
         graph,
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=_IR,
+        opset_imports=opsets,
+        ir_version=max(_IR, helper.find_min_ir_version_for(opsets)),
         producer_name="sparsenn",
         producer_version=package_version(),
     )
+
+
+def _first_version(operator: str) -> int:
+    """Return the first version of ONNX's operators that has one."""
+    schemas = onnx_library().defs.get_all_schemas_with_history()
+    return min(int(schema.since_version) for schema in schemas if (schema.domain, schema.name) == ("", operator))
 
 
 class _Writer:
@@ -169,23 +176,28 @@ class _Writer:
         self._node("Flatten")
 
     @add.register
-    def _(self, layer: Softmax) -> None:
+    def _(self, layer: SoftmaxLayer) -> None:
+        operator = "LogSoftmax" if isinstance(layer, LogSoftmax) else "Softmax"
         (shape,) = self._network.input_shapes(self._number - 1)
         if len(shape) == 1:
-            self._node("Softmax", axis=1)
+            self._node(operator, axis=1)
             return
         self._node("Flatten")
-        self._node("Softmax", axis=1)
+        self._node(operator, axis=1)
         self._node("Reshape", self._tensor("shape", np.array([0, *shape], np.int64)))
 
     def _activate(self, activation: Activation) -> None:
         if isinstance(activation, ReLU) and activation.clip is not None:
             bounds = (("least", 0.0), ("most", activation.clip))
             self._node("Clip", *(self._tensor(name, np.array(bound, np.float32)) for name, bound in bounds))
-        elif isinstance(activation, ReLU | Sigmoid | Tanh):
-            self._node({ReLU: "Relu", Sigmoid: "Sigmoid", Tanh: "Tanh"}[type(activation)])
         elif not isinstance(activation, Identity):
-            raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files cannot hold")
+            found = elsewhere_of(activation, "onnx")
+            if found is None:
+                raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files cannot hold")
+            (foreign, attributes), sums = found, self._value
+            self._node(foreign.name, **attributes)
+            if foreign.is_gate:
+                self._node("Mul", sums)
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         name = f"{self._place}/{operator}"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import InputError
+from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import InputLayout
 from sparsenn.io.affine import UNSCALED, Scaling
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import fold
+from sparsenn.io.onnx.gates import Gate, Gates
 from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.operators import OPERATORS
 from sparsenn.io.onnx.tensors import Tensors
-from sparsenn.io.signal import Signal, named
+from sparsenn.io.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 
@@ -30,22 +31,13 @@ _DOMAINS = {"": "", "ai.onnx": "", "ai.onnx.ml": "ai.onnx.ml"}
 _NEEDED = {
     "Attention": "attention",
     "ConvTranspose": "a transposed convolution",
-    "Elu": "an activation ELU",
-    "Erf": "an activation GELU",
     "GRU": "a recurrent layer",
-    "Gelu": "an activation GELU",
-    "HardSwish": "a gate",
     "If": "a choice while it runs",
     "LSTM": "a recurrent layer",
     "LayerNormalization": "a normalisation by row",
-    "LeakyRelu": "an activation LeakyReLU",
-    "LogSoftmax": "the logarithm of a softmax; export without it, its scores have the same order",
     "Loop": "a loop",
-    "PRelu": "an activation PReLU",
     "QuantizeLinear": "arithmetic with quantised values",
     "RNN": "a recurrent layer",
-    "Selu": "an activation SELU",
-    "Softplus": "an activation softplus",
 }
 """What sparsenn would need for operators that networks often have."""
 
@@ -119,7 +111,10 @@ class _Walk:
             self._add(tensor.name, tensors.array, tensor)
         for tensor in self._graph.sparse_initializer:
             self._add(tensor.values.name, tensors.sparse, tensor)
-        self._needed = _needed(self._graph)
+        self._constants = {node.output[0]: node for node in self._graph.node if node.op_type == "Constant"}
+        gates = Gates(self._graph.node, self._number, self._attributes)
+        self._gates = {place: gate for place, node in enumerate(self._graph.node) if (gate := gates.of(node))}
+        self._needed = _needed(self._graph, self._gates)
 
     def _add(self, name: str, array: Callable[[Any], Value], tensor: Any) -> None:
         if name in self.constants:
@@ -134,8 +129,16 @@ class _Walk:
             if number - 1 not in self._needed:
                 continue
             place = f"node {number} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
-            with named(place):
-                made = self._made(node, [_found(name, values) for name in node.input])
+            with prefix_errors(place):
+                gate = self._gates.get(number - 1)
+                source = None if gate is None else _found(gate.source, values)
+                made: list[Value]
+                if gate is not None and isinstance(source, Signal):
+                    made = [source.activated(gate.activation).times(gate.factor)]
+                elif gate is not None and isinstance(source, np.ndarray):
+                    made = [(gate.activation(source) * gate.factor).astype(source.dtype)]
+                else:
+                    made = self._made(node, [_found(name, values) for name in node.input])
                 labels = labels or _labels(node, values)
             for name, value in zip(node.output, made, strict=False):
                 if name in values:
@@ -153,7 +156,7 @@ class _Walk:
             onnx_library().checker.check_node(node, self._context)
         except Exception as error:  # the checker raises whatever its parts raise
             raise InputError(reason_of(error)) from error
-        attributes = {attribute.name: self._attribute(attribute) for attribute in node.attribute}
+        attributes = self._attributes(node)
         if not any(isinstance(value, Signal | Classes) for value in inputs):
             return self._folded(node, attributes, inputs)
         if node.op_type not in OPERATORS:
@@ -169,6 +172,18 @@ class _Walk:
                 if name in attributes:
                     return [read(attributes[name])]
         return fold(node, inputs, self._opsets)
+
+    def _number(self, name: str) -> float | None:
+        """Return a constant of one number by its name; None for other tensors."""
+        constant = self.constants.get(name)
+        if constant is None and (node := self._constants.get(name)) is not None:
+            constant = self._folded(node, self._attributes(node), [])[0]
+        if isinstance(constant, np.ndarray) and constant.size == 1 and constant.dtype.kind in "fiu":
+            return float(constant.reshape(-1)[0])
+        return None
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        return {attribute.name: self._attribute(attribute) for attribute in node.attribute}
 
     def _attribute(self, attribute: Any) -> Any:
         onnx = onnx_library()
@@ -237,13 +252,13 @@ def _inputs(graph: Any, constants: dict[str, Value], sparse_below: float) -> Ite
         yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below, given=given)
 
 
-def _needed(graph: Any) -> set[int]:
+def _needed(graph: Any, gates: Mapping[int, Gate]) -> set[int]:
     """Return the places of the nodes whose outputs the graph's outputs depend on."""
     wanted, needed = {output.name for output in graph.output}, set()
     for place in range(len(graph.node) - 1, -1, -1):
         if wanted & set(graph.node[place].output):
             needed.add(place)
-            wanted.update(graph.node[place].input)
+            wanted.update((gates[place].source,) if place in gates else graph.node[place].input)
     return needed
 
 

@@ -21,7 +21,9 @@ from sparsenn.io.onnx.movements import MOVEMENTS, transposed
 from sparsenn.io.onnx.selections import SELECTIONS
 from sparsenn.io.onnx.tensors import Constant
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Activation, Add, Concatenate, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Add, Concatenate, LogSoftmax, Softmax
+from sparsenn.layers.activation import HardSigmoid
+from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.memory import check_memory
 
 __all__ = ["OPERATORS"]
@@ -171,9 +173,11 @@ def _batch_normalization(call: Call) -> Signal:
     return signal.scaled(factor, shift - mean * factor)
 
 
-def _activated(activation: Activation) -> Callable[[Call], Signal]:
-    """Return what an operator does that is an activation."""
-    return lambda call: call.signal.flushed(activation)
+def _elementwise(call: Call) -> Signal:
+    activation = activation_elsewhere("onnx", call.operator, call.attribute)
+    if activation is None:
+        raise InputError("it has attributes that no activation of sparsenn has")
+    return call.signal.activated(activation)
 
 
 def _clip(call: Call) -> Signal:
@@ -226,15 +230,27 @@ def _check_near(bound: float) -> None:
 
 
 def _hard_sigmoid(call: Call) -> Signal:
-    alpha, beta = float(call.attribute("alpha", 0.2)), float(call.attribute("beta", 0.5))
-    return call.signal.times(_finite(alpha)).plus(_finite(beta)).flushed(ReLU(1.0))
+    """Return what it does with any beta, as an activation whose beta is 1/2 has it of shifted sums."""
+    alpha, beta = _finite(float(call.attribute("alpha", 0.2))), _finite(float(call.attribute("beta", 0.5)))
+    activation = HardSigmoid(alpha)
+    return (call.signal if beta == 0.5 else call.signal.plus((beta - 0.5) / alpha)).activated(activation)
+
+
+def _parametric_relu(call: Call) -> Signal:
+    """Return it with what is below zero times a slope, or times one for each channel."""
+    slopes, signal = floats(call.given(1)), call.signal
+    sizes = slopes.shape[-len(signal.shape) :] if signal.shape else ()
+    if slopes.size > 1 and (signal.axis != 0 or len(sizes) < len(signal.shape) or sizes[0] != slopes.size):
+        raise InputError(f"it takes {signal}, and has slopes of shape {slopes.shape}; give one per channel")
+    return signal.leaked(slopes.reshape(-1))
 
 
 def _softmax(call: Call) -> Signal:
     signal = call.signal
     axis = int(call.attribute("axis", 1 if call.version < 13 else -1))
     _check_whole(signal, axis, together=call.version < 13)
-    return replace(signal.flattened().softmax(), shape=signal.shape)
+    layer = LogSoftmax() if call.operator == "LogSoftmax" else Softmax()
+    return replace(signal.flattened().softmax(layer), shape=signal.shape)
 
 
 def _argmax(call: Call) -> Classes:
@@ -334,6 +350,7 @@ OPERATORS: dict[str, Callable[[Call], Value]] = {
     **MOVEMENTS,
     **IMAGE_OPERATORS,
     **SELECTIONS,
+    **dict.fromkeys(names_elsewhere("onnx"), _elementwise),
     "Add": _add,
     "ArgMax": _argmax,
     "BatchNormalization": _batch_normalization,
@@ -342,18 +359,17 @@ OPERATORS: dict[str, Callable[[Call], Value]] = {
     "Div": _div,
     "Gemm": _gemm,
     "HardSigmoid": _hard_sigmoid,
+    "LogSoftmax": _softmax,
     "MatMul": _matmul,
     "Max": _max,
     "Min": _min,
     "Mul": _mul,
     "Neg": _neg,
-    "Relu": _activated(ReLU()),
+    "PRelu": _parametric_relu,
     "Scaler": _scaler,
-    "Sigmoid": _activated(Sigmoid()),
     "Softmax": _softmax,
     "Sub": _sub,
     "Sum": _sum,
-    "Tanh": _activated(Tanh()),
     "ZipMap": _zip_map,
 }
 """What each operator makes of its values, one of which at least is a signal or classes."""

@@ -7,12 +7,10 @@ never a sum: the bits do not depend on how many there are.
 
 from __future__ import annotations
 
-import math
-
 import numba
 import numpy as np
 
-from sparsenn.backends.cpu.stack import RELU, SIGMOID, TANH, activation_code
+from sparsenn.backends.cpu.activation import activate_line, activation_code, slope
 from sparsenn.formats import Array
 from sparsenn.jit import compiled, example, threaded
 from sparsenn.layers import Activation, ReLU
@@ -27,7 +25,7 @@ _COLUMNS = 256
 
 
 def code(activation: Activation) -> tuple[int, np.float32]:
-    """Return an activation's number and its clip, infinite where there is none, as the kernels take them."""
+    """Return an activation's number and its parameter, infinite where there is none, as the kernels take them."""
     kind, clip = activation_code(activation)
     return kind, np.float32(clip)
 
@@ -56,30 +54,6 @@ def _add_product(A: Array, B: Array, C: Array, row: int, first: int, last: int) 
             C[row, j] += a0 * B[k, j]
 
 
-@compiled
-def _activated(kind: int, clip: np.float32, z: np.float32) -> np.float32:
-    one = np.float32(1)
-    if kind == RELU:
-        return min(clip, max(np.float32(0), z)) if z == z else z
-    if kind == SIGMOID:
-        return np.float32(one / (one + math.exp(-z)))
-    if kind == TANH:
-        return np.float32(math.tanh(z))
-    return z
-
-
-@compiled
-def _derivative(kind: int, clip: np.float32, y: np.float32) -> np.float32:
-    one, zero = np.float32(1), np.float32(0)
-    if kind == RELU:
-        return one if zero < y < clip else zero
-    if kind == SIGMOID:
-        return y * (one - y)
-    if kind == TANH:
-        return one - y * y
-    return one
-
-
 @threaded
 def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.float32, outputs: Array) -> None:
     """Compute outputs = activation(inputs · weights + bias).
@@ -98,8 +72,7 @@ def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.floa
             for j in range(first, last):
                 outputs[row, j] = bias[j]
             _add_product(inputs, weights, outputs, row, first, last)
-            for j in range(first, last):
-                outputs[row, j] = _activated(kind, clip, outputs[row, j])
+            activate_line(kind, outputs[row], first, last - first, clip)
 
 
 @threaded
@@ -126,7 +99,7 @@ def backward(
             _add_product(weights, slopes, below_columns, i, 0, rows)
         for j in range(rows):
             for i in range(start, stop):
-                below_columns[i, j] *= _derivative(kind, clip, values[j, i])
+                below_columns[i, j] *= slope(kind, values[j, i], clip)
                 below[j, i] = below_columns[i, j]
 
 

@@ -482,9 +482,9 @@ def test_images_with_zeros_around_them(pads: list[int], opset: int) -> None:
 # ---- Refused --------------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
-    "operator": ([node("LeakyRelu", "x")], {}, r"node 1 \(LeakyRelu\): no layer does that; .* an activation LeakyReLU"),
+    "operator": ([node("ThresholdedRelu", "x")], {}, r"node 1 \(ThresholdedRelu\): no layer does that"),
     "unknown": ([node("Erf", "x")], {}, r"node 1 \(Erf\)"),
-    "gate": ([node("Sigmoid", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* that multiplies them"),
+    "gate": ([node("Tanh", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* that multiplies them"),
     "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "joins them along axis 0"),
     "widths": ([node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Add", "x", "b")],
                {"W": normal(5, 3)}, r"node 3 \(Add\): it adds 5 and 3, which are not of one shape"),

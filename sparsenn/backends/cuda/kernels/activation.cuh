@@ -3,8 +3,6 @@
 #include "common.cuh"
 #include "ptx/numbers.cuh"
 
-constexpr int RELU_CLIPPED = IDENTITY + 1;  // after those of `enum Activation`, where RELU has no clip
-
 // NaN stays NaN.
 template <int KIND>
 __device__ __forceinline__ float activated(float z, float clip) {
@@ -12,6 +10,6 @@ __device__ __forceinline__ float activated(float z, float clip) {
         const float positive = larger_or_nan(z, 0.0f);
         return KIND == RELU_CLIPPED ? smaller_or_nan(positive, clip) : positive;
     } else {
-        return activate(z, KIND, clip);
+        return activate_as<KIND>(z, clip);
     }
 }

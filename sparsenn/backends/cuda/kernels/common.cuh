@@ -2,6 +2,7 @@
 //
 // The loader puts the text of this file in the place of each include.
 #pragma once
+#include "activations.cuh"
 
 typedef long long int64;
 typedef unsigned long long uint64;
@@ -24,18 +25,6 @@ struct Sparse {
 
     __device__ __forceinline__ float value(int64 entry) const { return values[entry * stride]; }
 };
-
-enum Activation { RELU, SIGMOID, TANH, IDENTITY };
-
-// clip is infinite where there is none. NaN stays NaN.
-__device__ __forceinline__ float activate(float z, int activation, float clip) {
-    if (activation == RELU) return z < 0.0f ? 0.0f : (z > clip ? clip : z);
-    if (activation == SIGMOID) {
-        const float decay = expf(-fabsf(z));
-        return (z >= 0.0f ? 1.0f : decay) / (1.0f + decay);
-    }
-    return activation == TANH ? tanhf(z) : z;
-}
 
 // act(sum + bias): what becomes of a finished sum.
 struct Epilogue {

@@ -62,7 +62,7 @@ def gather_chunks(
     Parameters
     ----------
     weights : over device arrays.
-    activation, clip : code in `common.cuh`; upper bound of a ReLU, infinity where there is none.
+    activation, clip : as `activation_code` returns them.
     features : (tiles, inputs, rows of a tile) float32, contiguous.
     alive : (tiles * rows of a tile,) uint8; becomes 1 where a row has an output that is not zero, and is left as it is
         elsewhere.
@@ -78,6 +78,11 @@ def gather_chunks(
         )
         launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
     return target
+
+
+def _let_through(activation: np.int32, clip: np.float32) -> tuple[np.float32, np.float32]:
+    """Return the least and the most that an activation which is not curved lets through."""
+    return (np.float32(0), clip) if activation == RELU else (np.float32(-np.inf), np.float32(np.inf))
 
 
 def _launch_of(
@@ -107,7 +112,7 @@ def _launch_of(
     arguments = (
         *(features, *weights.arrays, target, alive, count),
         *(np.int32(number) for number in numbers),
-        *(activation, np.float32(0.0 if activation == RELU else -np.inf), clip),
+        *(activation, *_let_through(activation, clip), clip),
     )
     kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
     return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes

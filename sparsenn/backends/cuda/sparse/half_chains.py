@@ -7,6 +7,7 @@ are captured once as a graph, which finds the number of rows on the device.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from sparsenn.backends.contract import (
     StepInput,
     StepOutput,
 )
-from sparsenn.backends.cuda.activation import RELU, SIGMOID, TANH, compiled_activation
+from sparsenn.backends.cuda.activation import activation_of, compiled_activation
 from sparsenn.backends.cuda.device import as_current, cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.cuda.recorder import part
@@ -53,11 +54,11 @@ def bound_of(layer: DeviceLayer) -> Bound:
     sums = before[weights.indptr[1:]] - before[weights.indptr[:-1]]
     reach = float(sums.max()) if sums.size else 0.0
     offset = float(cp.abs(layer.bias).max()) if layer.bias.size else 0.0
-    most = {RELU: layer.clip, SIGMOID: np.float32(1), TANH: np.float32(1)}
+    activation = activation_of(int(layer.activation), float(layer.clip))
     return (
-        np.float32(reach * (1 + 1e-6)),
-        np.float32(offset),
-        np.float32(most.get(int(layer.activation), np.inf)),
+        np.float32(reach * activation.gain * (1 + 1e-6)),
+        np.float32(offset * activation.gain + activation.size_of_zero),
+        np.float32(activation.largest(math.inf)),
     )
 
 

@@ -21,7 +21,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU, TANH
+from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import (
     LAYING_OUT,
@@ -177,7 +177,7 @@ def test_any_share_of_the_tiles_and_of_the_channels(number, blocks, rng):
 def test_bias_and_activation(rng):
     geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
     given = drawn_numbers(rng, 2, geometry, integers=False)
-    for code, activation in ((RELU, ReLU()), (TANH, Tanh())):
+    for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
         outputs = by_emulation(FLOAT32, 2, geometry, given, activation=code)
         assert_near_conv2d(outputs, *given, activation, **steps_of(geometry))
 

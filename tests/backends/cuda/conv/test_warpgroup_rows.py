@@ -10,7 +10,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU, TANH
+from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, warpgroup_rows
 from sparsenn.backends.cuda.conv.warpgroup import why_no_warpgroups
 from sparsenn.backends.cuda.conv.warpgroup_plan import arranged
@@ -107,7 +107,7 @@ def test_images_that_begin_anywhere(dtype, rng):
 def test_bias_and_activation(rng):
     geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
     given = drawn_numbers(rng, 2, geometry, integers=False)
-    for code, activation in ((RELU, ReLU()), (TANH, Tanh())):
+    for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
         outputs = by_emulation(2, geometry, given, activation=code)
         assert_near_conv2d(outputs, *given, activation, precision="float16", **steps_of(geometry))
 

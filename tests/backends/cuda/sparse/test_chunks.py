@@ -5,7 +5,7 @@ import pytest
 from oracle import EPSILON
 
 from sparsenn import backends
-from sparsenn.backends.cuda.activation import IDENTITY, RELU, SIGMOID, TANH
+from sparsenn.backends.cuda.activation import activation_code
 from sparsenn.backends.cuda.device import current_machine
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
@@ -14,9 +14,9 @@ from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.teams import teams_of_weights
 from sparsenn.backends.cuda.sparse.tiling import Tiling
 from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
-ACTIVATIONS = {RELU: ReLU(0.75), SIGMOID: Sigmoid(), TANH: Tanh(), IDENTITY: Identity()}
+ACTIVATIONS = (ReLU(0.75), Sigmoid(), Tanh(), Identity())
 AWKWARD = [
     (1, 1, 1, 1.0), (33, 1, 7, 0.5), (130, 77, 1, 0.3), (257, 300, 259, 0.05), (1000, 515, 130, 0.2),
     (64, 40, 300, 0.0), (5, 0, 9, 0.0), (0, 20, 30, 0.5),
@@ -53,21 +53,21 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
     teams = teams_of_weights(sparse) if block.teams else None
     chunked = chunk_weights(place(sparse), cp.asarray(bias), tiling, current_machine(), teams)
     tiles = rows_to_tiles(cp.asarray(features), block.rows)
-    clip = getattr(ACTIVATIONS[activation], "clip", None)
+    code = activation_code(Linear(weights, bias, activation), 1)
     alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
-    found = gather_chunks(chunked, np.int32(activation), np.float32(np.inf if clip is None else clip), tiles, alive)
+    found = gather_chunks(chunked, *code, tiles, alive)
     return cp.asnumpy(tiles_to_rows(found, rows)), cp.asnumpy(alive[:rows]).astype(bool)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_kernel_computes_the_layer(block, activation, rng):
     for rows, inputs, outputs, density in AWKWARD:
         features, weights, bias = problem(rng, rows, inputs, outputs, density)
         found, alive = run(features, weights, bias, block, activation)
         wide = features.astype(np.float64), weights.astype(np.float64)
-        expected = ACTIVATIONS[activation](wide[0] @ wide[1] + bias)
+        expected = activation(wide[0] @ wide[1] + bias)
         bound = (inputs + 2) * EPSILON * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(bias)) + 4 * EPSILON
         assert found.shape == expected.shape
         assert (np.abs(found - expected) <= bound).all(), (rows, inputs, outputs)
@@ -85,7 +85,7 @@ def test_bits_are_the_same_in_every_run_and_for_every_tiling(rng):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_infinity_and_nan_reach_only_the_outputs_that_read_them(activation, rng):
     features, weights, bias = problem(rng, 70, 60, 50, 0.2)
     features[3, 7], features[40, 11], features[69, 59] = np.inf, np.nan, -np.inf
@@ -94,7 +94,7 @@ def test_infinity_and_nan_reach_only_the_outputs_that_read_them(activation, rng)
         for row, column in ((3, 7), (40, 11), (69, 59)):
             reads = weights[column] != 0
             clean = np.where(np.arange(60) == column, 0, features[row])
-            expected = ACTIVATIONS[activation](clean.astype(np.float64) @ weights + bias)
+            expected = activation(clean.astype(np.float64) @ weights + bias)
             np.testing.assert_allclose(found[row, ~reads], expected[~reads], rtol=1e-5, atol=1e-5)
             if column == 11:
                 assert np.isnan(found[row, reads]).all()

@@ -116,12 +116,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                     target.each(filter, [&](int, const Pixel& pixel) {
                         const float sum =
                             plain_sum(shape, weights, filter, pixel.image, pixel.y, target.left + pixel.x);
-                        return activate(sum + add, ACTIVATION, clip);
+                        return activate_as<ACTIVATION>(sum + add, clip);
                     });
                     continue;
                 }
 #pragma unroll
-                for (int j = 0; j < 4; ++j) values[j] = activate(values[j] + add, ACTIVATION, clip);
+                for (int j = 0; j < 4; ++j) values[j] = activate_as<ACTIVATION>(values[j] + add, clip);
                 if (target.whole)
                     store_four(target.to + static_cast<int64>(filter) * (out_height * out_width), values);
                 else

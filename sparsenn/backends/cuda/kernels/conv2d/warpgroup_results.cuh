@@ -14,7 +14,10 @@ constexpr int SUMS = COLUMNS / 2;  // of a thread
 
 // The activation of a number; what is no number stays none.
 __device__ __forceinline__ float finished(float z, float clip) {
-    return ACTIVATION == RELU ? clipped_or_nan(z, clip) : activate(z, ACTIVATION, clip);
+    if constexpr (ACTIVATION == RELU)
+        return clipped_or_nan(z, clip);
+    else
+        return activate_as<ACTIVATION>(z, clip);
 }
 
 // What a thread needs to finish the sums of a tile: its filters, every eighth, and their bias.

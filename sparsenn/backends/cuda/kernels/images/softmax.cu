@@ -1,4 +1,4 @@
-// softmax: each row's numbers become exp(y) / sum of exp(y).
+// softmax: each row's numbers become exp(y) / sum of exp(y), or the logarithms of that where LOGARITHM is 1.
 //
 // Idea      A team of threads takes a row in three passes: the largest number, which is subtracted so that nothing
 //           overflows; the sum of the powers; the shares. A row stays in the caches from pass to pass.
@@ -45,6 +45,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     largest = over_team(largest, Largest());
     for (int64 at = member; at < width; at += TEAM) sum += expf(loaded(numbers[at]) - largest);
     sum = over_team(sum, Sum());
-    for (int64 at = member; at < width; at += TEAM)
-        store(&outputs[row * width + at], static_cast<float>(expf(loaded(numbers[at]) - largest) / sum));
+    const double logarithm = LOGARITHM ? log(sum) : 0.0;
+    for (int64 at = member; at < width; at += TEAM) {
+        const float shifted = loaded(numbers[at]) - largest;
+        store(&outputs[row * width + at], static_cast<float>(LOGARITHM ? shifted - logarithm : expf(shifted) / sum));
+    }
 }

@@ -302,7 +302,7 @@ __device__ __forceinline__ void panel(const In& in, Out& out, Watch& watch, cons
                     for (int m = 0; m < ROW_TILES; ++m) sums[j][m][i] = 0.0f;
     }
     float clip = 0.0f;
-    if constexpr (ACTIVATION[LAYER] == RELU_CLIPPED)
+    if constexpr (ACTIVATION[LAYER] == RELU_CLIPPED || is_curved(ACTIVATION[LAYER]))
         clip = image.template read<float>(bias_place(LAYERS) + 4 * LAYER);
 #pragma unroll
     for (int j = 0; j < PANEL; ++j)

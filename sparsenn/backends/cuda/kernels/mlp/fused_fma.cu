@@ -123,7 +123,7 @@ __device__ __forceinline__ void layer(const float* image, const float* inputs, f
             if (column + n >= OUTPUTS) break;
             const float bias = read<float>(image, bias_place(LAYER) + column + n);
 #pragma unroll
-            for (int i = 0; i < EACH; ++i) sums[n][i] = activate(sums[n][i] + bias, KIND, clip);
+            for (int i = 0; i < EACH; ++i) sums[n][i] = activate_as<KIND>(sums[n][i] + bias, clip);
             write_rows<EACH>(outputs + (column + n) * STRIDE, square, sums[n]);
         }
     }

@@ -135,7 +135,7 @@ __device__ __forceinline__ void plain_row(const float* __restrict__ plain, const
     constexpr bool LAST = LAYER + 1 == LAYERS;
     __syncwarp();
     float clip = 0.0f;
-    if constexpr (ACTIVATION[LAYER] == RELU_CLIPPED)
+    if constexpr (ACTIVATION[LAYER] == RELU_CLIPPED || is_curved(ACTIVATION[LAYER]))
         clip = image.read<float>(bias_place(LAYERS) + 4 * LAYER);
 #pragma unroll 1
     for (int n = lane; n < OUTPUTS; n += WARP) {

@@ -112,7 +112,7 @@ __device__ __forceinline__ void finish(const Layer& layer, const int* copies, co
                                        const float (&sums)[OUTPUTS][VECTOR], char* lines, int* nonzeros, int lane) {
     const int own = slots.low.output < 0 ? 0 : copies[slots.low.output];
     int found[VECTOR] = {};
-    if (layer.activation == RELU || layer.activation == IDENTITY) {
+    if (!is_curved(layer.activation)) {
         const float infinity = __int_as_float(0x7f800000);
         const float least = layer.activation == RELU ? 0.0f : -infinity;
         const float most = layer.activation == RELU ? layer.clip : infinity;

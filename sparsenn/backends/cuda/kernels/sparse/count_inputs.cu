@@ -202,7 +202,7 @@ __device__ void close_tile(const Stage& stage, const Layer& layer, int base, int
 }
 
 // Writes one output's values; all lanes of a warp call it. Returns for lane r how many neurons are not zero in row r.
-// Sigmoids and tanhs are taken of what was written, row by row: unrolled, they would need too many registers.
+// Curved activations are taken of what was written, row by row: unrolled, they would need too many registers.
 __device__ __forceinline__ int write_values(const float (&sums)[ROWS], float bias, const Layer& layer, float* target,
                                             bool exists, int copies, int present) {
     const int lane = threadIdx.x % WARP, activation = layer.activation, outputs = layer.outputs;
@@ -216,7 +216,7 @@ __device__ __forceinline__ int write_values(const float (&sums)[ROWS], float bia
         const unsigned found = __ballot_sync(ALL_LANES, exists && value != 0.0f);
         if (lane == r) mine = found;
     }
-    if (activation == SIGMOID || activation == TANH) {
+    if (is_curved(activation)) {
 #pragma unroll 1
         for (int r = 0; r < present; r++) {
             float* place = target + static_cast<size_t>(r) * outputs;

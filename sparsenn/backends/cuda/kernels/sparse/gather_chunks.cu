@@ -33,7 +33,8 @@ struct Finish {
     unsigned char* flags;  // null, or a byte for each row of the tiles
     int room;              // of a tile, for lines
     int activation;
-    float least, most;  // that a ReLU lets through; infinities for other activations
+    float least, most;  // that ReLU lets through; infinities for other activations
+    float parameter;
 
     // Writes a warp's outputs of a tile.
     __device__ __forceinline__ void operator()(const float (&sums)[OUTPUTS][VECTOR], const Slots& slots, int tile, bool,
@@ -54,7 +55,7 @@ struct Finish {
             }
             write_line(lines + static_cast<int64>(output) * LINE, rows);
         }
-        if (activation == SIGMOID || activation == TANH) alive = activate_written(slots, lines);
+        if (is_curved(activation)) alive = activate_written(slots, lines);
         if (!flags) return;
 #pragma unroll
         for (int v = 0; v < VECTOR; v++)
@@ -74,7 +75,7 @@ struct Finish {
             read_line(rows, line);
 #pragma unroll
             for (int v = 0; v < VECTOR; v++) {
-                rows[v] = activate(rows[v], activation, most);
+                rows[v] = activate(rows[v], activation, parameter);
                 alive |= rows[v] != 0.0f ? 1u << v : 0u;
             }
             write_line(line, rows);
@@ -90,8 +91,8 @@ extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
                   const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                   char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
                   int first, int most_tiles, int room_in, int room_out, int groups, int chunks, int chunk, int stages,
-                  int stage_bytes, int activation, float least, float most) {
+                  int stage_bytes, int activation, float least, float most, float parameter) {
     const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
     compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
-            Finish{target, flags, room_out, activation, least, most});
+            Finish{target, flags, room_out, activation, least, most, parameter});
 }

@@ -17,8 +17,8 @@ struct __align__(16) Layer {
     int inputs;
     int outputs;
     int output;      // where this layer's outputs begin in `runs`, `bias` and `copies`
-    int activation;  // RELU, SIGMOID, TANH or IDENTITY
-    float clip;      // upper bound of RELU, infinity where there is none
+    int activation;  // of `enum Activation`
+    float clip;      // its parameter, infinity where there is none
     int edges;       // of all outputs, an even number each
 };
 

@@ -73,13 +73,6 @@ struct BlockPlace {
     }
 };
 
-// The derivative of an activation where its value is y; a ReLU's is 0 at both of its corners.
-__device__ __forceinline__ float slope(float y, int activation, float clip) {
-    if (activation == RELU) return y > 0.0f && y < clip ? 1.0f : 0.0f;
-    if (activation == SIGMOID) return y * (1.0f - y);
-    return activation == TANH ? 1.0f - y * y : 1.0f;
-}
-
 // One step of gradient descent; the gradient is that of the mean over the batch.
 __device__ __forceinline__ void descend(float* weight, float* velocity, float gradient, const Batch& batch) {
     const float moved = fmaf(batch.momentum, *velocity, -batch.rate * gradient);

@@ -1,0 +1,88 @@
+"""Activations as compiled functions know them: by a number and a parameter, their code generated from the one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import UsageError
+from sparsenn.jit import uncontracted
+from sparsenn.layers import Activation, Identity, ReLU
+from sparsenn.layers.activation import ACTIVATIONS
+from sparsenn.layers.activation_names import table_row
+from sparsenn.layers.formulas import as_python
+
+__all__ = ["IDENTITY", "RELU", "activate_line", "activation_code", "slope"]
+
+RELU, IDENTITY = ACTIVATIONS.index(ReLU), ACTIVATIONS.index(Identity)
+
+
+def activation_code(activation: Activation) -> tuple[int, float]:
+    """Return an activation as compiled functions take it: its place in the table, and its parameter or infinity.
+
+    Raises
+    ------
+    UsageError
+        It is not in the table.
+    """
+    row = table_row(activation)
+    if row is None:
+        raise UsageError(f"the CPU kernels do not know the activation {activation}")
+    return ACTIVATIONS.index(type(row)), row.parameter
+
+
+_LINE = """\
+def activate_line(kind, sums, at, count, p):
+    begin = uintp(at)
+{branches}
+    for lane in range(uintp(count)):
+        sums[begin + lane] = math.nan
+"""
+"""A loop for each kind, so that none asks for it number by number."""
+
+_BRANCH = """\
+    if kind == {code}:
+        for lane in range(uintp(count)):
+            z = sums[begin + lane]
+{formula}
+        return
+"""
+
+
+def _line() -> str:
+    branches = [
+        _BRANCH.format(code=code, formula=_indented(as_python(row.formula, "sums[begin + lane] ="), 3))
+        for code, row in enumerate(ACTIVATIONS)
+    ]
+    return _LINE.format(branches="".join(branches))
+
+
+def _slope() -> str:
+    branches = [
+        f"    if kind == {code}:\n{_indented(as_python(row.slope, 'return'), 2)}\n"
+        for code, row in enumerate(ACTIVATIONS)
+        if row.slope is not None
+    ]
+    return f"def slope(kind, y, p):\n{''.join(branches)}    return float32(math.nan)\n"
+
+
+def _indented(lines: list[str], depth: int) -> str:
+    return "\n".join("    " * depth + line for line in lines)
+
+
+def _made(name: str, text: str) -> Callable[..., Any]:
+    """Return a function of generated Python."""
+    namespace: dict[str, Any] = {"__name__": __name__, "math": math, "float32": np.float32, "uintp": np.uintp}
+    exec(compile(text, __file__, "exec"), namespace)
+    function: Callable[..., Any] = namespace[name]
+    return uncontracted(function)
+
+
+activate_line = _made("activate_line", _line())
+"""Apply the activation of a code and a parameter to `count` float32 sums from a place on; NaN for another code."""
+
+slope = _made("slope", _slope())
+"""Return the derivative of the activation of a code and a parameter where its value is y; NaN for another code."""
