@@ -199,7 +199,7 @@ def write_tables(folder: Path) -> None:
 
 def read_tables(folder: Path, name: str) -> None:
     data = read_data(folder / name, impute=True)
-    known = {"classes": data.classes, "class_names": data.class_names, "encoding": data.encoding}
+    known = {"classes": data.classes, "class_names": data.class_names, "encoding": data.encoding, "targets": 1}
     read_rows(folder / name, data.inputs.shape[1], data.targets.shape[1], **known)
 
 

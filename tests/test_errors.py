@@ -18,7 +18,7 @@ CLASSES = [
 
 
 def test_all_is_complete() -> None:
-    assert sorted(errors.__all__) == sorted([*(kind.__name__ for kind in CLASSES), "unknown_name"])
+    assert sorted(errors.__all__) == sorted([*(kind.__name__ for kind in CLASSES), "prefix_errors", "unknown_name"])
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -96,7 +96,7 @@ LINES = [
     "convert official/neuron64/n64-l1.tsv l.mtx --shape 64x64",
     "train t.csv --device cpu --kernel numba --hidden 3,2 --epochs 1 --output m.h5 --validation t.csv",
     "train t.csv --device cpu --classes --activation tanh --hidden 3 --epochs 1 --output c.h5",
-    "infer c.h5 --inputs t.csv --device cpu",
+    "infer c.h5 --inputs t.csv --targets 1 --device cpu",
     *(
         f"kernels ladder {operation} --device cpu --runs 1"
         for operation in (

@@ -272,12 +272,10 @@ class BatchRunner:
         checked = self._compiled.options.check_finite and backend.in_host_memory
 
         def run(rows: Array) -> Any:
-            if watch is not None:
-                watch.look(rows)
             with np.errstate(all="ignore"):
                 if checked:
                     check_inputs(rows)
-                return ready.outputs(backend.place(rows) if placed else rows, QUIET)
+                return ready.outputs(backend.place(rows) if placed else rows, QUIET, watch)
 
         return run
 

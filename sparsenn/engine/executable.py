@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, Replay, RowsLeft, SparseKernel
+from sparsenn.backends import Features, LayerCounts, Replay, RowsLeft, RowsWatch, SparseKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.image_tiles import run_tiles, spans
@@ -54,28 +54,36 @@ class Executable:
         steps = sum(step.nbytes for step in self._steps.values())
         return steps + sum(replay.nbytes for replay in self._replays.values())
 
-    def outputs(self, features: Features, context: RunContext) -> Any:
+    def outputs(self, features: Features, context: RunContext, watch: RowsWatch | None = None) -> Any:
         """Return each input's outputs, in memory that the caller owns.
 
         Where no number has to be looked at between layers, rows of a shape that comes again are replayed, if the device
         gains by that.
+
+        Parameters
+        ----------
+        features : on the device.
+        context : of the run.
+        watch : looks at the features first; that is part of what is replayed.
         """
-        if context.watch is not None:
+        if context.watch is not None or isinstance(features, CSR):
             return self._spread(self.run(features, context), features.shape[0])
-        outputs = self._replayed(features, context)
+        if self.plan.streams or watchers["step"] or not self._is_capturable:
+            if watch is not None:
+                watch.look(features)
+            return self._spread(self.run(features, context), features.shape[0])
+        outputs = self._replayed(features, watch)
         context.report(len(self.plan.network))
         return outputs
 
-    def _replayed(self, features: Features, context: RunContext) -> Any:
-        plan = self.plan
-        if plan.streams or isinstance(features, CSR) or watchers["step"] or not self._is_capturable:
-            return self._spread(self.run(features, context), features.shape[0])
-        key = features.shape, features.dtype
+    def _replayed(self, features: Array, watch: RowsWatch | None) -> Any:
+        plan, run = self.plan, partial(self._outputs, watch)
+        key = features.shape, features.dtype, watch is None
         replay = self._replays.get(key)
         if replay is not None:
             self._replays.move_to_end(key)
-            return replay(self._outputs, features)
-        outputs, replay = self._outputs(features), plan.backend.replay()
+            return replay(run, features)
+        outputs, replay = run(features), plan.backend.replay()
         if replay is not None:
             if len(self._replays) >= MAX_REPLAYS:
                 plan.backend.before_drop()
@@ -89,8 +97,10 @@ class Executable:
         before = [step.kernel for step in self.plan.steps[:-1]]
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
 
-    def _outputs(self, features: Array) -> Any:
+    def _outputs(self, watch: RowsWatch | None, features: Array) -> Any:
         """Return outputs of dense rows, and report nothing: by one launch, if that is all there is to do."""
+        if watch is not None:
+            watch.look(features)
         launch = self.launch if self.plan.leaves_outputs else None
         return self._spread(self.run(features, QUIET), features.shape[0]) if launch is None else launch(features)
 

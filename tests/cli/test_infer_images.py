@@ -273,7 +273,8 @@ def test_rows_of_the_models_width(
         (folder / name).write_text("".join(lines))
     else:
         write_idx(folder / name, rows)
-    options = ("--labels", folder / "some-labels-idx1-ubyte.gz") if kind == "idx" else ()
+    labelled = {"idx": ("--labels", folder / "some-labels-idx1-ubyte.gz"), "csv": ("--targets", 1)}
+    options = labelled.get(kind, ())
     found = record(infer("--json", "-", *options, inputs=name))
     assert not found["enlarged"]
     assert found["predicted"] == outputs.argmax(axis=1).tolist()
@@ -452,7 +453,7 @@ def test_images_of_one_channel_in_any_shape(run: Run, infer: Run, tmp_path: Path
 def test_channels_that_are_last_as_the_model_has_them(infer: Run, tmp_path: Path) -> None:
     images = np.random.default_rng(34).random((7, 3, 4, 2)).astype(np.float32)
     layers = Conv2d(np.arange(6.0).reshape(2, 3, 1, 1), activation=Identity()), Flatten()
-    network = Network(layers, (3, 4, 2), InputLayout((4, 2, 3), channels_last=True))
+    network = Network(layers, (3, 4, 2), input_layout=InputLayout((4, 2, 3), channels_last=True))
     write_model(tmp_path / "net.h5", Model(network, "mse", False))
     results = []
     for given in (images, np.moveaxis(images, 1, -1)):

@@ -83,7 +83,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_of_a_dataset(run: Run, problem: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.html"
-    done = run("infer", problem, "--device", "cpu", "--report", path)
+    done = run("infer", problem, "--device", "cpu", "--kernel", "panel", "--report", path)
     assert done.exit_code == 0, done.output
     page = check(path)
     text = " ".join(page.texts)

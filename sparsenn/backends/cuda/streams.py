@@ -11,7 +11,7 @@ from typing import Any
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.backends.cuda.kept import stream_key
 
-__all__ = ["Turns", "capture", "captured", "event", "on_stream", "wait_for_device"]
+__all__ = ["Turns", "capture", "captured", "event", "on_stream", "replay", "wait_for_device"]
 
 _captures: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 """By device: CUDA refuses to wait for a device while a stream of it is captured, by whichever thread, and spoils what
@@ -51,6 +51,14 @@ def captured(enqueue: Callable[[], None]) -> Any:
         enqueue()
         stream.synchronize()
         return capture(stream, enqueue)
+
+
+def replay(graph: Any, stream: Any, enqueue: Callable[[], None]) -> None:
+    """Launch a graph; or queue what it was captured of, where the stream is captured, too: CUDA refuses graphs there."""
+    if stream.is_capturing():
+        enqueue()
+    else:
+        graph.launch(stream)
 
 
 def wait_for_device() -> None:

@@ -178,8 +178,10 @@ def test_replays_have_the_bits_of_the_first_call(name, precision, rng):
         assert all(bool(cp.isnan(other).all()) for other in others), "graphs write to their own memory"
         for one, other in zip(found, first, strict=True):
             assert bool((one == other).all())
-        np.testing.assert_array_equal(session(cp.asnumpy(features[0])), cp.asnumpy(first[0]))
+        from_host = session(cp.asnumpy(features[0]))  # whose hidden values are looked at in half precision
+        np.testing.assert_allclose(from_host, cp.asnumpy(first[0]), rtol=0, atol=0 if precision == "float32" else 1e-2)
         with stream:
+            session(features[0])  # what a stream captures may not wait for another one
             stream.begin_capture()
             captured = session(features[0])
             graph = stream.end_capture()

@@ -42,7 +42,7 @@ from sparsenn.backends.cuda.sparse.rows import (
 )
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.cuda.sparse.tiling import Tiling, in_parts, shared_tilings
-from sparsenn.backends.cuda.streams import Turns, captured
+from sparsenn.backends.cuda.streams import Turns, captured, replay
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
@@ -168,7 +168,7 @@ class ChunkChain:
             self._counted = None
             self._enter(features)
             self._call.begin(rows, None)
-            self._graph.launch(stream)
+            replay(self._graph, stream, self._enqueue)
             return RowsLeft(self._leave(rows))
 
     def run_counted(self, features: Features, multiplicity: Array | None) -> tuple[Array, Array]:

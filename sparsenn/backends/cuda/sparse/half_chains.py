@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.recorder import part
 from sparsenn.backends.cuda.sparse.replay import Call, Parts
 from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.cuda.streams import Turns, captured
+from sparsenn.backends.cuda.streams import Turns, captured, replay
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -131,7 +131,7 @@ class HalfChain(ABC):
             self._counted = None
             self._enter(features)
             if self._graph is not None:
-                self._graph.launch(stream)
+                replay(self._graph, stream, self._enqueue)
             return RowsLeft(self._leave(features.shape[0], features.dtype))
 
     def run_counted(self, features: Array, multiplicity: Array | None) -> tuple[Array, Array]:
