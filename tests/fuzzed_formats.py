@@ -169,7 +169,10 @@ def write_numpy(folder: Path) -> None:
 
 
 def read_table(folder: Path, name: str) -> None:
-    read_rows(folder / name, 3, 2, classes="labelled" in name)
+    labelled = "labelled" in name
+    read_rows(
+        folder / name, 3, 2, classes=labelled, targets=1 if labelled and name.endswith((".csv", ".tsv")) else None
+    )
 
 
 # ---- Training -----------------------------------------------------------------------------------------------------

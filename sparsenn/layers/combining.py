@@ -33,7 +33,6 @@ class CombiningLayer(ImageLayer):
         """Return 0: nothing is multiplied."""
         return 0
 
-    @abstractmethod
     def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the shape of what the layer gives for one input.
 
@@ -52,6 +51,11 @@ class CombiningLayer(ImageLayer):
         ShapeError
             They do not go together.
         """
+        return self._combined_shape(shapes)
+
+    @abstractmethod
+    def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return what `combined_shape` does."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Add(Rebuilt, CombiningLayer):
     def __post_init__(self) -> None:
         check_activation(self.activation)
 
-    def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the shape that all have."""
         if len(set(shapes)) > 1:
             raise ShapeError(f"it adds {_listed(shapes)}, which are not of one shape")
@@ -88,7 +92,7 @@ class Concatenate(Rebuilt, CombiningLayer):
 
     name: ClassVar[str] = "concatenate"
 
-    def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the shape of all features, or of all channels."""
         if len({shape[1:] for shape in shapes}) > 1:
             raise ShapeError(f"it concatenates {_listed(shapes)}, which differ in more than features or channels")

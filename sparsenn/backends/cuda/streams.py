@@ -54,7 +54,7 @@ def captured(enqueue: Callable[[], None]) -> Any:
 
 
 def replay(graph: Any, stream: Any, enqueue: Callable[[], None]) -> None:
-    """Launch a graph; or queue what it was captured of, where the stream is captured, too: CUDA refuses graphs there."""
+    """Launch a graph; or queue its work where the stream is being captured: CUDA takes no graphs there."""
     if stream.is_capturing():
         enqueue()
     else:
