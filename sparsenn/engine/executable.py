@@ -25,8 +25,9 @@ from sparsenn.spans import span, watchers
 
 __all__ = ["Executable"]
 
-MAX_REPLAYS = 8
-"""Shapes of rows that an executable replays; the one that was used least recently goes first."""
+MAX_REPLAYS = 2
+"""Shapes of rows that an executable replays, which serves similar numbers of rows; the one that was used least recently
+goes first."""
 
 
 class Executable:

@@ -404,7 +404,7 @@ class Mish(Elementwise):
 
 @dataclass(frozen=True)
 class Softsign(Elementwise):
-    """The activation z / (1 + |z|)."""
+    """The activation z / (1 + abs(z))."""
 
     name = "softsign"
     formula = "a = abs(z); (1 if z > 0 else -1) if a > 1e30 else z / (1 + a)"

@@ -107,16 +107,16 @@ class Elementwise:
 
     @property
     def gain(self) -> float:
-        """Return what |f(z) - f(0)| is at most for |z| = 1, and in proportion for any other z."""
+        """Return how far f(z) is from f(0) at most, as a multiple of the size of z."""
         return 1.0
 
     @property
     def size_of_zero(self) -> float:
-        """Return |f(0)|."""
+        """Return the size of f(0)."""
         return abs(float(self(np.zeros(()))))
 
     def largest(self, size: float) -> float:
-        """Return what |f(z)| is at most where |z| is at most `size`, which may be infinite."""
+        """Return the largest size of f(z) where that of z is at most `size`, which may be infinite."""
         low, high = self.bounds
         return min(max(-low, high), self.gain * size + self.size_of_zero)
 
