@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sparsenn.datasets import load, radixnet
     from sparsenn.distributed.devices import Sessions, infer
     from sparsenn.distributed.streaming import stream
-    from sparsenn.engine import LayerStatistics, Plan, Predictor, Result, Session, execute, plan, trace
+    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan, trace
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR, InputLayout
@@ -110,7 +110,6 @@ __all__ = [
     "Network",
     "Node",
     "Plan",
-    "Predictor",
     "ReLU",
     "Result",
     "Session",
@@ -128,7 +127,6 @@ __all__ = [
     "Tanh",
     "TrainingData",
     "evaluate",
-    "execute",
     "find_structure",
     "from_keras",
     "from_onnx",
@@ -158,10 +156,8 @@ _HOMES = {
     "sparsenn.engine": (
         "LayerStatistics",
         "Plan",
-        "Predictor",
         "Result",
         "Session",
-        "execute",
         "plan",
         "trace",
     ),

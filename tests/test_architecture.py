@@ -15,7 +15,7 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("interrupts", "printable", "renamed"),
+    ("interrupts", "printable"),
     ("errors", "plugins", "progress", "spans", "workers"),
     ("memory", "storage"),
     ("jit",),

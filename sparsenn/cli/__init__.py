@@ -42,9 +42,7 @@ def main() -> int:
 
 def _exit_code() -> int:
     try:
-        from sparsenn.cli.renamed import renewed
-
-        words = renewed(sys.argv[1:])
+        words = sys.argv[1:]
         _application(words)(words)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)

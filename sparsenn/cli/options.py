@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from sparsenn.cli.renamed import tell_renamed
 from sparsenn.errors import UsageError
 
 __all__ = [
@@ -366,7 +365,7 @@ def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
 
     Parameters
     ----------
-    text : `name=number` of some sizes, separated by commas; or, as it was written before, the numbers of all in order.
+    text : `name=number` of some sizes, separated by commas.
     form : the sizes' names, separated by commas; those in brackets may be 0.
     usual : the sizes of those that are not named; of what is in brackets 0 where it says nothing.
 
@@ -383,13 +382,8 @@ def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
         + (f" ({rest.strip(',]')} from 0)" if rest else "")
         + f", separated by commas, as in {_named(names, usual)}"
     )
-    if "=" in text:
-        found = dict(zip(names, [*usual, *[0] * (len(names) - len(usual))], strict=True)) | _by_name(text, names, fault)
-        sizes = tuple(found.values())
-    else:
-        given = whole_numbers(text, fault, least=0, most=WIDEST, fits=lambda given: fewest <= len(given) <= len(names))
-        sizes = (*given, *[0] * (len(names) - len(given)))
-        tell_renamed(f"--sizes {text}", f"--sizes {_named(names, given)}")
+    found = dict(zip(names, [*usual, *[0] * (len(names) - len(usual))], strict=True)) | _by_name(text, names, fault)
+    sizes = tuple(found.values())
     if min(sizes[:fewest]) < 1:
         raise UsageError(fault)
     return sizes

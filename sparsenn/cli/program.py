@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from sparsenn import __version__
 from sparsenn.cli.exits import ExitCode, guarded
-from sparsenn.cli.renamed import renewed
 from sparsenn.printable import printable
 
 __all__ = ["GROUPS", "VERBS", "Verb", "program", "verb_of"]
@@ -64,16 +63,17 @@ VERBS = (
 
 def verb_of(words: Sequence[str]) -> Verb | None:
     """Return the verb that a command line begins with; None where it begins with none."""
+    words = _with_verb(list(words))
     return next((verb for verb in VERBS if verb.words == tuple(words[: len(verb.words)])), None)
 
 
 class _Program(TyperGroup):
-    """The application: it takes what was renamed by its old name, too, and tells bad usage in one line."""
+    """The application: it reports bad usage in one line, and lists the kernels where `kernels` has no verb."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
         """Run the program and end with its exit code; not in standalone mode, return it."""
         standalone = more.pop("standalone_mode", True)
-        words = renewed(sys.argv[1:] if args is None else list(args))
+        words = _with_verb(sys.argv[1:] if args is None else list(args))
         try:
             code = super().main(words, *others, **{**more, "standalone_mode": False})
         except _UsageError as error:
@@ -84,6 +84,14 @@ class _Program(TyperGroup):
         if not standalone:
             return code
         sys.exit(code)
+
+
+def _with_verb(words: list[str]) -> list[str]:
+    """Return a command line with the verb of `kernels`, which is `list` unless it says another."""
+    verbs = {verb.words[1] for verb in VERBS if verb.words[0] == "kernels"}
+    if words[:1] != ["kernels"] or (words[1:2] and words[1] in {*verbs, "-h", "--help"}):
+        return words
+    return ["kernels", "list", *words[1:]]
 
 
 def _tell_usage(error: Any) -> int:

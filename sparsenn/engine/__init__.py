@@ -1,6 +1,6 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
-from sparsenn.engine.api import Predictor, execute, plan, plan_rows
+from sparsenn.engine.api import plan, plan_rows
 from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
@@ -16,7 +16,6 @@ __all__ = [
     "Merged",
     "Options",
     "Plan",
-    "Predictor",
     "ReadingTimer",
     "Result",
     "RowsResult",
@@ -25,7 +24,6 @@ __all__ = [
     "Session",
     "Timer",
     "compile_kernels",
-    "execute",
     "merge_equal_outputs",
     "plan",
     "plan_rows",

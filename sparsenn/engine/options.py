@@ -13,7 +13,6 @@ from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.memory import bytes_of
 from sparsenn.printable import kind_of
-from sparsenn.renamed import renewed
 
 __all__ = ["Options"]
 
@@ -91,7 +90,6 @@ class Options:
                 raise UsageError(
                     f"the {name} is {getattr(self, name)!r}; give a name, such as {getattr(Options, name)!r}"
                 )
-        object.__setattr__(self, "precision", renewed("precision", self.precision))
         for name, words in _SIZES.items():
             given = getattr(self, name)
             if given is None:

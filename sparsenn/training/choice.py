@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sparsenn.backends import Backend, Kernel, Trainer, TrainingProblem, automatic, backend_for, kernels
 from sparsenn.backends.trainer import PRECISIONS, TRAIN
 from sparsenn.errors import UsageError, unknown_name
-from sparsenn.renamed import renewed
 
 __all__ = ["Choice", "choose"]
 
@@ -57,7 +56,6 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
     for what, name in (("device", device), ("kernel", kernel), ("precision", precision)):
         if not isinstance(name, str):
             raise UsageError(f"the {what} is {name!r}; give a name, such as 'auto'")
-    precision = renewed("precision", precision)
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     backend = backend_for(device)

@@ -15,12 +15,20 @@ from typer.models import OptionInfo
 from typer.testing import Result
 
 import sparsenn
-from sparsenn.cli.program import GROUPS, VERBS, Verb
+from sparsenn.cli.program import GROUPS, VERBS, Verb, verb_of
 
 Run = Callable[..., Result]
 
 COMMANDS = [" ".join(verb.words) for verb in VERBS]
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
+
+
+@pytest.mark.parametrize("words", [["spmspm"], ["spmspm", "--device", "cpu"]])
+def test_kernels_without_a_verb_lists_them(run: Run, words: list[str]) -> None:
+    assert verb_of(["kernels", *words]) == verb_of(["kernels", "list"])
+    listed = run("kernels", *words)
+    assert listed.exit_code == 0
+    assert listed.stdout == run("kernels", "list", *words).stdout
 
 
 def test_help_lists_every_verb(run: Run) -> None:

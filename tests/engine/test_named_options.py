@@ -27,7 +27,6 @@ def test_named_options_are_the_options() -> None:
     "made",
     [
         sparsenn.Session,
-        sparsenn.Predictor,
         sparsenn.infer,
         sparsenn.plan,
         sparsenn.torch.wrap,

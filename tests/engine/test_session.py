@@ -24,7 +24,7 @@ from sparsenn import Linear, Network, Session, SparseLinear
 from sparsenn.engine import Options, Result, plan_cache
 from sparsenn.engine.batches import BatchRunner
 from sparsenn.engine.executable import Executable
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
 
@@ -176,30 +176,6 @@ def test_a_result_is_pickled(deep, rng, device, again):
     assert np.array_equal(other.categories, result.categories)
     assert (other.statistics, other.seconds, other.notes) == (result.statistics, result.seconds, result.notes)
     assert str(other.plan) == str(result.plan)
-
-
-# ---- Names of before ------------------------------------------------------------------------------------------------
-
-
-def test_names_of_before_warn_and_work(network, inputs):
-    expected = Session(network, device="cpu")(inputs)
-    with pytest.warns(DeprecationWarning, match=r"Predictor is deprecated: use sparsenn\.Session"):
-        predictor = sparsenn.Predictor(network, device="cpu")
-    assert same(predictor(inputs), expected)
-    chosen = sparsenn.plan(network, inputs, device="cpu")
-    seen = []
-    with pytest.warns(DeprecationWarning, match=r"execute is deprecated: use sparsenn\.Session and its run") as told:
-        result = sparsenn.execute(chosen, inputs, lambda *state: seen.append(state))
-    assert told[0].filename == __file__
-    assert same(result.outputs, expected)
-    assert seen[-1] == ("layers", 12, 12)
-    with (
-        pytest.warns(DeprecationWarning, match="execute"),
-        pytest.raises(ShapeError, match=r"the plan is for inputs of shape \(100, 20\), not \(7, 20\)"),
-    ):
-        sparsenn.execute(chosen, inputs.slice_groups(0, 7))
-    with pytest.raises(UsageError, match=r"the plan is a Network; give what sparsenn\.plan returns"):
-        sparsenn.execute(network, inputs)
 
 
 def test_plan_and_infer_are_sessions_for_one_call(network, inputs):
