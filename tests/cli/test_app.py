@@ -23,7 +23,7 @@ COMMANDS = [" ".join(verb.words) for verb in VERBS]
 HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib"}
 
 
-@pytest.mark.parametrize("words", [["spmspm"], ["spmspm", "--device", "cpu"]])
+@pytest.mark.parametrize("words", [[], ["spmspm"]])
 def test_kernels_without_a_verb_lists_them(run: Run, words: list[str]) -> None:
     assert verb_of(["kernels", *words]) == verb_of(["kernels", "list"])
     listed = run("kernels", *words)
