@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -67,17 +66,15 @@ class Executable:
         context : of the run.
         watch : looks at the features first; that is part of what is replayed.
         """
-        if context.watch is not None or isinstance(features, CSR):
-            return self._spread(self.run(features, context), features.shape[0])
-        if self.plan.streams or watchers["step"] or not self._is_capturable:
+        if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
                 watch.look(features)
             return self._spread(self.run(features, context), features.shape[0])
-        outputs = self._replayed(features, watch)
+        outputs = (self._replayed if self._is_capturable else self._outputs)(watch, features)
         context.report(len(self.plan.network))
         return outputs
 
-    def _replayed(self, features: Array, watch: RowsWatch | None) -> Any:
+    def _replayed(self, watch: RowsWatch | None, features: Array) -> Any:
         plan, run = self.plan, partial(self._outputs, watch)
         key = features.shape, features.dtype, watch is None
         replay = self._replays.get(key)
@@ -94,7 +91,9 @@ class Executable:
 
     @cached_property
     def _is_capturable(self) -> bool:
-        """Whether no step but the last drops rows: the next one waits for the device to say how many are left."""
+        """Whether a device can replay the plan: not if a step before the last drops rows, and the next has to wait."""
+        if self.plan.backend.in_host_memory:
+            return False
         before = [step.kernel for step in self.plan.steps[:-1]]
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
 
@@ -131,22 +130,28 @@ class Executable:
             if end > number + 1:
                 rows = self._tiles(number, end, rows, context)
             else:
-                ready = self._step(number, context)
-                details = {**step.details, "rows": rows.features.shape[0]} if traced else {}
-                with span(step.title, "step", **details) if traced else nullcontext():
-                    rows = self._run_step(ready, number, rows, values, context)
+                run = self._run_traced if traced else self._run_step
+                rows = run(self._step(number, context), number, rows, values, context)
             if number < last and rows.owner is not None:
                 rows = _tightened(rows)
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
 
+    def _run_traced(
+        self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
+    ) -> RowsLeft:
+        """Run a step as a span."""
+        step = self.plan.steps[number]
+        with span(step.title, "step", **step.details, rows=rows.features.shape[0]):
+            return self._run_step(bound, number, rows, values, context)
+
     def _run_step(
-        self, ready: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
+        self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
         """Run a step on what it reads, all of which has the rows that the step before it left."""
         first, *others = (values[source] for source in self.plan.network.nodes[self.plan.steps[number].first].sources)
-        return ready.run(rows if first is rows.features else replace(rows, features=first), context, *others)
+        return bound.run(rows if first is rows.features else replace(rows, features=first), context, *others)
 
     def _store(self, number: int, features: Features, values: dict[int, Features]) -> None:
         """Store what a step gives until it has been read, and drop what has been."""

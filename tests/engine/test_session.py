@@ -390,7 +390,7 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
     session, rows, real, failures, held = (
         Session(dense, device="cpu"),
         rng.random((8, 6), np.float32),
-        Executable.run,
+        Executable.outputs,
         [],
         [],
     )
@@ -407,7 +407,7 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
         held.append(ready())
         release(self)
 
-    monkeypatch.setattr(Executable, "run", run)
+    monkeypatch.setattr(Executable, "outputs", run)
     monkeypatch.setattr(type(session.backend), "release", released)
     np.testing.assert_allclose(session(rows), expected, rtol=1e-6)
     assert (len(failures), held) == (2, [None])
