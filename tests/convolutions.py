@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from formulas import steepest
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, upload_conv
 from sparsenn.backends.cuda.device import cupy
 from sparsenn.layers import Conv2d
+from sparsenn.layers.activation import Elementwise
 
 __all__ = [
     "absolute_sums",
@@ -97,8 +99,8 @@ def assert_near_conv2d(
 ) -> None:
     """Fail unless `found` is as close to the float64 answer as a precision allows; NaN never is.
 
-    A float32 sum of n products in any order is off by at most (n + 2) · 2⁻²⁴ · (sum of absolute values); no activation
-    has a slope above 1, and a sigmoid or tanh adds a few roundings of its own. Of others, see `ALLOWED`.
+    A float32 sum of n products in any order is off by at most (n + 2) · 2⁻²⁴ · (sum of absolute values), times how
+    steep the activation is, which adds a few roundings of its own. Of other precisions, see `ALLOWED`.
 
     Parameters
     ----------
@@ -111,7 +113,8 @@ def assert_near_conv2d(
         allowed = ALLOWED[precision] * np.abs(reference_conv2d(images, weights, bias, **steps)).max(initial=0.0)
     else:
         depth = int(np.prod(weights.shape[1:]))
-        allowed = ROUNDING * ((depth + 2) * absolute_sums(images, weights, bias, **steps) + 8)
+        steepness = steepest(activation) if isinstance(activation, Elementwise) else 1.0
+        allowed = ROUNDING * (steepness * (depth + 2) * absolute_sums(images, weights, bias, **steps) + 8)
     distance = np.abs(found - expected)
     within = distance <= allowed
     assert within.all(), (

@@ -25,7 +25,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 def activated(activation: Any, sums: np.ndarray) -> np.ndarray:
     """Apply an activation, which is known by its name."""
     if activation.name == "relu":
-        return np.clip(sums, 0, np.inf if activation.clip is None else np.float32(activation.clip))
+        return np.clip(sums, 0, np.inf if activation.clip is None else activation.clip)
     quick = {"sigmoid": expit, "tanh": np.tanh, "identity": np.asarray}.get(activation.name)
     if quick is not None:
         return quick(sums)

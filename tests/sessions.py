@@ -11,6 +11,7 @@ import numpy as np
 from sparsenn.backends import Backend, Kernel
 from sparsenn.engine import Plan, Session
 from sparsenn.engine.kernels import Kernels
+from sparsenn.engine.plan import plan_for
 from sparsenn.formats import CSR
 from sparsenn.network import Network
 
@@ -41,7 +42,7 @@ def altered(
     found = problem.kernels
     kernels = Kernels(changed(found.sparse), changed(found.dense), changed(found.convolutions), found.converts)
     problem = replace(problem, backend=backend or problem.backend, kernels=kernels)
-    return Session.of_plan(problem.plan(0, None, "dense"))
+    return Session.of_plan(plan_for(problem, 0, None, "dense"))
 
 
 def parts(rows: CSR) -> list[bytes]:

@@ -30,7 +30,7 @@ from sparsenn.layers import (
     SparseLinear,
     Tanh,
 )
-from sparsenn.network import Network
+from sparsenn.network import Network, Node
 
 
 def out_of_band(value: Any) -> Any:
@@ -151,4 +151,4 @@ def test_what_is_wrong_in_a_pickle_is_found() -> None:
         pickle.loads(forged(Linear(np.ones((2, 2))), "weights", np.full((2, 2), np.nan, np.float32)))
     network = Network((Linear(np.ones((2, 2))),))
     with pytest.raises(ShapeError, match="layer 2 takes 3 inputs"):
-        pickle.loads(forged(network, "layers", (network[0], Linear(np.ones((3, 1))))))
+        pickle.loads(forged(network, "nodes", (*network.nodes, Node(Linear(np.ones((3, 1))), (1,)))))

@@ -8,7 +8,7 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.options import Options
-from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan import Plan, plan_for
 from sparsenn.engine.session import Session
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
@@ -67,4 +67,4 @@ def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> P
     SparseNNError
         As `Session` does.
     """
-    return CompiledNetwork.of(network, Options.of(options)).plan(size(rows, "rows"), None, "dense")
+    return plan_for(CompiledNetwork.of(network, Options.of(options)), size(rows, "rows"), None, "dense")

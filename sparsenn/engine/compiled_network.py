@@ -14,12 +14,10 @@ from weakref import WeakKeyDictionary
 from sparsenn.backends import Backend, machine_named
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.dead_outputs import without_dead_outputs
-from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
-from sparsenn.engine.plan import Plan, bucket
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -150,41 +148,19 @@ class CompiledNetwork:
             )
         return max(1, min(inputs, self.options.batch_size or self.memory_limit // row))
 
-    def plan(
-        self, inputs: int, density: float | None, form: str, alive: Array | None = None, size: int | None = None
-    ) -> Plan:
-        """Decide how a number of inputs is run.
+    def steps(self, given: RowsShape, alive: Array | None, dense_bytes: int) -> tuple[Step, ...]:
+        """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind.
 
         Parameters
         ----------
-        density : fraction of their elements that is stored; None for dense rows.
-        form : of the rows, as `Rows` has it.
         alive : as `choose_steps` takes it.
-        size : inputs that go through the network together; by default what `batch_size` says. Which kernels run
-            depends on all inputs, not on these.
+        dense_bytes : as `choose_steps` takes it.
 
         Raises
         ------
         UsageError
             None of the kernels can run some layers.
-        ResourceError
-            The memory limit does not hold a single row.
         """
-        start = time.perf_counter()
-        size = self.batch_size(inputs) if size is None else size
-        rows = RowsShape(bucket(size), form)
-        given = RowsShape(bucket(inputs), form, 1.0 if density is None else density)
-        found = fit_steps(
-            lambda dense_bytes: self._steps(given, alive, dense_bytes),
-            self.merged.network,
-            self.backend,
-            self.weight_memory,
-        )
-        spent = self.seconds + time.perf_counter() - start
-        return Plan(self, inputs, density, rows, found.steps, size, found.streams, found.preparing, spent)
-
-    def _steps(self, given: RowsShape, alive: Array | None, dense_bytes: int) -> tuple[Step, ...]:
-        """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind."""
         backend = self.backend
         looked = None if alive is None else alive.tobytes()
         key = backend.device, backend.machine, given, looked, dense_bytes

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.choosing import RowsShape
+from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.merging import Merged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step
-from sparsenn.engine.wording import describe
+from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 
-if TYPE_CHECKING:
-    from sparsenn.engine.compiled_network import CompiledNetwork
-
-__all__ = ["Plan", "bucket", "with_inputs"]
+__all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
 
 OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
 """Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
@@ -191,6 +191,8 @@ class Plan:
         }
 
     def __str__(self) -> str:
+        from sparsenn.engine.wording import describe
+
         return describe(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -199,9 +201,54 @@ class Plan:
 
 def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape) -> Plan:
     """Return the plan of another process, made anew: kernels are functions of this one."""
-    from sparsenn.engine.compiled_network import CompiledNetwork
+    return plan_for(CompiledNetwork.of(network, replace(options)), inputs, density, rows.form)
 
-    return CompiledNetwork.of(network, replace(options)).plan(inputs, density, rows.form)
+
+def plan_for(
+    compiled: CompiledNetwork,
+    inputs: int,
+    density: float | None,
+    form: str,
+    alive: Array | None = None,
+    size: int | None = None,
+) -> Plan:
+    """Decide how a number of inputs is run.
+
+    Parameters
+    ----------
+    density : fraction of their elements that is stored; None for dense rows.
+    form : of the rows, as `RowsShape` has it.
+    alive : as `choose_steps` takes it.
+    size : inputs that go through the network together; by default what `batch_size` says. Which kernels run depends
+        on all inputs, not on these.
+
+    Raises
+    ------
+    UsageError
+        None of the kernels can run some layers.
+    ResourceError
+        The memory limit does not hold a single row.
+    """
+    start = time.perf_counter()
+    size = compiled.batch_size(inputs) if size is None else size
+    given = RowsShape(bucket(inputs), form, 1.0 if density is None else density)
+    found = fit_steps(
+        lambda dense_bytes: compiled.steps(given, alive, dense_bytes),
+        compiled.merged.network,
+        compiled.backend,
+        compiled.weight_memory,
+    )
+    return Plan(
+        compiled,
+        inputs,
+        density,
+        RowsShape(bucket(size), form),
+        found.steps,
+        size,
+        found.streams,
+        found.preparing,
+        compiled.seconds + time.perf_counter() - start,
+    )
 
 
 @lru_cache(maxsize=256)

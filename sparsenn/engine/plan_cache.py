@@ -17,7 +17,7 @@ from sparsenn.engine.early_look import looking_kernel, shares_computed
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import Given, canonical
-from sparsenn.engine.plan import Plan, bucket
+from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
@@ -165,7 +165,9 @@ class PlanCache:
         if key not in self._plans:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
-            self._plans[key] = self._compiled.plan(count, self._densities.get(form), form, self._alive.get(form), size)
+            self._plans[key] = plan_for(
+                self._compiled, count, self._densities.get(form), form, self._alive.get(form), size
+            )
         return self._plans[key]
 
     def batch_size(self, count: int) -> int:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sparsenn.backends import SparseKernel
 from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.memory import shown_bytes
-
-if TYPE_CHECKING:
-    from sparsenn.engine.plan import Plan
 
 __all__ = ["describe", "shown_seconds"]
 

@@ -20,7 +20,7 @@ def test_real_network(run, tmp_path, shared_data):
 
 
 def test_what_no_layer_computes_is_one_line(run, tmp_path):
-    path = write_legacy(tmp_path / "model.h5", (2,), [dense(np.ones((2, 3)), np.ones(3), "gelu")])
+    path = write_legacy(tmp_path / "model.h5", (2,), [dense(np.ones((2, 3)), np.ones(3), "squareplus")])
     done = run("info", path)
     assert done.exit_code == 2
-    assert "l1 (Dense): no layer of sparsenn has the activation 'gelu'" in " ".join(done.stderr.split())
+    assert "l1 (Dense): no layer of sparsenn has the activation 'squareplus'" in " ".join(done.stderr.split())

@@ -134,7 +134,7 @@ def test_all_gpus_give_the_bits_of_one(network, rows, small_pieces):
 
 def test_equal_outputs_are_looked_for_once(network, monkeypatch):
     calls, real = [], merge_equal_outputs
-    module = import_module("sparsenn.engine.plan")
+    module = import_module("sparsenn.engine.compiled_network")
     monkeypatch.setattr(module, "merge_equal_outputs", lambda given: calls.append(1) or real(given))
     sessions = several(network, 4)
     assert len(calls) == 1
@@ -145,7 +145,7 @@ def test_equal_outputs_are_looked_for_once(network, monkeypatch):
 def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_takes(
     network, rows, small_pieces, monkeypatch
 ):
-    module = import_module("sparsenn.engine.plan")
+    module = import_module("sparsenn.engine.compiled_network")
     chosen, real = [], module.choose_steps
     monkeypatch.setattr(module, "choose_steps", lambda *given: chosen.append(given[3]) or real(*given))
     sessions = several(network, 4)
@@ -168,7 +168,7 @@ def test_devices_are_made_ready_one_after_the_other_unless_layers_are_large(
 ):
     module = import_module("sparsenn.engine.executable")
     making, most, begun = [], [], []
-    together, all_make, real = threading.Barrier(3), threading.Barrier(3), module._prepared
+    together, all_make, real = threading.Barrier(3), threading.Barrier(3), module.bind_step
 
     def slowly(*given):
         making.append(threading.get_ident())
@@ -192,9 +192,9 @@ def test_devices_are_made_ready_one_after_the_other_unless_layers_are_large(
 
         session.run_part = run
 
-    monkeypatch.setattr(module, "_prepared", slowly)
+    monkeypatch.setattr(module, "bind_step", slowly)
     if large:
-        monkeypatch.setattr(import_module("sparsenn.engine.plan"), "LARGE_LAYER", 1)
+        monkeypatch.setattr(import_module("sparsenn.engine.compiled_network"), "LARGE_LAYER", 1)
     sessions = several(network, 3)
     for session in sessions.sessions:
         begin(session)

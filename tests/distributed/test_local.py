@@ -112,6 +112,7 @@ def test_what_has_no_key_is_not_connected_to(answer: Callable[[bytes], bytes]) -
         writer.write(bytes(32))
         writer.write(answer(await reader.readexactly(64)))
         writer.close()
+        await writer.wait_closed()
 
     async def tried() -> None:
         server = await asyncio.start_server(pretend, "127.0.0.1", 0)

@@ -11,6 +11,7 @@ from sparsenn import radixnet
 from sparsenn.backends.machine import H200
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
+from sparsenn.engine.plan import plan_for
 from sparsenn.formats import CSC
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -49,8 +50,8 @@ def sparse(widths: tuple[int, ...], *degrees: int) -> Network:
 
 def chosen(network: Network, rows: int, precision: str = "float32", form: str = "dense", alive=None) -> list[str]:
     """Return the kernels of the steps."""
-    problem = CompiledNetwork.of(network, Options(machine=H200, precision=precision))
-    return [step.kernel.name for step in problem.plan(rows, None, form, alive).steps]
+    compiled = CompiledNetwork.of(network, Options(machine=H200, precision=precision))
+    return [step.kernel.name for step in plan_for(compiled, rows, None, form, alive).steps]
 
 
 @pytest.mark.parametrize("neurons", ALIVE)
