@@ -100,7 +100,7 @@ LINES = [
     *(
         f"kernels ladder {operation} --device cpu --runs 1"
         for operation in (
-            "gemm --sizes 3,4,5",
+            "gemm --sizes m=3,k=4,n=5",
             "conv2d --samples 2 --sizes channels=2,height=5,width=5,filters=3,side=3,padding=1",
             "mlp --samples 4 --widths 3,2,1",
             "train --samples 64 --widths 3,2,1",

@@ -64,7 +64,7 @@ def test_download_then_infer(run: Run, address: str, tmp_path: Path, what: tuple
     [
         (("radixnet-1024x121",), "did you mean 'radixnet-1024x120'?"),
         (("1000",), "no network of 1000 neurons"),
-        (("1024", "--layers", "7"), "7 layers"),
+        (("1024", "--depth", "7"), "7 layers"),
         (("1024",), "404"),
         (("9" * 5000,), "99"),
         (("１０２４",), "１０２４"),

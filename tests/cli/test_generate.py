@@ -76,7 +76,7 @@ def test_official_folder(run: Run, tmp_path: Path) -> None:
         ("new.h5", ("--seed", -1), "--seed"),
         ("new.h5", ("--weight", "nan"), "nan"),
         ("new.h5", ("--bias", "inf"), "--bias inf is not a finite number"),
-        ("new.h5", ("--inputs", "letters"), "unknown kind of inputs 'letters'"),
+        ("new.h5", ("--input-kind", "letters"), "unknown kind of inputs 'letters'"),
         ("new.h5", ("--input-kind", "mnist"), "MNIST"),
         ("new.h5", ("--input-kind", "mnist", "--mnist", "none"), "none does not hold MNIST"),
         ("new.h5", ("--layers", 10**12), "layers"),
