@@ -19,7 +19,7 @@ from sparsenn.workers import chunks, map_threads
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
 
 LEAST_WEIGHT_MEMORY = 256 << 20
-"""Bytes of weights that are prepared at a time, unless told otherwise, however little memory is free."""
+"""Default bytes of weights that are prepared at a time, however little memory is free."""
 
 COMBINED_BYTES = 256 << 10
 """Of each matrix that a thread joins at a time: they stay in its cache."""

@@ -123,7 +123,7 @@ def prepare_key(prepare: Callable[[Any], Any] | None, resume: bool) -> Any:
 
     Parameters
     ----------
-    prepare : known by its content if it is a dataclass, or a method of one; of other functions it cannot be told
+    prepare : known by its content if it is a dataclass, or a method of one; of other functions it is not known
         whether they are the same in another process.
     resume : whether an earlier run is to be resumed.
 

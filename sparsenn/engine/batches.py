@@ -36,7 +36,7 @@ MAX_COPIES = 2
 
 
 class Report(Protocol):
-    """A function that is told how far rows have come."""
+    """A function that takes the number of rows done."""
 
     def __call__(self, first: int, last: int, layers: int) -> None:
         """Take note that rows before `first` are done, and rows `first` to `last` have passed so many layers."""
@@ -121,7 +121,7 @@ class BatchRunner:
         rows : the first of them, counted from 0, and the one after the last.
         size : rows at a time.
         context : the context of each batch, but for what is reported of it.
-        report : told of layers done.
+        report : called with the number of layers done.
         run : runs a batch, given its first row, the one after its last, how many are run at a time, and its context.
 
         Returns
@@ -150,7 +150,7 @@ class BatchRunner:
         size : rows at a time.
         counted : whether layers are counted and timed.
         timer : of the session's backend.
-        report : told of layers done.
+        report : called with the number of layers done.
         """
         network = self._compiled.network
         plan = used = self._cache.plan_of(given)
@@ -215,7 +215,7 @@ class BatchRunner:
         first, last : which of them, counted from 0.
         room : returns the matrix of all outputs, on the host, for their type; rows `first` to `last` of it are filled
             and returned. None for one that is made here.
-        report : told of layers done.
+        report : called with the number of layers done.
         """
         network, backend = self._compiled.network, self._backend
         plan = used = self._cache.plan_of(given)
@@ -259,7 +259,7 @@ class BatchRunner:
             return
         if given.on_host and self._watches(plan):
             return
-        run = self._settled(self._cache.kept(plan), source.dtype == np.float16)
+        run = self._settled(self._cache.executable_of(plan), source.dtype == np.float16)
         self._cache.settle((source.shape, source.dtype), run)
 
     def _settled(self, ready: Executable, half: bool) -> Callable[[Array], Any]:

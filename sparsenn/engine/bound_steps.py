@@ -47,7 +47,7 @@ class RunContext:
     watch : of numbers that half precision cannot hold; None where nothing is looked at.
     check : of the rows themselves; None where they are not looked at.
     keep_half : whether float16 rows stay float16.
-    report : told how many layers are done.
+    report : called with the number of layers done.
     following : whether more rows follow, so that the weights of the first step are wanted again.
     """
 
@@ -136,7 +136,7 @@ class _SparseStep:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is kept for rows, in bytes."""
+        """Memory that is held for rows, in bytes."""
         return self._chain.nbytes
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:

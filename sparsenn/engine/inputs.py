@@ -170,8 +170,8 @@ def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
 def _taken_shapes(network: Network) -> str:
     """Return in words which shapes inputs of a network may have."""
     shapes = [(network.inputs,), *(layout.shape for layout in _layouts(network) if layout.shape is not None)]
-    told = " or ".join(f"(rows, {', '.join(map(str, shape))})" for shape in dict.fromkeys(shapes))
-    return f"a matrix of samples has two dimensions: {told}" if len(set(shapes)) == 1 else f"the network takes {told}"
+    names = " or ".join(f"(rows, {', '.join(map(str, shape))})" for shape in dict.fromkeys(shapes))
+    return f"a matrix of samples has two dimensions: {names}" if len(set(shapes)) == 1 else f"the network takes {names}"
 
 
 def _layouts(network: Network) -> list[InputLayout]:

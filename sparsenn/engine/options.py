@@ -62,7 +62,7 @@ class Options:
         Slower where there are dense layers or convolutions; refused where no kernel can.
     check_finite : bool, default True
         Refuse rows that hold NaN or an infinite number. No call waits for a GPU on that account: those of rows on a GPU
-        are told of by `Session.run`, by a later call, or by `Session.check`. Sparse rows are always checked.
+        are reported by `Session.run`, by a later call, or by `Session.check`. Sparse rows are always checked.
 
     Raises
     ------

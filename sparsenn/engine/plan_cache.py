@@ -197,7 +197,7 @@ class PlanCache:
         self._ready.move_to_end(key)
         return ready
 
-    def kept(self, plan: Plan) -> Executable:
+    def executable_of(self, plan: Plan) -> Executable:
         """Return what runs a plan that has just been run."""
         return self._ready[_key(plan)]
 

@@ -280,7 +280,7 @@ class Session(OneOfSeveral):
         Raises
         ------
         InputError
-            Rows of an earlier call held NaN or an infinite number; each is told of once.
+            Rows of an earlier call held NaN or an infinite number; each is reported once.
         """
         with self._turn("check"):
             self._compiled.backend.wait()

@@ -1,4 +1,4 @@
-"""The timer of a run: wall time by part, with the time for compiling and loading kernels kept apart."""
+"""The timer of a run: wall time by part, with the time for compiling and loading kernels apart."""
 
 from __future__ import annotations
 

@@ -159,8 +159,8 @@ class TableEncoding:
         names = {column.name for column in self.columns}
         missing = listed([column.name for column in self.columns if column.name not in table.names])
         extra = [name for name in table.names if name not in (*names, *self.targets)]
-        told = f"; it does not take {listed(extra)}" if extra else ""
-        raise ShapeError(f"the table has no column {missing}, which the model takes{told}")
+        others = f"; it does not take {listed(extra)}" if extra else ""
+        raise ShapeError(f"the table has no column {missing}, which the model takes{others}")
 
     def target_places(self, table: Table, labelled: bool) -> list[int]:
         """Return the places of the targets in a table that has the columns; none where it does not hold them all.

@@ -253,7 +253,7 @@ def relu(signal: Signal, layer: Layer) -> Signal:
 
 
 def clipped(signal: Signal, least: Any, most: Any) -> Signal:
-    """Return a signal kept between two numbers, of which None is no bound."""
+    """Return a signal clipped to two numbers, of which None is no bound."""
     if np.ndim(least) or np.ndim(most):
         raise InputError("clips at one bound per number; one bound for all of them is supported")
     return _imaged(signal).clipped(*(None if bound is None else float(bound) for bound in (least, most)))

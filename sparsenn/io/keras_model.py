@@ -252,7 +252,7 @@ def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, .
 
 
 def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed]) -> tuple[int, ...] | None:
-    """Return the shape of one input, as Keras holds it; None if none is told."""
+    """Return the shape of one input, as Keras holds it; None if the file has none."""
     first = layers[0].config if layers else {}
     inner = config["config"]
     outer = inner.get("build_input_shape") if isinstance(inner, dict) else None

@@ -91,7 +91,7 @@ _EPSILON = 1e-5
 """What PyTorch adds to a running variance unless told otherwise."""
 
 _KERAS_EPSILON = 1e-3
-"""What Keras adds to a moving variance unless told otherwise."""
+"""Keras's default of the number added to a moving variance."""
 
 
 @dataclass

@@ -395,7 +395,7 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
         [],
     )
     expected = session(rows)
-    ready, release = weakref.ref(session._cache.kept(session.plan(rows))), type(session.backend).release
+    ready, release = weakref.ref(session._cache.executable_of(session.plan(rows))), type(session.backend).release
 
     def run(self, *given):
         if len(failures) < 2:

@@ -25,7 +25,7 @@ from sparsenn.workers import thread_count
 __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
 
 FLOAT_BYTES = 4
-"""Of a float32, and at most of an index."""
+"""Size of a float32 in bytes, and the largest of an index."""
 
 
 class CPUBackend(HostMemory):

@@ -92,13 +92,19 @@ def _pieces(count: int) -> list[tuple[int, int]]:
 
 
 @compiled
+def _largest(row: Array) -> np.floating[Any]:
+    """Return the largest number of a row, or NaN if it holds one."""
+    largest = np.float32(-np.inf)
+    for value in row:
+        largest = largest if value <= largest or largest != largest else value
+    return largest
+
+
+@compiled
 def _softmax(rows: Array, outputs: Array) -> None:
     """Compute exp(y - largest) and divide by their sum, which is added up in float64."""
     for row in range(rows.shape[0]):
-        largest = np.float32(-np.inf)
-        for column in range(rows.shape[1]):
-            value = rows[row, column]
-            largest = largest if value <= largest or largest != largest else value
+        largest = _largest(rows[row])
         total = 0.0
         for column in range(rows.shape[1]):
             power = np.exp(rows[row, column] - largest)
@@ -112,10 +118,7 @@ def _softmax(rows: Array, outputs: Array) -> None:
 def _log_softmax(rows: Array, outputs: Array) -> None:
     """Compute y - largest, and subtract the logarithm of the sum of its exp, which is added up in float64."""
     for row in range(rows.shape[0]):
-        largest = np.float32(-np.inf)
-        for column in range(rows.shape[1]):
-            value = rows[row, column]
-            largest = largest if value <= largest or largest != largest else value
+        largest = _largest(rows[row])
         total = 0.0
         for column in range(rows.shape[1]):
             total += np.exp(rows[row, column] - largest)

@@ -33,7 +33,7 @@ ACTIVATIONS = tuple(row.name.upper() for row in ROWS)
 RELU, IDENTITY = ROWS.index(ReLU), ROWS.index(Identity)
 
 RELU_CLIPPED = len(ACTIVATIONS)
-"""What kernels that are compiled for their activation call a ReLU with a clip."""
+"""Name of a ReLU with a clip in kernels that are compiled for one activation."""
 
 HEADER = "activations.cuh"
 """The name by which kernels include what `activation_header` returns."""

@@ -41,7 +41,7 @@ COUNTED_WIDTH = PIECE // 2
 thread has 16. Chosen by these two, not measured."""
 
 WORDS = 1024
-"""Of a page of pinned memory: each session whose rows come on a GPU takes one for good."""
+"""Size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one."""
 
 MOST_BLOCKS = 65_535
 """Of a grid's second dimension."""

@@ -61,7 +61,7 @@ def gpu_names() -> list[str]:
 
 
 def matching_package(driver: str) -> str:
-    """Return the package of CuPy for a driver, told by the newest CUDA that it knows."""
+    """Return the name of CuPy's package for a driver, by the newest version of CUDA that the driver supports."""
     return "cupy-cuda13x[ctk]" if int(driver.partition(".")[0]) >= 13 else "cupy-cuda12x[ctk]"
 
 

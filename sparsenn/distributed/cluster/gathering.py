@@ -46,7 +46,7 @@ AHEAD = 3
 """Parts that are with the cluster for each thread of its workers: one is computed, one waits, one is on its way."""
 
 ATTEMPTS = 4
-"""How often a part is given to a cluster, or its workers are asked, before the error is told."""
+"""Number of times that a chunk is sent to a cluster, or its workers are asked, before the error is raised."""
 
 VERSION = "__import__('sparsenn').__version__"
 """What a worker is asked first, through `eval`: nothing of sparsenn can be called where it is missing."""

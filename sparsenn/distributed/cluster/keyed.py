@@ -1,8 +1,8 @@
 """Connections of a cluster of this machine: of processes that have a key in common, so that no other user runs code.
 
-Any user may connect to 127.0.0.1, and whoever connects to a scheduler or a worker of Dask can have it run code. Dask's
-own remedy, TLS, needs a package that makes certificates. Here either end of a new connection proves that it has the
-key, before anything else is read from it; what follows is TCP as Dask has it, which other users of a machine cannot
+Any user may connect to 127.0.0.1, and a process that is connected to a scheduler or a worker of Dask can make it run
+code. Dask's own remedy, TLS, needs a package that makes certificates. Here either end of a new connection proves that
+it has the key, before anything else is read from it; what follows is Dask's TCP, which other users of a machine cannot
 listen to.
 """
 

@@ -53,7 +53,7 @@ class Rows(ABC):
         return self
 
     def check_unchanged(self) -> None:  # noqa: B027  nothing to be done for most
-        """Refuse rows that others have changed since they were looked at, as far as that can be told."""
+        """Refuse rows that others have changed since they were looked at, as far as that can be detected."""
 
     def submitter(self, client: Any, compute: Callable[..., Any], first: int, last: int) -> Callable[..., Any]:
         """Return what gives rows `first` to `last` to a cluster, to be computed, and returns the future."""

@@ -1,4 +1,4 @@
-// not_finite: whether any number is infinite or NaN, told to the host without a copy that it would wait for.
+// not_finite: whether any number is infinite or NaN, reported in pinned host memory, without a copy to wait for.
 //
 // Idea      Such a number has all bits of its exponent set. Threads that find one store a 1 in pinned memory of the host,
 //           which nobody else writes to; where all numbers are finite, nothing goes there.
