@@ -80,12 +80,15 @@ class _Connector(TCPConnector):  # type: ignore[misc]
 
     async def connect(self, address: str, deserialize: bool = True, **arguments: Any) -> Any:
         comm = await super().connect(address, deserialize, **arguments)
+        proved = False
         try:
             proved = await asyncio.wait_for(_accepted(comm.stream), _PROOF_SECONDS)
         except (TimeoutError, StreamClosedError):
-            proved = False
+            pass
+        finally:  # also where Dask cancels the attempt, as its time is over
+            if not proved:
+                comm.abort()
         if not proved:
-            comm.abort()
             raise CommClosedError(f"{address} does not have the key of this cluster")
         return comm
 
