@@ -11,7 +11,8 @@
 `parquet`           tables of named columns
 `model_output`      what a model gives for each row, in all forms that rows are read in
 `model_files`       models of any kind, by their files' names
-`model`             a trained model in HDF5: its layers, of images too, its loss and provenance
+`model`             a trained network and its purpose
+`hdf5_model`        models in HDF5: layers (also those of images), loss and provenance
 `onnx`              networks from ONNX files, and into them
 `checkpoint`        a training under way
 `weights`           arrays of weights and biases and nothing else, in `.npz`, `.safetensors` or any mapping
