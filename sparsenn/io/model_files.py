@@ -38,8 +38,13 @@ class ModelKind:
 
 KINDS = (
     ModelKind("HDF5", (".h5", ".hdf5"), "sparsenn.io.hdf5_model:read_model", "sparsenn.io.hdf5_model:write_model"),
-    ModelKind("ONNX", (".onnx", ".onnx.gz"), "sparsenn.io.onnx.files:read_onnx", "sparsenn.io.onnx.files:write_onnx"),
-    ModelKind("Keras", (".keras",), "sparsenn.io.keras_model:read_keras"),
+    ModelKind(
+        "ONNX",
+        (".onnx", ".onnx.gz"),
+        "sparsenn.io.importers.onnx.files:read_onnx",
+        "sparsenn.io.importers.onnx.files:write_onnx",
+    ),
+    ModelKind("Keras", (".keras",), "sparsenn.io.importers.keras.model:read_keras"),
     ModelKind("weights", (".safetensors", ".npz"), "sparsenn.io.weights:read_weights"),
     ModelKind("pickled", (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"), "sparsenn.io.weights:read_weights"),
 )

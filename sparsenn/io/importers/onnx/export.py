@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
-from sparsenn.io.onnx.library import onnx_library
+from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
     Add,
