@@ -19,10 +19,10 @@ from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.model import Model, description_of, imported_model, model_described
 from sparsenn.io.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
-from sparsenn.memory import check_memory
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 
