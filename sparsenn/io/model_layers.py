@@ -151,7 +151,7 @@ def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple
             continue
         others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
         if not 0 <= others <= len(stack):
-            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were kept")
+            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were stored")
         found.append((number, (*stack[len(stack) - others :], current)))
         del stack[len(stack) - others :]
         current = len(found)

@@ -45,7 +45,7 @@ def _place_cache() -> None:
     if "CUPY_CACHE_IN_MEMORY" not in os.environ and not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
         warnings.warn(
-            f"compiled kernels cannot be kept, and the next run compiles them again ({folder} cannot be written to); "
+            f"compiled kernels cannot be cached, and the next run compiles them again ({folder} cannot be written to); "
             "set SPARSENN_CACHE to a writable folder",
             stacklevel=3,
         )
