@@ -28,8 +28,8 @@ Loading modules makes some hundred thousand objects that all stay: looking throu
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 """CUDA's driver, which comes with a GPU's."""
 
-LINEAR_ALGEBRA, ITS_USER = "scipy.linalg", "numba.np.arraymath"
-"""What numba looks for, to offer matrix products in compiled functions, and where."""
+LINEAR_ALGEBRA = "scipy.linalg"  # the module that numba looks for, to offer matrix products in compiled functions
+ITS_USER = "numba.np.arraymath"  # the module of numba that looks for it
 
 _alone = False
 """Whether nothing but one verb runs in this process."""

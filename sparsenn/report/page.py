@@ -62,8 +62,10 @@ svg line { stroke: var(--line); }
 footer { color: var(--soft); margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .5rem; }
 """
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 180, 70, 24
-"""Of a picture, in its own units: the whole, and what is left for numbers."""
+_WIDTH = 720  # of a picture, in its own units
+_HEIGHT = 180  # likewise
+_LEFT = 70  # margin for the numbers of the vertical axis
+_BOTTOM = 24  # margin for the numbers of the horizontal axis
 
 
 def inference_page(name: str, result: Result, verdict: Verification | str) -> str:

@@ -23,8 +23,10 @@ __all__ = ["draw_roofline", "roofline_record", "roofline_table", "roofs_record",
 SPAN = 4.0
 """The factor by which roofs extend beyond the outermost point and the outermost ridge."""
 
-LABEL_DISTANCE, LABEL_LENGTH, LABEL_HEIGHT = 1.12, 3.0, 1.16
-"""Factors on the axes: from a point to its name, from a name's beginning to its end, and from one name to the next."""
+# Factors on the logarithmic axes.
+LABEL_DISTANCE = 1.12  # from a point to its name
+LABEL_LENGTH = 3.0  # from the beginning of a name to its end
+LABEL_HEIGHT = 1.16  # from one name to the next
 
 
 def _bandwidths(roofs: Roofs) -> dict[str, float]:

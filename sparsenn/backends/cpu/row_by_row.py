@@ -278,9 +278,13 @@ def _row_examples() -> None:
         chain.run(features, False)
 
 
-CALL, LAYER, EDGE, FAR_EDGE, PLACE, THREADS = 2.5e-6, 1e-7, 5e-10, 9e-10, 3e-10, 6e-5
-"""Seconds that a call takes, a layer of a row, a multiply-add with a weight from a near cache or a far one, an input or
-output, and calling threads; as measured on AMD EPYC (Zen 4) cores."""
+# Seconds, as measured on AMD EPYC (Zen 4) cores.
+CALL = 2.5e-6  # of a call
+LAYER = 1e-7  # of a layer of a row
+EDGE = 5e-10  # of a multiply-add with a weight from a near cache
+FAR_EDGE = 9e-10  # of a multiply-add with a weight from a far cache
+PLACE = 3e-10  # of an input or output
+THREADS = 6e-5  # of calling threads
 
 NEAR_EDGES = 1 << 18
 """Weights that a core's own cache holds."""

@@ -41,7 +41,8 @@ __all__ = ["DEVICE", "DoubleCUDABackend"]
 DEVICE = "cuda_float64"
 """What the kernels of this backend are registered for."""
 
-_SPARSE, _SPECIAL = "cupyx.scipy.sparse", "cupyx.scipy.special"
+_SPARSE = "cupyx.scipy.sparse"
+_SPECIAL = "cupyx.scipy.special"
 _MOST_INDEX = np.iinfo(np.int32).max
 
 

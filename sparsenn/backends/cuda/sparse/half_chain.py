@@ -38,8 +38,9 @@ from sparsenn.formats import Array
 
 __all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
 
-LAST, LAST_AS_HALVES = 1, 2
-"""What kernels call a layer whose outputs are the chain's, float32 or halves that are not scaled."""
+# The kernels' codes of a layer whose outputs are the chain's.
+LAST = 1  # float32 outputs
+LAST_AS_HALVES = 2  # halves that are not scaled
 
 Bound = tuple[np.float32, np.float32, np.float32]
 """What is known of a layer's outputs, as `Bound` in `sparse/row_scale.cuh` has it: sums of absolute weights at most,
