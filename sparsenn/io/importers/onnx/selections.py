@@ -10,7 +10,7 @@ from scipy.sparse import csc_array
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Product
-from sparsenn.io.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.signal import Signal
 
 __all__ = ["SELECTIONS"]

@@ -11,12 +11,12 @@ import numpy as np
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import InputLayout
 from sparsenn.io.affine import UNSCALED, Scaling
-from sparsenn.io.onnx.call import Call, Classes, Value
-from sparsenn.io.onnx.folding import fold
-from sparsenn.io.onnx.gates import Gate, Gates
-from sparsenn.io.onnx.library import onnx_library, reason_of
-from sparsenn.io.onnx.operators import OPERATORS
-from sparsenn.io.onnx.tensors import Tensors
+from sparsenn.io.importers.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.folding import fold
+from sparsenn.io.importers.onnx.gates import Gate, Gates
+from sparsenn.io.importers.onnx.library import onnx_library, reason_of
+from sparsenn.io.importers.onnx.operators import OPERATORS
+from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network

@@ -16,8 +16,8 @@ from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
+from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
 from sparsenn.io.joining import joined
-from sparsenn.io.keras_reading import Layer, Reading, class_of, constant
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere

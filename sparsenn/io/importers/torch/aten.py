@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from sparsenn.errors import InputError
-from sparsenn.io import torch_operators as operators
 from sparsenn.io.foreign_arrays import host_array, host_matrix
+from sparsenn.io.importers.torch import operators
 from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax

@@ -1,6 +1,6 @@
 """Make the files in `exported`: small networks of many structures, as torch's two exporters and skl2onnx write them.
 
-    python tests/io/onnx/make_exported.py
+    python tests/io/importers/onnx/make_exported.py
 
 Each NAME.onnx has beside it NAME.npz: rows, and what the library that it is from gives for them. Needs torch,
 onnxscript, scikit-learn and skl2onnx.

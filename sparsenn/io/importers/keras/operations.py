@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
+from sparsenn.io.importers.keras.layers import applied, clipped, concatenated, leaked, relu, reshaped, softmax
+from sparsenn.io.importers.keras.reading import OPERATION, Layer, Reading, constant, shown
 from sparsenn.io.joining import joined
-from sparsenn.io.keras_layers import applied, clipped, concatenated, leaked, relu, reshaped, softmax
-from sparsenn.io.keras_reading import OPERATION, Layer, Reading, constant, shown
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, ReLU, Sigmoid, Tanh
 

@@ -179,7 +179,7 @@ def _check_rank(signal: Signal, dimensions: int) -> None:
 
 def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:
     """Return what a pooling gives; one whose windows reach beyond an image is refused."""
-    window, stride, padding = layer.steps
+    window, stride, padding, _ = layer.sliding_window
     image = signal.images().pixels[1:]
     rest = [(image[axis] + 2 * padding[axis] - window[axis]) % stride[axis] for axis in (0, 1)]
     if ceil and any(rest):

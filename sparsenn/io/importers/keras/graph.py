@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.errors import InputError
-from sparsenn.io.keras_layers import JOINS, LAYERS
-from sparsenn.io.keras_operations import OPERATIONS
-from sparsenn.io.keras_reading import OPERATION, class_of, shown
-from sparsenn.io.keras_weights import KerasWeights
+from sparsenn.io.importers.keras.layers import JOINS, LAYERS
+from sparsenn.io.importers.keras.operations import OPERATIONS
+from sparsenn.io.importers.keras.reading import OPERATION, class_of, shown
+from sparsenn.io.importers.keras.weights import KerasWeights
 
 __all__ = ["DEEPEST", "Placed", "Source", "placed_layers"]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
-from sparsenn.io import torch_operators as operators
+from sparsenn.io.importers.torch import operators
 from sparsenn.io.joining import joined
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
@@ -84,7 +84,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
             name, part = unknown
             raise InputError(f"{name}: {_why_unread(part)}")
         else:
-            from sparsenn.io.torch_graph import exported
+            from sparsenn.io.importers.torch.graph import exported
 
             try:
                 signal = exported(signal, module, example)

@@ -9,9 +9,9 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.onnx.call import Call, Classes, Value
-from sparsenn.io.onnx.folding import ROWS
-from sparsenn.io.onnx.tensors import dense
+from sparsenn.io.importers.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.folding import ROWS
+from sparsenn.io.importers.onnx.tensors import dense
 from sparsenn.io.signal import Signal
 
 __all__ = ["MOVEMENTS", "transposed"]
@@ -155,7 +155,7 @@ def _dropout(call: Call) -> Value:
 
 
 def _cast(call: Call) -> Value:
-    from sparsenn.io.onnx.library import onnx_library
+    from sparsenn.io.importers.onnx.library import onnx_library
 
     value = call.inputs[0]
     if isinstance(value, Classes):

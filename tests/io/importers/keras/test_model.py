@@ -31,10 +31,10 @@ from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError
 from sparsenn.io import from_keras, is_model, read_model
 from sparsenn.io.hdf5_heap import heap_texts
-from sparsenn.io.keras_model import read_keras
+from sparsenn.io.importers.keras.model import read_keras
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 
-MODELS = Path(__file__).parent / "keras_models"
+MODELS = Path(__file__).parent / "models"
 WRITERS = {"keras": write_archive, "h5": write_legacy}
 
 

@@ -14,12 +14,12 @@ from scipy.sparse import csc_array, eye_array, hstack, issparse, kron
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
+from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
+from sparsenn.io.importers.onnx.movements import MOVEMENTS, transposed
+from sparsenn.io.importers.onnx.selections import SELECTIONS
+from sparsenn.io.importers.onnx.tensors import Constant
 from sparsenn.io.joining import joined
-from sparsenn.io.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
-from sparsenn.io.onnx.image_operators import IMAGE_OPERATORS
-from sparsenn.io.onnx.movements import MOVEMENTS, transposed
-from sparsenn.io.onnx.selections import SELECTIONS
-from sparsenn.io.onnx.tensors import Constant
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, Concatenate, LogSoftmax, Softmax
 from sparsenn.layers.activation import HardSigmoid

@@ -19,7 +19,7 @@ from sparsenn.io import from_torch
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 functional = torch.nn.functional
 
-operators = pytest.importorskip("sparsenn.io.aten_operators")
+operators = pytest.importorskip("sparsenn.io.importers.torch.aten")
 OPERATORS, apply_operator = operators.OPERATORS, operators.apply_operator
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

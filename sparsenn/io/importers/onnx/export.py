@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
-from sparsenn.io.onnx.library import onnx_library
+from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
     Add,
@@ -145,15 +145,15 @@ class _Writer:
 
     @add.register
     def _(self, layer: Conv2d) -> None:
-        stride, padding, dilation = layer.steps
+        size, stride, padding, dilation = layer.sliding_window
         weights = self._tensor("weights", layer.weights)
         form = {"strides": stride, "pads": padding * 2, "dilations": dilation, "group": layer.groups}
-        self._node("Conv", weights, *self._bias(layer), kernel_shape=layer.kernel_size, **form)
+        self._node("Conv", weights, *self._bias(layer), kernel_shape=size, **form)
         self._activate(layer.activation)
 
     @add.register
     def _(self, layer: Pool2d) -> None:
-        window, stride, padding = layer.steps
+        window, stride, padding, _ = layer.sliding_window
         form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": padding * 2}
         if isinstance(layer, AvgPool2d):
             self._node("AveragePool", count_include_pad=1, **form)

@@ -11,7 +11,7 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
-from sparsenn.io.onnx.call import Call, floats
+from sparsenn.io.importers.onnx.call import Call, floats
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.images import Pair

@@ -24,14 +24,14 @@ from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_erro
 from sparsenn.formats import InputLayout
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.hdf5_heap import heap_texts
+from sparsenn.io.hdf5_model import KERAS_DESCRIPTION
 from sparsenn.io.hdf5_source import Hdf5Source, opened
-from sparsenn.io.imported_model import imported_model
-from sparsenn.io.keras_graph import Placed, Source, placed_layers
-from sparsenn.io.keras_layers import LAYERS, dimensions_of
-from sparsenn.io.keras_operations import operated
-from sparsenn.io.keras_reading import OPERATION, Layer
-from sparsenn.io.keras_weights import KerasWeights, stored_weights
-from sparsenn.io.model import KERAS_DESCRIPTION, Model
+from sparsenn.io.importers.keras.graph import Placed, Source, placed_layers
+from sparsenn.io.importers.keras.layers import LAYERS, dimensions_of
+from sparsenn.io.importers.keras.operations import operated
+from sparsenn.io.importers.keras.reading import OPERATION, Layer
+from sparsenn.io.importers.keras.weights import KerasWeights, stored_weights
+from sparsenn.io.model import Model, imported_model
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW

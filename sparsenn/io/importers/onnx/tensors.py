@@ -14,7 +14,7 @@ from scipy.sparse import coo_array, issparse
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.io.bounded import open_plain, reading
-from sparsenn.io.onnx.library import onnx_library
+from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.runtime.memory import check_memory
 
 __all__ = ["Constant", "Tensors", "dense"]

@@ -12,6 +12,6 @@
 =============  =====================================================================================
 """
 
-from sparsenn.io.onnx.files import from_onnx, to_onnx
+from sparsenn.io.importers.onnx.files import from_onnx, to_onnx
 
 __all__ = ["from_onnx", "to_onnx"]

@@ -12,12 +12,11 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
-from sparsenn.io.imported_model import imported_model
-from sparsenn.io.model import Model, description_of, model_described
-from sparsenn.io.onnx.export import export_graph
-from sparsenn.io.onnx.graph import Imported, import_graph
-from sparsenn.io.onnx.library import onnx_library, reason_of
-from sparsenn.io.onnx.tensors import Tensors
+from sparsenn.io.importers.onnx.export import export_graph
+from sparsenn.io.importers.onnx.graph import Imported, import_graph
+from sparsenn.io.importers.onnx.library import onnx_library, reason_of
+from sparsenn.io.importers.onnx.tensors import Tensors
+from sparsenn.io.model import Model, description_of, imported_model, model_described
 from sparsenn.io.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network

@@ -15,7 +15,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sparsenn.errors import InputError, prefix_errors
-from sparsenn.io.aten_operators import ROWS, ROWS_COUNT, apply_operator
+from sparsenn.io.importers.torch.aten import ROWS, ROWS_COUNT, apply_operator
 from sparsenn.io.signal import Signal
 
 __all__ = ["exported"]

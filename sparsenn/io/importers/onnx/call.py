@@ -12,8 +12,8 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.onnx.folding import ROWS_UNKNOWN, names_rows
-from sparsenn.io.onnx.tensors import Constant, dense
+from sparsenn.io.importers.onnx.folding import ROWS_UNKNOWN, names_rows
+from sparsenn.io.importers.onnx.tensors import Constant, dense
 from sparsenn.io.signal import Signal
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 
