@@ -30,8 +30,7 @@ from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.compiled_network import backend_of
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.named_options import StreamOptions, names_options_of
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import Options, StreamOptions
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
 from sparsenn.errors import ResourceError, UsageError
@@ -82,7 +81,6 @@ class _Done(NamedTuple):
     outputs: Array | None
 
 
-@names_options_of(StreamOptions)
 def stream(
     network: Network,
     rows: str | os.PathLike[str],

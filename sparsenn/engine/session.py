@@ -16,9 +16,8 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, joined
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Given, Inputs, like, look
-from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result
@@ -35,7 +34,6 @@ __all__ = ["Session", "check_form"]
 FORMS = ("dense", "csr")
 
 
-@names_options
 class Session(OneOfSeveral):
     """A network that is ready to run: its plan, weights on the device, buffers, and captured graphs.
 
