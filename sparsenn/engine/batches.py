@@ -193,7 +193,7 @@ class BatchRunner:
         with context.timer.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
-            taken = self._backend.take_out(left, last - first, ready.plan.owns_outputs)
+            taken = self._backend.take_out(left, ready.plan.owns_outputs)
         with span("wait for the device", "wait"):  # while it computes
             return ready.plan, *taken()
 

@@ -273,11 +273,11 @@ class CUDABackend:
         with as_current(self.index):
             return self._transfer.fetch_later(matrix, target)
 
-    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+    def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Give each input its row, and each output its column, by one kernel."""
         width = left.features.shape[1] if expansion is None else expansion.size
-        with as_current(self.index), within_memory("the outputs", rows, 4 * width):
-            return rows_module.spread(left, self._expansion(expansion), rows)
+        with as_current(self.index), within_memory("the outputs", left.inputs, 4 * width):
+            return rows_module.spread(left, self._expansion(expansion))
 
     def _expansion(self, expansion: Array | None) -> Any:
         """Return the columns of outputs on the device: those of one network, copied once."""
@@ -287,26 +287,26 @@ class CUDABackend:
             self._expanded = expansion, cupy().asarray(expansion, np.int32)
         return self._expanded[1]
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
-        """Look at owners, and rows, on the device, and copy what is found to pinned memory."""
+    def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+        """Look at rows and their map on the device, and copy what is found to pinned memory."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
         row_bytes = size * width + 4
-        with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
+        with as_current(self.index), within_memory("keeping rows", left.inputs, row_bytes):
             left = rows_module.on_device(left)
-            features = left.features if left.owner is not None else _own(left.features, inputs, own)
-            active = None if left.dropped else arriving(rows_module.active_rows(left, inputs))
-            owned = None if left.owner is None else rows_module.owned_rows(left.owner, inputs)
+            same = left.row_map.rows is None
+            features = _own(left.features, left.inputs, own) if same else left.features
+            active = None if left.dropped else arriving(rows_module.active_rows(left))
+            mapped = None if same else rows_module.mapped_inputs(left.row_map)
 
         def taken() -> tuple[Array, RowsLeft]:
             living = None if active is None else np.flatnonzero(active())
-            if owned is None:
-                assert living is not None, "rows without owners were all looked at"
+            if mapped is None:
+                assert living is not None, "rows without a map were all looked at"
                 return living, RowsLeft(features)
-            owner, those_with_rows = owned
-            with_rows, used = those_with_rows()
-            with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
-                kept = RowsLeft(_own(features, used, own), owner)
-            return with_rows if living is None else living, kept
+            row_map, wait = mapped
+            with_rows, used = wait()
+            with as_current(self.index), within_memory("keeping rows", left.inputs, row_bytes):
+                return with_rows if living is None else living, RowsLeft(_own(features, used, own), row_map)
 
         return taken
 

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
@@ -240,8 +242,8 @@ def _launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
         outputs, alive = chain.run_counted(dense, step.multiplicity)
         living = cp.flatnonzero(alive).astype(np.int64)
         if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, np.arange(rows), chain.counts())
-        return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
+            return StepOutput(outputs, SAME_ROWS, chain.counts())
+        return StepOutput(take_rows(outputs, living), RowMap.of_survivors(cp.asnumpy(living), rows), chain.counts())
 
 
 def chain_kernel(

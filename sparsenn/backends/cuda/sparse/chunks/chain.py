@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
@@ -282,8 +284,8 @@ def launch_chunks(step: StepInput) -> StepOutput:
         outputs, alive = chain.run_counted(step.features, step.multiplicity)
         living = cp.flatnonzero(alive).astype(np.int64)
         if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, np.arange(rows), chain.counts())
-        return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
+            return StepOutput(outputs, SAME_ROWS, chain.counts())
+        return StepOutput(take_rows(outputs, living), RowMap.of_survivors(cp.asnumpy(living), rows), chain.counts())
 
 
 def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> list[ChunkedWeights]:
