@@ -157,7 +157,7 @@ class HalfChain(ABC):
         readable: Array = cupy().ascontiguousarray(dense, dtype=kind)
         return readable
 
-    def _queue(self, features: Array) -> Array:
+    def _queue(self, features: Array) -> Any:
         rows = features.shape[0]
         if rows:
             self._enter(features)

@@ -28,7 +28,7 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_mach
 from sparsenn.backends.cuda.runtime.kept import kept
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, part
-from sparsenn.backends.cuda.runtime.streams import Turns, captured, replay
+from sparsenn.backends.cuda.runtime.streams import Turns
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
