@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from sparsenn import infer, memory
-from sparsenn.engine import RowsResult, Session, rows, run_rows
+from sparsenn.engine import Session
 from sparsenn.errors import ResourceError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, Linear, SparseLinear
 from sparsenn.network import Network
+from sparsenn.training import run_rows as module
+from sparsenn.training.run_rows import RowsResult, run_rows
 
 COUNT = 23
 
@@ -37,7 +39,7 @@ def test_rows_are_made_ready_as_many_as_fit_in_whole_batches(
     batch_size: int | None,
     together: int,
 ) -> None:
-    monkeypatch.setattr(rows, "_NUMBERS", numbers)
+    monkeypatch.setattr(module, "_NUMBERS", numbers)
     asked: list[tuple[int, int]] = []
 
     def ready(first: int, last: int) -> np.ndarray:
