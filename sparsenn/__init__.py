@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         write_dataset,
         write_model,
     )
-    from sparsenn.io.onnx import from_onnx, to_onnx
+    from sparsenn.io.importers.onnx import from_onnx, to_onnx
     from sparsenn.layers import (
         Add,
         AvgPool2d,
@@ -169,7 +169,7 @@ _HOMES = {
         *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
         *("read_model", "write_dataset", "write_model"),
     ),
-    "sparsenn.io.onnx": ("from_onnx", "to_onnx"),
+    "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Linear", "LogSoftmax", "MaxPool2d"),
         *("Softmax", "SparseLinear"),

@@ -23,8 +23,8 @@ from sparsenn.engine.shrinking_batches import ShrinkingBatches
 from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.progress import Progress
-from sparsenn.spans import span
+from sparsenn.runtime.progress import Progress
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchRunner", "Report", "layer_report"]
 
@@ -167,7 +167,7 @@ class BatchRunner:
             with context.timer.part("transfer", "copy out"):
                 if check is not None:
                     check.fetch()
-                take_out = self._backend.take_out(left, last - first, executable.plan.owns_outputs)
+                take_out = self._backend.take_out(left, executable.plan.owns_outputs)
             with span("wait for the device", "wait"):  # while it computes
                 living, left = take_out()
             if check is None or check.passed():

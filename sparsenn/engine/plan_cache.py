@@ -21,7 +21,7 @@ from sparsenn.engine.sampling import sampling_kernel, shares_computed
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["PlanCache", "form_of_features"]
 

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
-from sparsenn.jit import compile_seconds, load_seconds
-from sparsenn.spans import span
+from sparsenn.runtime.jit import compile_seconds, load_seconds
+from sparsenn.runtime.spans import span
 
 __all__ = ["NullTimer", "ReadingTimer", "Timer"]
 

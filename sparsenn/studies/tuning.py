@@ -10,8 +10,8 @@ from typing import Any
 from sparsenn.backends import Kernel, Tunable, backend_for, kernels, tuning_table
 from sparsenn.backends.tuning_table import Tuned
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import package_version
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import package_version
 from sparsenn.studies.ladder import Ladder, Stage, ladder_for
 from sparsenn.studies.measure import Meter, meter_for
 

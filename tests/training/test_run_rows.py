@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsenn import infer, memory
+from sparsenn import infer
 from sparsenn.engine import Session
 from sparsenn.errors import ResourceError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, Linear, SparseLinear
 from sparsenn.network import Network
+from sparsenn.runtime import memory
 from sparsenn.training import run_rows as module
 from sparsenn.training.run_rows import RowsResult, run_rows
 
