@@ -21,7 +21,7 @@ from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.kernels import able_sparse
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import Step
+from sparsenn.engine.steps import OPERATION, Step
 from sparsenn.engine.timer import NullTimer
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import UsageError
@@ -37,15 +37,15 @@ def sampling_kernel(compiled: CompiledNetwork, rows: RowsShape) -> SparseKernel 
     It drops and groups rows by itself, if any does. It is None where there is nothing to choose from: where none does,
     and no layer has enough weights to be multiplied as a dense one.
     """
-    kernels, network = compiled.kernels, compiled.merged.network
+    kernels, network = compiled.kernels[OPERATION], compiled.merged.network
     first, last = network.runs()[0]
     if network[0].family is not SparseLinear or compiled.sparse_bytes(first, last) > compiled.weight_memory:
         return None
     layers, machine = network.layers_of(SparseLinear, first, last), compiled.backend.machine
-    able = [kernel for kernel in kernels.sparse if kernel.groups_rows and kernel.prepare is not None]
-    if not able and compiled.backend.in_host_memory and kernels.converts and any(map(is_dense_enough, layers)):
-        able = [kernel for kernel in kernels.sparse if kernel.fuses and kernel.prepare is None]
-    if not able or (len(kernels.sparse) == 1 and not kernels.converts):
+    able = [kernel for kernel in kernels if kernel.groups_rows and kernel.prepare is not None]
+    if not able and compiled.backend.in_host_memory and compiled.converts and any(map(is_dense_enough, layers)):
+        able = [kernel for kernel in kernels if kernel.fuses and kernel.prepare is None]
+    if not able or (len(kernels) == 1 and not compiled.converts):
         return None
     try:
         return able_sparse(able, machine, layers, rows.of_width(network.inputs))[0]

@@ -145,9 +145,9 @@ def test_equal_outputs_are_looked_for_once(network, monkeypatch):
 def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_takes(
     network, rows, small_pieces, monkeypatch
 ):
-    module = import_module("sparsenn.engine.compiled_network")
-    chosen, real = [], module.choose_steps
-    monkeypatch.setattr(module, "choose_steps", lambda *given: chosen.append(given[3]) or real(*given))
+    chooser = import_module("sparsenn.engine.choosing")._Chooser
+    chosen, real = [], chooser.steps
+    monkeypatch.setattr(chooser, "steps", lambda self: chosen.append(self.rows) or real(self))
     sessions = several(network, 4)
     sessions.run(rows)
     assert len(chosen) == 1
