@@ -46,7 +46,6 @@ class RunContext:
     counter : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
     watch : of numbers that half precision cannot hold; None where nothing is looked at.
     check : of the rows themselves; None where they are not looked at.
-    keep_half : whether float16 rows stay float16.
     report : called with the number of layers done.
     following : whether more rows follow, so that the weights of the first step are wanted again.
     """
@@ -55,7 +54,6 @@ class RunContext:
     counter: LayerCounter | None = None
     watch: BatchGuard | None = None
     check: NumberCheck | None = None
-    keep_half: bool = False
     report: Callable[[int], None] = lambda layers: None
     following: bool = False
 
