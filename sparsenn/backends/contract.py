@@ -21,6 +21,7 @@ from sparsenn.backends.kernel_records import (
     DenseKernel,
     ImageStack,
     Kernel,
+    Shapes,
     SparseKernel,
     StepInput,
     StepOutput,
@@ -30,7 +31,7 @@ from sparsenn.backends.kernel_records import (
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import ImageLayer, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
+    "Shapes",
     "SparseChain",
     "SparseKernel",
     "SparseProblem",
@@ -112,33 +114,24 @@ class Backend(Protocol):
         ...
 
     def dense_bytes(self, layer: SparseLinear) -> int:
-        """Estimate the bytes that a sparse layer takes once `prepare_dense` has prepared it with its zeros stored."""
+        """Estimate the bytes that a sparse layer takes once it is prepared with its zeros stored."""
         ...
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Bring layers into the form kernels read; `copies[k]` (int64) says how many neurons each output stands for.
+    def prepare(self, layers: Sequence[Layer], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Bring layers of one family into the form that their kernels read.
 
         Any launch may read the result: copies to the device have ended. Once it is dropped, its memory may be reused
         even while launches that read it are still queued: call `before_drop` first.
-        """
-        ...
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
-        """Bring dense layers into the form that the kernels of `mlp` read; to be used as what `prepare` returns.
-
-        Raises
-        ------
-        UsageError
-            The device's kernels do not know a layer's activation.
-        """
-        ...
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Bring layers of images into the form that kernels read; to be used as what `prepare` returns.
 
         Parameters
         ----------
-        shapes : of one input before each layer, and after the last.
+        layers : `SparseLinear` for `spmspm`, `Linear` for `mlp`, or layers of images.
+        copies : of each sparse layer, (outputs,) int64, how many neurons each output stands for.
+        shapes : of one input before each layer of images, and after the last.
+
+        Returns
+        -------
+        What the kernels take; an `ImageStack` for layers of images.
 
         Raises
         ------
@@ -147,13 +140,14 @@ class Backend(Protocol):
         """
         ...
 
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer of images that is no convolution, with the backend's own function for it.
 
         Parameters
         ----------
+        layer : may combine several matrices.
         shape : of one input.
-        features : a row-major matrix on the device, a row an input.
+        matrices : row-major matrices on the device, a row an input; one unless the layer combines several.
 
         Returns
         -------
@@ -163,10 +157,6 @@ class Backend(Protocol):
 
     def before_drop(self) -> None:
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
-        ...
-
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Add or concatenate matrices on the device, a row an input: a new one, of their type."""
         ...
 
     def replay(self) -> Replay | None:

@@ -16,13 +16,13 @@ from sparsenn.layers import CombiningLayer
 from sparsenn.memory import free_memory
 from sparsenn.workers import chunks, map_threads
 
-__all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
+__all__ = ["HostMemory", "HostNumberCheck", "checked_rows", "combine"]
 
 LEAST_WEIGHT_MEMORY = 256 << 20
 """Default bytes of weights that are prepared at a time, however little memory is free."""
 
 COMBINED_BYTES = 256 << 10
-"""Of each matrix that a thread joins at a time: they stay in its cache."""
+"""Of each matrix that a thread combines at a time: they stay in its cache."""
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -43,6 +43,23 @@ def _has_nonzero(features: Features) -> Array:
     if isinstance(features, CSR):
         return np.asarray(np.diff(features.indptr) > 0)
     return np.asarray(features.any(axis=1))
+
+
+def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+    """Add or concatenate matrices on all cores, some rows at a time."""
+    rows, width = matrices[0].shape
+    together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
+    ranges = chunks(rows, together)
+    if len(ranges) < 2:
+        return combine_rows(layer, matrices)
+    shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
+    combined = np.empty((rows, *shape), matrices[0].dtype)
+
+    def run(rows: tuple[int, int]) -> None:
+        combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
+
+    map_threads(run, ranges)
+    return combined
 
 
 class HostNumberCheck:
@@ -129,22 +146,6 @@ class HostMemory:
         if not isinstance(features, CSR) and not own:
             features = features.copy()
         return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
-
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Combine rows on all cores, some of them at a time."""
-        rows, width = matrices[0].shape
-        together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
-        ranges = chunks(rows, together)
-        if len(ranges) < 2:
-            return combine_rows(layer, matrices)
-        shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
-        combined = np.empty((rows, *shape), matrices[0].dtype)
-
-        def run(rows: tuple[int, int]) -> None:
-            combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
-
-        map_threads(run, ranges)
-        return combined
 
     def replay(self) -> None:
         """Return None: calls of functions on the host take little time."""

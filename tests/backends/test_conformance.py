@@ -91,7 +91,7 @@ def test_every_kernel_computes_the_dense_layers(entry, step):
         stack = tuple(Linear(random.normal(size=pair) / 8, 0.5, kind) for pair, kind in kinds)
         inputs = from_dense(random.normal(size=(inputs.shape[0], 72)))
     features = backend.as_dense(backend.place(inputs.to_scipy().toarray() if as_dense else inputs))
-    prepared, before = backend.prepare_dense(stack), np.array(backend.fetch(features))
+    prepared, before = backend.prepare(stack), np.array(backend.fetch(features))
     outputs = entry.launch(prepared, features)
     found = np.array(backend.fetch(outputs))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, SparseRows
+from sparsenn.backends.contract import Features, Shapes, SparseRows
 from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
 from sparsenn.backends.cpu.image_chain import chain_of
 from sparsenn.backends.cpu.processor import host_machine
@@ -65,21 +66,15 @@ class CPUBackend(HostMemory):
         """Return the bytes of the weights with their zeros, and once more in panels."""
         return FLOAT_BYTES * layer.inputs * (layer.outputs + parts_of(layer.outputs, TILE) * TILE)
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
-        """Pack layers end to end."""
-        return Stack(layers, copies, self._workspace)
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Pack sparse layers end to end, and lay dense weights out in panels; those of images are packed later."""
+        if isinstance(layers[0], SparseLinear):
+            return Stack(layers, copies, self._workspace)
+        return dense.prepare(layers) if isinstance(layers[0], Linear) else chain_of(layers, shapes)
 
-    def prepare_dense(self, layers: Sequence[Linear]) -> dense.DenseStack:
-        """Lay weights out in panels."""
-        return dense.prepare(layers)
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers as one chain, which is made ready by the first kernel that runs it."""
-        return chain_of(layers, shapes)
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer in float32 on all cores."""
-        return images.run_layer(layer, shape, features)
+        return images.run_layer(layer, shape, *matrices)
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""

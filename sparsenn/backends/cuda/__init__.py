@@ -9,12 +9,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.contract import (
+    Features,
+    ImageStack,
+    NumberCheck,
+    RowsCheck,
+    RowsLeft,
+    RowsWatch,
+    Shapes,
+    SparseRows,
+)
 from sparsenn.backends.cuda import images, incoming, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.conv import upload_conv
-from sparsenn.backends.cuda.dense import DenseStack, upload_dense
+from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
@@ -22,15 +31,14 @@ from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.replay import Replay
 from sparsenn.backends.cuda.spans import note_use
-from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
+from sparsenn.backends.cuda.sparse import upload
 from sparsenn.backends.cuda.streams import wait_for_device
 from sparsenn.backends.cuda.transfer import Transfer
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -94,19 +102,13 @@ class CUDABackend:
         """Estimate the device memory that a sparse layer takes with its zeros stored."""
         return dense_bytes(layer)
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
         """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""
         with self._copying(layers) as to_device:
-            return upload(self.index, layers, copies, to_device)
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> DenseStack:
-        """Copy dense layers to the device, as `prepare` does."""
-        with self._copying(layers) as to_device:
-            return upload_dense(self.index, layers, to_device)
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Copy the weights of convolutions to the device, as `prepare` does."""
-        with self._copying(layers) as to_device:
+            if isinstance(layers[0], SparseLinear):
+                return upload(self.index, layers, copies, to_device)
+            if isinstance(layers[0], Linear):
+                return upload_dense(self.index, layers, to_device)
             prepared = tuple(
                 upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
                 if isinstance(layer, Conv2d)
@@ -126,22 +128,10 @@ class CUDABackend:
         ):
             yield to_device
 
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer on the device."""
         with as_current(self.index):
-            return images.run_layer(layer, shape, features)
-
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Combine rows by CuPy's functions; those that add or copy are all that a stream's capture takes."""
-        rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
-        with as_current(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
-            if isinstance(layer, Add):
-                return combine_rows(layer, matrices)
-            ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
-            combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
-            for matrix, end in zip(matrices, ends, strict=True):
-                combined[:, end - matrix.shape[1] : end] = matrix
-            return combined
+            return images.run_layer(layer, shape, *matrices)
 
     def replay(self) -> Replay | None:
         """Return what captures work as a graph."""

@@ -17,6 +17,7 @@ from sparsenn.backends.contract import (
     LayerCounts,
     NumberCheck,
     RowsLeft,
+    Shapes,
     SparseKernel,
     SparseProblem,
     SparseRows,
@@ -28,10 +29,9 @@ from sparsenn.backends.cuda.device import as_current, cupy
 from sparsenn.backends.cuda.memory import within_memory
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
-from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
 from sparsenn.layers.activation_names import row_of, table_row
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
@@ -68,30 +68,28 @@ class DoubleCUDABackend(CUDABackend):
             return 12 * layer.weights.nnz + 12 * layer.outputs
         return 2 * layer.weight_bytes + (8 * layer.outputs if isinstance(layer, Linear) else 0)
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Copy layers to the device, transposed, because cuSPARSE multiplies with the sparse matrix on the left."""
-        with self._here("sparse weights", 0, 0):
-            return tuple(
-                _on_device(layer, _transposed(layer), each) for layer, each in zip(layers, copies, strict=True)
-            )
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
-        """Copy dense layers to the device."""
-        with self._here("dense weights", 0, 0):
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Copy weights to the device; sparse ones transposed, as cuSPARSE takes a sparse matrix on the left."""
+        if isinstance(layers[0], ImageLayer):
+            return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
+        with self._here("weights", 0, 0):
+            if isinstance(layers[0], SparseLinear):
+                return tuple(
+                    _on_device(layer, _transposed(layer), each) for layer, each in zip(layers, copies, strict=True)
+                )
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers, which have no weights."""
-        return prepared_as_they_are(layers, shapes)
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
-        """Run a `Flatten`, a `Softmax` or a `LogSoftmax`.
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+        """Run a combining layer, a `Flatten`, a `Softmax` or a `LogSoftmax`.
 
         Raises
         ------
         UsageError
             The layer is another one.
         """
+        if isinstance(layer, CombiningLayer):
+            return super().run_layer(layer, shape, *matrices)
+        (features,) = matrices
         if isinstance(layer, Flatten):
             return features
         if not isinstance(layer, SoftmaxLayer):

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, RowMap, SparseRows
-from sparsenn.backends.host import HostMemory, checked_rows
+from sparsenn.backends.contract import Features, ImageStack, RowMap, Shapes, SparseRows
+from sparsenn.backends.host import HostMemory, checked_rows, combine
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
-from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["ReferenceBackend"]
@@ -39,21 +38,19 @@ class ReferenceBackend(HostMemory):
         """Return the bytes of the weights with their zeros."""
         return 4 * layer.inputs * layer.outputs
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Return the layers with the number of neurons that each output stands for."""
-        return tuple(zip(layers, copies, strict=True))
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Return the layers, which are used as they are; sparse ones with the neurons that each output stands for."""
+        if isinstance(layers[0], SparseLinear):
+            return tuple(zip(layers, copies, strict=True))
+        if isinstance(layers[0], Linear):
+            return tuple(layers)
+        return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
 
-    def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
-        """Return the layers, which are used as they are."""
-        return tuple(layers)
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers, which are used as they are."""
-        return prepared_as_they_are(layers, shapes)
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer in float64."""
-        rows = features.shape[0]
+        if isinstance(layer, CombiningLayer):
+            return combine(layer, matrices)
+        (features,), rows = matrices, matrices[0].shape[0]
         outputs = forward_images(layer, features.reshape(rows, *shape))
         return outputs.reshape(rows, prod(outputs.shape[1:]))
 

@@ -17,7 +17,7 @@ from oracle import outputs_of
 from training_problems import problem
 
 from sparsenn import CSR, Network, Session, backends, infer
-from sparsenn.backends import Kernel, run_images
+from sparsenn.backends import Kernel, launch_of
 from sparsenn.backends.cuda.sparse import resident, tiling
 from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, HALF_BLOCKS, TILE_ROWS, BlockShape
 from sparsenn.backends.cuda.sparse.teams import teams_of
@@ -210,7 +210,7 @@ def test_dense_layers(entry: Kernel, widths: tuple[int, ...], rng: np.random.Gen
     if reason := entry.why_not(backend.machine, layers):
         pytest.skip(reason)
     rows = rng.normal(size=(150, widths[0])).astype(np.float32)
-    found = backend.fetch(entry.launch(backend.prepare_dense(layers), backend.place(rows)))
+    found = backend.fetch(entry.launch(backend.prepare(layers), backend.place(rows)))
     expected = rows
     for layer in layers:
         expected = outputs_of(layer, expected)
@@ -227,9 +227,9 @@ def test_convolutions(entry: Kernel, filters: int, rng: np.random.Generator) -> 
     if reason := entry.why_not(backend.machine, layer, shape):
         pytest.skip(reason)
     images = rng.normal(size=(5, *shape)).astype(np.float32)
-    stack = backend.prepare_images([layer], [shape, layer.output_shape((1, *shape))[1:]])
+    stack = backend.prepare([layer], shapes=[shape, layer.output_shape((1, *shape))[1:]])
     placed = backend.as_dense(backend.place(images.reshape(5, prod(shape))))
-    found = backend.fetch(run_images(entry, stack, placed)).reshape(layer.output_shape(images.shape))
+    found = backend.fetch(launch_of(entry, stack)(placed)).reshape(layer.output_shape(images.shape))
     expected = outputs_of(layer, images)
     assert np.abs(found - expected).max() <= ALLOWED[entry.precision] * np.abs(expected).max()
 
@@ -264,7 +264,7 @@ def test_layers_without_weights(layer: Any, rng: np.random.Generator) -> None:
     images = rng.normal(size=(3, *shape)).astype(np.float32)
     images = images.reshape(3, -1) if isinstance(layer, Softmax) else images
     rows = backend.as_dense(backend.place(images.reshape(3, -1)))
-    found = backend.fetch(backend.run_image_layer(layer, images.shape[1:], rows))
+    found = backend.fetch(backend.run_layer(layer, images.shape[1:], rows))
     expected = outputs_of(layer, images)
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
 
