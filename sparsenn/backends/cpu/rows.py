@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparsenn.backends.contract import Features, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.equality import equal_groups, equal_rows
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["group_rows", "take_rows"]
 
