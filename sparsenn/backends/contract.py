@@ -31,7 +31,7 @@ from sparsenn.backends.kernel_records import (
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, SparseLinear
+from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
 __all__ = [
@@ -105,16 +105,13 @@ class Backend(Protocol):
         """Return the bytes that rows may take, 0 where that is unknown."""
         ...
 
-    def weight_memory(self) -> int:
-        """Return the bytes that prepared weights may take, unless the user says otherwise."""
-        ...
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
+        """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top.
 
-    def prepared_bytes(self, layer: Layer) -> int:
-        """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top."""
-        ...
-
-    def dense_bytes(self, layer: SparseLinear) -> int:
-        """Estimate the bytes that a sparse layer takes once it is prepared with its zeros stored."""
+        Parameters
+        ----------
+        with_zeros : whether a sparse layer is prepared as a dense one.
+        """
         ...
 
     def prepare(self, layers: Sequence[Layer], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
@@ -197,14 +194,6 @@ class Backend(Protocol):
         """Begin to look at rows on the device, without waiting; asked only for rows that `device_rows` returned."""
         ...
 
-    def fetch_rows(self, rows: SparseRows) -> SparseRows:
-        """Move sparse rows to the host."""
-        ...
-
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices of one width stacked, on the device."""
-        ...
-
     def reads_as_is(self, inputs: Any) -> bool:
         """Return whether inputs are a row-major matrix of float32 or float16 on the device. Cheap."""
         ...
@@ -248,8 +237,8 @@ class Backend(Protocol):
         """
         ...
 
-    def fetch(self, features: Features) -> Features:
-        """Move features to the host, into memory that later launches do not touch."""
+    def fetch(self, features: Features | SparseRows) -> Any:
+        """Move rows to the host, into memory that later launches do not touch; their type stays."""
         ...
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
@@ -293,17 +282,13 @@ class Backend(Protocol):
         ...
 
     def as_csr(self, matrix: Array) -> Any:
-        """Return a matrix on the device as a sparse one there: CSR on the host, CuPy's `csr_matrix` on a GPU."""
+        """Return the non-zeros of a matrix of outputs where it is: CSR on the host, CuPy's `csr_matrix` on a GPU."""
         ...
 
-    def take_rows(self, features: Features, rows: Array) -> Features:
-        """Return the given rows (int64, increasing); the features they are taken from are not used again."""
-        ...
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Return the first of each set of rows that are equal bit for bit, in their order, and the map to them.
 
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Group rows that are equal bit for bit.
-
-        Returns (representatives, group): the first row of each group, increasing, and each row's group, int64.
+        The features given are not used again.
         """
         ...
 

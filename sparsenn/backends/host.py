@@ -18,9 +18,6 @@ from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows", "combine"]
 
-LEAST_WEIGHT_MEMORY = 256 << 20
-"""Default bytes of weights that are prepared at a time, however little memory is free."""
-
 COMBINED_BYTES = 256 << 10
 """Of each matrix that a thread combines at a time: they stay in its cache."""
 
@@ -86,10 +83,6 @@ class HostMemory:
         """Return the host's free memory."""
         return free_memory() or 0
 
-    def weight_memory(self) -> int:
-        """Return half of the host's free memory, the other half is left for rows; `LEAST_WEIGHT_MEMORY` at least."""
-        return max(LEAST_WEIGHT_MEMORY, self.free_memory() // 2)
-
     def wait(self) -> None:
         """Do nothing: what was asked for is done."""
 
@@ -121,13 +114,9 @@ class HostMemory:
     def queue_check(self, rows: CSR | SparseRows | Array) -> None:
         """Return None: a check ends before it returns."""
 
-    def fetch(self, features: Features) -> Features:
-        """Return a copy of a matrix; CSR is never written over."""
-        return features if isinstance(features, CSR) else features.copy()
-
-    def fetch_rows(self, rows: SparseRows) -> SparseRows:
-        """Return the rows: they are on the host."""
-        return rows
+    def fetch(self, features: Features | SparseRows) -> Any:
+        """Return a copy of a matrix; sparse rows are never written over."""
+        return features if isinstance(features, CSR | SparseRows) else features.copy()
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
         """Copy a matrix, and return what has nothing left to do."""
@@ -154,10 +143,6 @@ class HostMemory:
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""
         return from_dense(matrix, matrix.dtype.type)
-
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices one below the other."""
-        return np.concatenate([np.zeros((0, width), np.float32), *parts])
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""

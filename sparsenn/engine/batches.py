@@ -249,7 +249,7 @@ class BatchRunner:
         if len(parts) == 1:
             self._settle(given, used)
             return parts[0]
-        return backend.joined(parts, network.outputs)
+        return np.concatenate(parts) if parts else backend.place(np.zeros((0, network.outputs), np.float32))
 
     def _settle(self, given: Given, plan: Plan) -> None:
         """Remember that a plan runs such rows, if the steps are all they need."""

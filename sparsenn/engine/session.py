@@ -366,7 +366,7 @@ class Session(OneOfSeveral):
         outputs = self._runner.outputs(given, 0, given.count)
         if (form or ("csr" if given.sparse else "dense")) == "csr":
             with span("outputs to CSR", "convert"):
-                outputs = self._as_csr(outputs, given.on_host)
+                outputs = self.backend.as_csr(outputs)
         return like(given.source, outputs)
 
     def _told(self, plan: Plan, given: Given) -> Plan:
@@ -375,13 +375,6 @@ class Session(OneOfSeveral):
         if self._plan_told is None or self._plan_told[0] != key:
             self._plan_told = key, with_inputs(*key)
         return self._plan_told[1]
-
-    def _as_csr(self, outputs: Any, on_host: bool) -> Any:
-        if not on_host:
-            return self.backend.as_csr(outputs)
-        from sparsenn.formats import from_dense
-
-        return from_dense(outputs, outputs.dtype.type)
 
 
 def check_form(form: object) -> None:

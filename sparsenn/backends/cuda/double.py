@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     DenseKernel,
     Features,
     ImageStack,
     LayerCounts,
     NumberCheck,
+    RowMap,
     RowsLeft,
     Shapes,
     SparseKernel,
@@ -62,8 +64,10 @@ class DoubleCUDABackend(CUDABackend):
         """The device in words."""
         return f"{super().description}, in float64"
 
-    def prepared_bytes(self, layer: Layer) -> int:
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Return the device memory that a layer takes."""
+        if with_zeros:
+            return super().prepared_bytes(layer, with_zeros)
         if isinstance(layer, SparseLinear):
             return 12 * layer.weights.nnz + 12 * layer.outputs
         return 2 * layer.weight_bytes + (8 * layer.outputs if isinstance(layer, Linear) else 0)
@@ -119,7 +123,7 @@ class DoubleCUDABackend(CUDABackend):
                 matrix: Array = cp.ascontiguousarray(cp.asarray(rows), dtype=np.float64)
                 return matrix
             if not isinstance(rows.indptr, np.ndarray):
-                rows = self.fetch_rows(SparseRows((count, width), rows.indptr, rows.indices, rows.values))
+                rows = self.fetch(SparseRows((count, width), rows.indptr, rows.indices, rows.values))
             checked = checked_rows(rows) if isinstance(rows, SparseRows) else rows.validate()
             owners = np.repeat(np.arange(count), np.diff(checked.indptr))
             values = checked.expanded_values().astype(np.float64)
@@ -148,27 +152,15 @@ class DoubleCUDABackend(CUDABackend):
         return
 
     def as_csr(self, matrix: Array) -> Any:
-        """Return a matrix as CuPy's CSR matrix."""
+        """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
+        if isinstance(matrix, np.ndarray):
+            return super().as_csr(matrix)
         with self._here("sparse outputs", *matrix.shape):
             return import_module(_SPARSE).csr_matrix(matrix)
 
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices one below the other."""
-        cp = cupy()
-        with self._here("the outputs", sum(part.shape[0] for part in parts), width):
-            whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float64)
-            return whole
-
-    def take_rows(self, features: Features, selected: Array) -> Features:
-        """Return the given rows."""
-        with self._here("taking rows", selected.size, features.shape[1]):
-            taken: Array = features[cupy().asarray(selected)]  # type: ignore[index]
-            return taken
-
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Say that all rows differ: equal ones are computed as often as they come."""
-        each = np.arange(features.shape[0])
-        return each, each
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Take all rows for different: equal ones are computed as often as they come."""
+        return features, SAME_ROWS
 
     def as_dense(self, features: Features) -> Array:
         """Return the features, which are dense."""
