@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     import sparsenn.distributed as distributed  # noqa: F401
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
+    from sparsenn.backends.trace import trace
     from sparsenn.datasets import load, radixnet
     from sparsenn.distributed.devices import Sessions, infer
     from sparsenn.distributed.streaming import stream
-    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan, trace
+    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR, InputLayout
@@ -150,6 +151,7 @@ __all__ = [
 
 _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
+    "sparsenn.backends.trace": ("trace",),
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.distributed.devices": ("Sessions", "infer"),
     "sparsenn.distributed.streaming": ("stream",),
@@ -159,7 +161,6 @@ _HOMES = {
         "Result",
         "Session",
         "plan",
-        "trace",
     ),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear
@@ -21,12 +20,17 @@ __all__ = [
     "DenseKernel",
     "ImageStack",
     "Kernel",
+    "Shapes",
     "SparseKernel",
     "StepInput",
     "StepOutput",
     "TrainingKernel",
     "Tunable",
 ]
+
+
+Shapes: TypeAlias = Sequence[tuple[int, ...]]
+"""Of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,7 @@ class StepInput:
 
     Parameters
     ----------
-    stack : what `Backend.prepare`, `Backend.prepare_dense` or `Backend.prepare_images` returned.
+    stack : what `Backend.prepare` returned.
     first, last : the layers to run, counted from 0 within the stack, `last` excluded.
     features : rows of width `inputs` of layer `first`.
     multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
@@ -78,24 +82,13 @@ class StepOutput:
     Parameters
     ----------
     features : the rows that are left, of the last layer's width.
-    kept : (rows,) int64, which input row each of them came from.
+    row_map : which of the rows left each input row has become, on the host.
     counts : one record a layer.
-    owner : (rows of the input,) int64, which of the rows left each input row has become, -1 for one that died; None
-        where `kept` says it all, because every row left came from one input row.
     """
 
     features: Features
-    kept: Array
+    row_map: RowMap
     counts: tuple[LayerCounts, ...]
-    owner: Array | None = None
-
-    def owners(self, rows: int) -> Array:
-        """Return `owner`, worked out from `kept` where it is not given, for an input of so many rows."""
-        if self.owner is not None:
-            return self.owner
-        owner = np.full(rows, -1, np.int64)
-        owner[self.kept] = np.arange(self.kept.size)
-        return owner
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +237,7 @@ class DenseKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes what `Backend.prepare_dense` returned and a matrix, a row an input, and returns that of the outputs.
+    launch : takes what `Backend.prepare` returned and a matrix, a row an input, and returns that of the outputs.
     why_not : is given the layers.
     seconds : of the layers, for so many rows, until the host can have the outputs.
     """
@@ -261,7 +254,7 @@ class ConvolutionKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes a convolution as `Backend.prepare_images` prepared it and images of shape (images, channels, height,
+    launch : takes a convolution as `Backend.prepare` prepared it and images of shape (images, channels, height,
         width), and returns images of the outputs.
     why_not : is given the layer, and an image's (channels, height, width).
     seconds : of one image; takes the same.

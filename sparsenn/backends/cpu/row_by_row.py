@@ -17,6 +17,7 @@ import numpy as np
 from sparsenn.backends.contract import (
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
@@ -265,7 +266,9 @@ def launch_rows(step: StepInput) -> StepOutput:
         stack.all_by_rows, step.features, span, out, step.multiplicity, step.droppable_from, kept, counting=True
     )
     left = np.flatnonzero(kept)
-    return StepOutput(take_rows(out, left) if left.size < rows else out, left, _counts(counters))
+    return StepOutput(
+        take_rows(out, left) if left.size < rows else out, RowMap.of_survivors(left, rows), _counts(counters)
+    )
 
 
 @example

@@ -21,6 +21,7 @@ import numpy as np
 from sparsenn.backends.contract import (
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
@@ -337,7 +338,7 @@ class ResidentChain:
             faults = features.found if isinstance(features, UncheckedCSR) else None
             self._call.begin(rows, self._readable(features), stands_for, faults)
             replay(self._graph, stream, self._enqueue)
-            return RowsLeft(self._left, self._owner[:rows])
+            return RowsLeft(self._left, RowMap(self._owner[:rows]))
 
     def _readable(self, features: Features) -> Features:
         """Return features in the form that the first stage reads."""
@@ -392,11 +393,9 @@ def launch_resident(step: StepInput) -> StepOutput:
     with as_current(stack.device):
         chain = _prepared(stack, step.first, step.last, problem)
         left = chain.run(given, True, step.multiplicity)
-        places, owner = np.unique(cp.asnumpy(left.owner), return_inverse=True)
-        dead = int(places.size > 0 and places[0] < 0)
+        used, row_map = left.row_map.on_host(cp.asnumpy).take(0, left.inputs)
         features: Any = left.features
-        rows = features[cp.asarray(places[dead:])]
-        return StepOutput(rows, np.zeros(0, np.int64), chain.counts(), owner.astype(np.int64) - dead)
+        return StepOutput(features[cp.asarray(used)], row_map, chain.counts())
 
 
 RESIDENT = SparseKernel(

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from sparsenn import backends, infer, radixnet
-from sparsenn.backends import Machine, Tunable
+from sparsenn.backends import Machine, Tunable, tuning_table
 from sparsenn.backends.cpu import panel
-from sparsenn.engine import plan, tuning_table
-from sparsenn.engine.tuning_table import (
+from sparsenn.backends.tuning_table import (
     FILE,
     Tuned,
     TuningWarning,
@@ -20,6 +19,7 @@ from sparsenn.engine.tuning_table import (
     tuned,
     with_tuned_numbers,
 )
+from sparsenn.engine import plan
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import from_dense
 

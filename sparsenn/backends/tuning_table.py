@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sparsenn.backends import Backend, Kernel, Tunable
+from sparsenn.backends.contract import Backend
+from sparsenn.backends.kernel_records import Kernel, Tunable
 from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.runtime.storage import cache_folder, read_record, write_record
 
