@@ -25,7 +25,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
-from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
+from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
 from sparsenn.backends.steps import image_kernel, run_images
 from sparsenn.backends.stepwise import Stepwise
@@ -69,6 +69,6 @@ __all__ = [
     "kernels",
     "machine_named",
     "operations",
-    "reproducible_kernels",
+    "permitted_kernels",
     "run_images",
 ]

@@ -105,10 +105,10 @@ class Session:
 
         What is ready, whole or not, is made again then, as the thread may have been at changing it.
         """
-        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.turns)):
+        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.lock)):
             return
         if self.backend.in_host_memory:
-            self._begin(replace(self._compiled, turns=threading.Lock()))
+            self._begin(replace(self._compiled, lock=threading.Lock()))
         else:  # what is on a GPU cannot be used here, nor freed: the next call says so
             self._lock = threading.RLock()
 
