@@ -236,7 +236,9 @@ class BatchRunner:
             _finish(finish)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
-        return chunks[0] if len(chunks) == 1 else backend.joined(chunks, network.outputs)
+        if not chunks:
+            return backend.place(np.zeros((0, network.outputs), np.float32))
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
     def _upload_size(self, inputs: InputRows) -> int:
         """Return how many rows go through the network together: fewer where copies and computing can overlap."""

@@ -27,6 +27,9 @@ __all__ = ["CompiledNetwork", "backend_of"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
+MIN_HOST_WEIGHT_MEMORY = 256 << 20
+"""Default bytes of weights that are prepared at a time in host memory, however little is free."""
+
 LARGE_LAYER = 4 << 20
 """Bytes of weights that take as long to copy to a device as what else is done for a layer."""
 
@@ -180,5 +183,7 @@ def _merges(options: Options, backend: Backend) -> bool:
 
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     """Return the bytes that rows in flight may take, and those that prepared weights may."""
-    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
-    return limit, options.weight_memory or backend.weight_memory()
+    free = backend.free_memory()
+    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, free // 2)
+    least = MIN_HOST_WEIGHT_MEMORY if backend.in_host_memory else 1
+    return limit, options.weight_memory or max(least, free // 2)

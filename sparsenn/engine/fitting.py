@@ -55,9 +55,8 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) 
 def prepared_bytes(network: Network, backend: Backend, number: int, step: Step) -> int:
     """Estimate what a layer's weights take once they are prepared for a step's kernel."""
     layer = network[number]
-    if step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear):
-        return backend.dense_bytes(layer)
-    return backend.prepared_bytes(layer)
+    with_zeros = step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
+    return backend.prepared_bytes(layer, with_zeros)
 
 
 def _sizes(network: Network, backend: Backend, steps: Sequence[Step]) -> list[int]:

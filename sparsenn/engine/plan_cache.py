@@ -78,7 +78,7 @@ class PlanCache:
         except UnsortedError:
             if isinstance(rows, CSR):
                 raise
-            return self._backend.place(canonical(self._backend.fetch_rows(rows)))
+            return self._backend.place(canonical(self._backend.fetch(rows)))
 
     def queue_check(self, inputs: InputRows, first: int, last: int, size: int) -> RowsCheck | None:
         """Begin to check rows that are expected to be of one value, as others like them were.

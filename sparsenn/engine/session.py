@@ -22,7 +22,7 @@ from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result, Seconds
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
-from sparsenn.formats import Array, from_dense
+from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.spans import span, watchers
@@ -363,7 +363,7 @@ class Session:
         outputs = self._runner.outputs(rows, 0, rows.count)
         if (form or ("csr" if rows.is_sparse else "dense")) == "csr":
             with span("outputs to CSR", "convert"):
-                outputs = from_dense(outputs, outputs.dtype.type) if rows.on_host else self.backend.as_csr(outputs)
+                outputs = self.backend.as_csr(outputs)
         return to_input_type(rows.source, outputs)
 
     def _plan_for(self, rows: InputRows, plan: Plan) -> Plan:
