@@ -151,7 +151,7 @@ class BatchRunner:
 
         with timer.part("plan", "plan"):
             self._cache.sample(inputs)
-        context = RunContext(timer, check=self.number_check(inputs))
+        context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
         return Result(
             plan=plan or self._cache.plan_of(inputs),
@@ -230,7 +230,7 @@ class BatchRunner:
                 _finish(copies.pop(0))
 
         self._cache.sample(inputs)
-        context = RunContext(NullTimer(), check=self._call_check(inputs))
+        context = RunContext(NullTimer(), check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
         for finish in copies:
             _finish(finish)
@@ -273,15 +273,17 @@ class BatchRunner:
 
     # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
-    def number_check(self, inputs: InputRows) -> NumberCheck | None:
-        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
-        checks = self._compiled.options.check_finite and not inputs.is_sparse
-        return self._backend.number_check() if checks else None
+    def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
+        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded.
 
-    def _call_check(self, inputs: InputRows) -> NumberCheck | None:
-        """Return the check of a call's rows, which waits for no GPU that they are on."""
-        if inputs.on_host or inputs.is_sparse or not self._compiled.options.check_finite:
-            return self.number_check(inputs)
+        Parameters
+        ----------
+        may_wait : whether the check may wait for the GPU that the rows are on.
+        """
+        if inputs.is_sparse or not self._compiled.options.check_finite:
+            return None
+        if may_wait or inputs.on_host:
+            return self._backend.number_check()
         if self._watch is None:
             self._watch = self._backend.rows_watch()
         return self._watch
