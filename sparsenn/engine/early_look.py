@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends import Features, SparseChain, SparseKernel, SparseProblem
-from sparsenn.backends.stepwise import Stepwise
+from sparsenn.backends import Features, SparseKernel, SparseProblem
+from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.choosing import RowsShape, is_dense_enough
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import able_sparse
@@ -66,12 +66,7 @@ def shares_computed(
     first, last = network.runs()[0]
     stack = weights.part(compiled, Step(first, last, kernel))
     asked = SparseProblem(rows.count, rows.form, compiled.droppable_from, True)
-    if kernel.prepare is None:
-        chain: SparseChain = Stepwise(
-            compiled.backend, kernel, stack, network.layers_of(SparseLinear, first, last), asked
-        )
-    else:
-        chain = kernel.prepare(stack, asked)
+    chain = chain_of(compiled.backend, kernel, stack, network.layers_of(SparseLinear, first, last), asked)
     chain.run(features, True)
     counted = np.array([counts.rows for counts in chain.counts()]) / max(1, features.shape[0])
     return np.concatenate([counted, np.full(len(network) - last, counted[-1])])
