@@ -25,7 +25,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
-from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
+from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
 from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
@@ -70,5 +70,5 @@ __all__ = [
     "launch_of",
     "machine_named",
     "operations",
-    "reproducible_kernels",
+    "permitted_kernels",
 ]

@@ -19,9 +19,8 @@ from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
 from sparsenn.engine.result import BatchOutput, Result, concatenate_categories
-from sparsenn.engine.shrinking_batches import ShrinkingBatches
 from sparsenn.engine.timer import NullTimer, Timer
-from sparsenn.errors import InputError
+from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span
@@ -56,7 +55,7 @@ class BatchRunner:
         report: Report,
         run: Callable[[int, int, int, RunContext], None],
     ) -> tuple[str, ...]:
-        """Run rows, at most `size` at a time, and fewer where memory does not suffice.
+        """Run rows, at most `size` at a time; a batch for which memory does not suffice comes again, with fewer rows.
 
         Parameters
         ----------
@@ -70,14 +69,29 @@ class BatchRunner:
         Notes on memory that did not suffice.
         """
         first, last = rows
-        batches = ShrinkingBatches(last, size, self._cache.make_room, first)
-        for start, stop in batches:
-            context = replace(context, following=stop < last, report=partial(report, start, stop))
-            with batches.trying(), span("batch", "batch", first=start, rows=stop - start):
-                run(start, stop, batches.size, context)
-                batches.done()
+        size, too_many = min(size, last - first), 0
+        while first < last:
+            stop = min(first + size, last)
+            context = replace(context, following=stop < last, report=partial(report, first, stop))
+            try:
+                with span("batch", "batch", first=first, rows=stop - first):
+                    run(first, stop, size, context)
+            except (OutOfMemoryError, MemoryError) as error:
+                if stop - first == 1:
+                    raise
+                fitting = error.fitting if isinstance(error, OutOfMemoryError) else 0
+            else:
+                first = stop
+                continue
+            # past the handler: only now are the failed batch's arrays dropped
+            too_many = too_many or stop - first
+            size = (stop - first) // 2  # at least: the free memory may be in fragments
+            size = min(fitting, size) if fitting > 0 else size
+            self._cache.make_room(size)
         self._refuse_infinite(inputs, context.check)
-        return batches.notes()
+        if not too_many:
+            return ()
+        return (f"There was not enough memory for {too_many:,} samples at a time; {size:,} were used.",)
 
     def _upload(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
@@ -137,7 +151,7 @@ class BatchRunner:
 
         with timer.part("plan", "plan"):
             self._cache.sample(inputs)
-        context = RunContext(timer, check=self.number_check(inputs))
+        context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
         return Result(
             plan=plan or self._cache.plan_of(inputs),
@@ -216,7 +230,7 @@ class BatchRunner:
                 _finish(copies.pop(0))
 
         self._cache.sample(inputs)
-        context = RunContext(NullTimer(), check=self._call_check(inputs))
+        context = RunContext(NullTimer(), check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
         for finish in copies:
             _finish(finish)
@@ -259,15 +273,17 @@ class BatchRunner:
 
     # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
-    def number_check(self, inputs: InputRows) -> NumberCheck | None:
-        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
-        checks = self._compiled.options.check_finite and not inputs.is_sparse
-        return self._backend.number_check() if checks else None
+    def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
+        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded.
 
-    def _call_check(self, inputs: InputRows) -> NumberCheck | None:
-        """Return the check of a call's rows, which waits for no GPU that they are on."""
-        if inputs.on_host or inputs.is_sparse or not self._compiled.options.check_finite:
-            return self.number_check(inputs)
+        Parameters
+        ----------
+        may_wait : whether the check may wait for the GPU that the rows are on.
+        """
+        if inputs.is_sparse or not self._compiled.options.check_finite:
+            return None
+        if may_wait or inputs.on_host:
+            return self._backend.number_check()
         if self._watch is None:
             self._watch = self._backend.rows_watch()
         return self._watch

@@ -301,7 +301,6 @@ class _Chooser:
         return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:
-        """Whether sparse layers among these may be multiplied as dense ones."""
         if not self.compiled.converts:
             return False
         layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
@@ -309,7 +308,6 @@ class _Chooser:
         return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
 
     def _dense_step(self, first: int, last: int, converted: bool) -> tuple[float, Step]:
-        """Return the step of the quickest kernel of dense layers, and its cost."""
         machine, layers = self.backend.machine, [_shape_of(layer) for layer in self.network.layers[first:last]]
         able = able_kernels(self.compiled.kernels[DENSE_OPERATION], name_layers(first, last), machine, layers)
         estimates = [self._estimate(kernel, first) for kernel in able]
@@ -332,7 +330,6 @@ def _gain(kernel: Kernel, in_order: bool) -> float:
 
 
 def _estimated(step: Step, seconds: float) -> Step:
-    """Return a step with its estimate, if that is one."""
     return replace(step, seconds=seconds) if math.isfinite(seconds) and seconds > 0 else step
 
 

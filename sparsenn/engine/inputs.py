@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
-from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
+from sparsenn.formats.tables import without_table
 from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -102,7 +102,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     ShapeError
         They are not as wide as the network's first layer.
     """
-    inputs = without_table(network, _unwrapped(network, _with_sign(inputs)))
+    inputs = without_table(network.input_layout, _unwrapped(network, _with_sign(inputs)))
     found = backend.device_rows(inputs)
     on_host = found is None
     rows = _on_host(inputs) if found is None else found

@@ -96,19 +96,17 @@ class Session:
         self._runner = BatchRunner(compiled, self._cache)
         self._lock = threading.RLock()
         self._unspent = compiled.seconds, compiled.compile_seconds
-        self._public_plan: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
         renew_after_fork(self)
 
     def _after_fork(self) -> None:
-        """Begin anew, in a forked child, where another thread was in a call or made steps ready: it is not here.
-
-        What is ready, whole or not, is made again then, as the thread may have been at changing it.
+        """Begin anew, in a forked child, if another thread, which is not here, held a lock: it may have been changing
+        anything that this session has cached.
         """
-        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.turns)):
+        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.lock)):
             return
         if self.backend.in_host_memory:
-            self._begin(replace(self._compiled, turns=threading.Lock()))
+            self._begin(replace(self._compiled, lock=threading.Lock()))
         else:  # what is on a GPU cannot be used here, nor freed: the next call says so
             self._lock = threading.RLock()
 
@@ -184,7 +182,7 @@ class Session:
         with self._lock, np.errstate(all="ignore"):
             self._refuse_closed()
             rows = read_inputs(self.network, inputs, self.backend)
-            return self._plan_for(rows, self._cache.plan_of(rows))
+            return with_inputs(self._cache.plan_of(rows), rows.count, rows.density)
 
     def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
         """Return the network's outputs, of shape (rows, outputs).
@@ -275,7 +273,9 @@ class Session:
             size = self._compiled.batch_size(rows.count)
             report = layer_report(progress, len(self.network), rows.count, size)
             result = self._runner.run(rows, 0, rows.count, size, statistics, timer, report)
-            return replace(result, plan=self._plan_for(rows, result.plan), seconds=timer.seconds(*spent))
+            return replace(
+                result, plan=with_inputs(result.plan, rows.count, rows.density), seconds=timer.seconds(*spent)
+            )
 
     def check(self) -> None:
         """Wait for the device, and refuse rows on a GPU that earlier calls could not check in time.
@@ -366,13 +366,6 @@ class Session:
                 outputs = self.backend.as_csr(outputs)
         return to_input_type(rows.source, outputs)
 
-    def _plan_for(self, rows: InputRows, plan: Plan) -> Plan:
-        """Return a plan with the number and density of rows, as callers see it."""
-        key = plan, rows.count, rows.density
-        if self._public_plan is None or self._public_plan[0] != key:
-            self._public_plan = key, with_inputs(*key)
-        return self._public_plan[1]
-
     # ---- Some of the rows of a run that the sessions of `sparsenn.distributed` share --------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
@@ -414,24 +407,13 @@ class Session:
 
 
 def check_form(form: object) -> None:
-    """Refuse a form of outputs that does not exist.
-
-    Parameters
-    ----------
-    form : str or None
-        As a caller gave it.
-
-    Raises
-    ------
-    UsageError
-        It is neither None nor one of `FORMS`.
-    """
+    """Refuse a form of outputs that is neither None nor one of `FORMS`, by a `UsageError`."""
     if form is not None and (not isinstance(form, str) or form not in FORMS):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
 
 
 def _is_free(lock: Any) -> bool:
-    """Return whether a lock is free, or is this thread's."""
+    """Whether a lock is free, or is this thread's."""
     if not lock.acquire(blocking=False):
         return False
     lock.release()

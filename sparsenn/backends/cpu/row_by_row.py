@@ -17,15 +17,11 @@ import numpy as np
 from sparsenn.backends.contract import (
     Features,
     LayerCounts,
-    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.rows import take_rows
 from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
@@ -36,7 +32,7 @@ from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
-__all__ = ["ROWS", "RowByRow", "launch_rows", "rows_seconds", "run_rows", "run_sparse_rows"]
+__all__ = ["ROWS", "RowByRow", "rows_seconds", "run_rows", "run_sparse_rows"]
 
 NAME = "rows"
 
@@ -256,21 +252,6 @@ def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], ou
     return counters
 
 
-def launch_rows(step: StepInput) -> StepOutput:
-    """Run any number of layers, row by row."""
-    stack: Stack = step.stack
-    rows, outputs = step.features.shape[0], stack.layers[step.last - 1].outputs
-    out, kept = np.empty((rows, outputs), np.float32), np.empty(rows, np.bool_)
-    span = step.first, step.last
-    counters = _shared(
-        stack.all_by_rows, step.features, span, out, step.multiplicity, step.droppable_from, kept, counting=True
-    )
-    left = np.flatnonzero(kept)
-    return StepOutput(
-        take_rows(out, left) if left.size < rows else out, RowMap.of_survivors(left, rows), _counts(counters)
-    )
-
-
 @example
 def _row_examples() -> None:
     """Run rows of either form through a layer."""
@@ -322,7 +303,6 @@ ROWS = register(
         name=NAME,
         device="cpu",
         summary="row by row through all layers, non-zeros alone; for few rows",
-        launch=launch_rows,
         auto=True,
         fuses=True,
         seconds=rows_seconds,

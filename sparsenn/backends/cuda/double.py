@@ -23,8 +23,6 @@ from sparsenn.backends.contract import (
     SparseKernel,
     SparseProblem,
     SparseRows,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
@@ -338,12 +336,6 @@ def _prepare(stack: Sequence[_Layer], problem: SparseProblem) -> _Chain:
     return _Chain(stack)
 
 
-def _launch_sparse(step: StepInput) -> StepOutput:
-    chain = _Chain(step.stack[step.first : step.last])
-    left = chain.run(step.features, True)
-    return StepOutput(left.features, left.row_map, chain.counts())
-
-
 def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
     for layer in stack:
         with within_memory("the outputs of a layer", features.shape[0], 24 * layer.bias.size):
@@ -360,7 +352,6 @@ SPARSE = register(
         name="cusparse",
         device=DEVICE,
         summary="cuSPARSE's products in float64, one layer at a time",
-        launch=_launch_sparse,
         needs=("a GPU",),
         auto=True,
         fuses=True,
