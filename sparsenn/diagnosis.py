@@ -32,7 +32,7 @@ OPTIONAL = {
 """Distributions that some functions need, with how to get them and for what."""
 
 INSTRUCTIONS = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "neon", "sve", "vsx")
-"""Instruction sets worth telling, as LLVM calls them."""
+"""Instruction sets worth reporting, as LLVM calls them."""
 
 UNLIMITED = 1 << 60
 """Bytes from which on a limit of memory is none: control groups of version 1 have such."""

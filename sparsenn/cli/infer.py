@@ -184,7 +184,7 @@ def infer(
 
 
 def _is_model(source: str) -> bool:
-    """Whether the source is there and a model; one that --inputs is given for must be, or reading it says why not."""
+    """Whether the source is there and a model; with --inputs it must be, or reading it says why not."""
     return kind_of(source) is not None and Path(source).exists() and is_model(source)
 
 

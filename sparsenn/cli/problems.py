@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 FIRST_LAYERS = 4
-"""Layers of a dataset that are run unless asked for otherwise: rows that have died, in later ones, tell little."""
+"""Layers of a dataset by default: later ones, where many rows have died, say little."""
 
 FIRST_SAMPLES = 1200
 """Samples of a dataset that are taken unless asked for otherwise."""

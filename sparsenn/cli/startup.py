@@ -68,7 +68,7 @@ class _WithoutLinearAlgebra:
 def wake_gpu(device: str) -> None:
     """Have CUDA's driver make the context of a GPU meanwhile, which takes up to half a second; nothing before `begin`.
 
-    CuPy finds it made. Whatever goes wrong is left for CuPy to find and to tell.
+    CuPy finds it made. Failures are left for CuPy to find and report.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ _MOST_CATEGORIES = 1000
 """Different texts that a column may hold; each is an input of the network."""
 
 _FEW = 10
-"""Different texts of which no more than half as many as rows may be: more tell rows apart rather than kinds of them."""
+"""Different texts of which no more than half as many as rows may be: more identify rows rather than categories."""
 
 _HOLDS_NOTHING = "holds nothing; leave it out (--ignore)"
 _REMEDY = "fill it in, leave the column out (--ignore), or have it filled in (--impute mean)"

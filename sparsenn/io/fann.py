@@ -139,7 +139,7 @@ def _parsed(text: bytes, lines: Sequence[tuple[int, bytes]], widths: tuple[int, 
 
 
 def _numbers(number: int, line: bytes, path: str | os.PathLike[str], kind: int, widths: tuple[int, int]) -> None:
-    """Look at the numbers of a line, one by one, and tell of the first fault."""
+    """Check the numbers of a line, one by one, and raise the first fault."""
     fields = line.split()
     if len(fields) != widths[kind]:
         what = ("inputs", "outputs")[kind]

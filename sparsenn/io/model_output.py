@@ -41,7 +41,7 @@ def write_model_output(
     `.npy`              the classes, int64 of shape (rows,); without classes the outputs
     `.npz`              array outputs; and classes where there are some, and class_names where they have names
     `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
-                        notes tell their names
+                        notes have their names
     `.parquet`          column class where there are some; and a column an output
     `.mtx`              the outputs that are not zero, as Matrix Market's coordinates, which count from 1
     `.idx`              the outputs, float32
@@ -53,7 +53,7 @@ def write_model_output(
     ----------
     path : the file.
     outputs : (rows, outputs).
-    predicted : (rows,), the class of each row, counted from 0; None for a model that does not tell classes apart.
+    predicted : (rows,), the class of each row, counted from 0; None for a model without classes.
     notes : words on the run, which go into HDF5.
     class_names : what the classes are called, in the order of the outputs.
     output_names : what the outputs of a model without classes are called: columns of Parquet.

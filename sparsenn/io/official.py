@@ -52,7 +52,7 @@ _LONGEST_HEADER = 1 << 16
 _EXTENSIONS = frozenset(
     (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 )
-"""Types of headers that tell more of the member after them."""
+"""Types of headers that describe the member after them."""
 
 
 def read_official(

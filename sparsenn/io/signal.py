@@ -1,7 +1,7 @@
 """What goes through another program's model: the layers that give it, and how its numbers lie in their rows.
 
-Other programs' scalings, biases and activations are layers of their own; here they join the layer before or after
-them, where that computes the same to rounding, and become a layer otherwise. Every importer makes networks this way.
+Other programs' scalings, biases and activations are layers of their own; here they become part of the layer before or
+after them, where that computes the same to rounding, and a layer otherwise. Every importer makes networks this way.
 """
 
 from __future__ import annotations

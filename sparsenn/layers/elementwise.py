@@ -122,7 +122,7 @@ class Elementwise:
 
     @property
     def is_trainable(self) -> bool:
-        """Return whether layers with it can be trained: whether its values tell its derivative."""
+        """Return whether layers with it can be trained: whether its derivative is a function of its values."""
         return self.slope is not None
 
     @property

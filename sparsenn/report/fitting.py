@@ -16,7 +16,7 @@ from rich.text import Text
 __all__ = ["FittedTable"]
 
 NOTHING = ("", "–")
-"""Cells that tell nothing."""
+"""Cells without information."""
 
 
 class FittedTable(Table):

@@ -122,8 +122,8 @@ def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
     accuracy, device, plan, notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of
     one input), per_layer (the engine's statistics, what the layer is multiplied in, what it is and the shape of its
     outputs), class_names (None where they are called 0, 1, …) and predicted (the class of each row, counted from 0;
-    None for a model that does not tell classes apart), in this order. Loss, value and accuracy are None where the data
-    tell no targets.
+    None for a model without classes), in this order. Loss, value and accuracy are None where the data
+    have no targets.
 
     Parameters
     ----------

@@ -271,7 +271,7 @@ class _Run:
             report(Epoch(number, epochs, self.state.losses[-1], speed, found))
 
     def network(self) -> Network:
-        """Return the network as it is now, its last layer giving what the data tell: a scaling of targets undone."""
+        """Return the network as it is now, in the units of the data: a scaling of targets undone."""
         layers, undone = self.layers(), self.undone
         if undone is None:
             return Network(layers)

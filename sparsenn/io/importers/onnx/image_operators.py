@@ -21,13 +21,13 @@ __all__ = ["IMAGE_OPERATORS"]
 
 def _conv(call: Call) -> Signal:
     signal = call.signal
-    weights = _filters(signal, call.given(1))
+    weights = _filters(signal, call.required(1))
     stride, dilation = _pair(call, "strides", 1, 1), _pair(call, "dilations", 1, 1)
     window = weights.shape[2], weights.shape[3]
     if call.attribute("kernel_shape", None) is not None and _pair(call, "kernel_shape", 1, 1) != window:
         raise InputError(f"its kernel_shape is {call.attributes['kernel_shape']}, and its weights have {window}")
     pads = _pads(call, signal, window, stride, dilation)
-    bias = None if call.constant(2) is None else floats(call.given(2))
+    bias = None if call.constant(2) is None else floats(call.required(2))
     return convolve(signal, weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
 
 
@@ -125,7 +125,7 @@ def _same_windows(signal: Signal, window: Pair, stride: Pair, pads: Sides, ceil:
             count += 1
         if count != (size + 2 * before - span) // step + 1:
             raise InputError(
-                f"its last window reaches beyond {before} pixels of padding; a pooling with another padding after the "
+                f"its last window extends beyond {before} pixels of padding; a pooling with another padding after the "
                 "image than before it would be needed"
             )
     return padding

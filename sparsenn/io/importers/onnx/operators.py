@@ -101,7 +101,7 @@ def _gemm(call: Call) -> Signal:
         signal = signal.times(_finite(alpha))
     if len(call.inputs) < 3 or call.inputs[2] is None or beta == 0.0:
         return signal
-    addend = call.given(2)
+    addend = call.required(2)
     return _plus(signal, addend if beta == 1.0 else floats(addend) * _finite(beta))
 
 
@@ -163,7 +163,7 @@ def _batch_normalization(call: Call) -> Signal:
         raise InputError("it normalises pixel by pixel; only version 9 of the operator or newer is supported")
     if call.attribute("training_mode", 0):
         raise InputError("it normalises by the batch, as in training; export the network for inference")
-    scale, shift, mean, variance = (floats(call.given(number)) for number in range(1, 5))
+    scale, shift, mean, variance = (floats(call.required(number)) for number in range(1, 5))
     signal = call.signal
     if signal.axis != 0 or not signal.shape or scale.shape != signal.shape[:1]:
         raise InputError(f"it takes {signal}, and has numbers for {scale.size} channels")
@@ -238,7 +238,7 @@ def _hard_sigmoid(call: Call) -> Signal:
 
 def _parametric_relu(call: Call) -> Signal:
     """Return it with what is below zero times a slope, or times one for each channel."""
-    slopes, signal = floats(call.given(1)), call.signal
+    slopes, signal = floats(call.required(1)), call.signal
     sizes = slopes.shape[-len(signal.shape) :] if signal.shape else ()
     if slopes.size > 1 and (signal.axis != 0 or len(sizes) < len(signal.shape) or sizes[0] != slopes.size):
         raise InputError(f"it takes {signal}, and has slopes of shape {slopes.shape}; give one per channel")

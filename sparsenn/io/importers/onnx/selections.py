@@ -19,7 +19,7 @@ __all__ = ["SELECTIONS"]
 def _gather(call: Call) -> Value:
     if any(isinstance(value, Classes) for value in call.inputs):
         return _labels(call)
-    return _taken(_data(call), int(call.attribute("axis", 0)), call.given(1))
+    return _taken(_data(call), int(call.attribute("axis", 0)), call.required(1))
 
 
 def _feature_extractor(call: Call) -> Value:
@@ -28,7 +28,7 @@ def _feature_extractor(call: Call) -> Value:
     signal = _data(call)
     if signal.rank < 2:
         raise InputError(f"it takes {signal}; a tensor of two axes is needed")
-    return _taken(signal, -1, call.given(1).reshape(-1))
+    return _taken(signal, -1, call.required(1).reshape(-1))
 
 
 def _slice(call: Call) -> Signal:
@@ -36,7 +36,7 @@ def _slice(call: Call) -> Signal:
     if call.version < 10:
         starts, ends = ([int(size) for size in call.attribute(name, ())] for name in ("starts", "ends"))
     else:
-        starts, ends = ([int(size) for size in call.given(number).reshape(-1)] for number in (1, 2))
+        starts, ends = ([int(size) for size in call.required(number).reshape(-1)] for number in (1, 2))
     axes, steps = call.axes(3), call.constant(4)
     axes = list(range(len(starts))) if axes is None else axes
     strides = [1] * len(starts) if steps is None else [int(size) for size in steps.reshape(-1)]

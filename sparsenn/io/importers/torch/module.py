@@ -1,4 +1,4 @@
-"""Networks of PyTorch's modules. PyTorch is the user's own: whoever has a module has it."""
+"""Networks of PyTorch's modules. PyTorch is the user's own: no module exists without it."""
 
 from __future__ import annotations
 

@@ -178,12 +178,12 @@ def _check_rank(signal: Signal, dimensions: int) -> None:
 
 
 def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:
-    """Return what a pooling gives; one whose windows reach beyond an image is refused."""
+    """Return what a pooling gives; one whose windows extend beyond an image is refused."""
     window, stride, padding, _ = layer.sliding_window
     image = signal.images().pixels[1:]
     rest = [(image[axis] + 2 * padding[axis] - window[axis]) % stride[axis] for axis in (0, 1)]
     if ceil and any(rest):
-        raise ShapeError("windows reach beyond the image (ceil_mode); sparsenn's layers leave such windows out")
+        raise ShapeError("windows extend beyond the image (ceil_mode); sparsenn's layers leave such windows out")
     return signal.pooled(layer)
 
 
