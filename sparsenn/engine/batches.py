@@ -32,7 +32,7 @@ UPLOAD_BYTES = 64 << 20
 fill pinned memory side by side, and a few milliseconds' work."""
 
 MAX_COPIES = 2
-"""Copies of outputs to the host that are under way at a time."""
+"""Copies of outputs to the host at a time."""
 
 Report: TypeAlias = Callable[[int, int, int], None]
 """A function that notes that rows before the first number are done, and rows from there to the second have passed as
@@ -96,13 +96,13 @@ class BatchRunner:
     def _upload(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
     ) -> tuple[Executable, Features, RunContext]:
-        """Upload rows and plan for their form; return what runs `size` such rows, the rows, and the batch's context.
+        """Upload rows and plan for their form; return the executable for `size` such rows, the rows, and the context.
 
         Sparse rows show their form once they are uploaded. That of a matrix is known, and decides on its upload.
         """
         cache, timer = self._cache, context.timer
         executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
-        with timer.part("transfer", "copy in"):
+        with timer.section("transfer", "copy in"):
             keep_half = executable is not None and executable.plan.keeps_half
             features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
         if executable is None:
@@ -117,7 +117,7 @@ class BatchRunner:
 
     def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
         form = self._cache.form_of(inputs) if features is None else form_of_features(features)
-        with context.timer.part("plan", "plan"):
+        with context.timer.section("plan", "plan"):
             return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class BatchRunner:
             if counter is not None:
                 total.join(counter)
 
-        with timer.part("plan", "plan"):
+        with timer.section("plan", "plan"):
             self._cache.sample(inputs)
         context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
@@ -170,7 +170,7 @@ class BatchRunner:
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
     ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
         """Run a batch; return its plan, the rows that end with a non-zero, what is left of all, and the counts."""
-        with context.timer.part("transfer", "check"):
+        with context.timer.section("transfer", "check"):
             check = self._cache.queue_check(inputs, first, last, size)
         while True:
             counter = LayerCounter.of(self._compiled.network) if counted else None
@@ -178,7 +178,7 @@ class BatchRunner:
                 inputs, first, last, size, replace(context, counter=counter), check
             )
             left = executable.run(features, mine)
-            with context.timer.part("transfer", "copy out"):
+            with context.timer.section("transfer", "copy out"):
                 if check is not None:
                     check.fetch()
                 take_out = self._backend.take_out(left, executable.plan.owns_outputs)
@@ -204,7 +204,7 @@ class BatchRunner:
         ----------
         inputs : all rows of the run; they decide on the kernels.
         target_of : returns the matrix of all outputs, on the host, for their type; its rows `first` to `last` are
-            filled and returned. None for a matrix that is made here.
+            filled and returned. None for a new matrix.
         """
         network, backend = self._compiled.network, self._backend
         target: Array | None = None
@@ -252,7 +252,7 @@ class BatchRunner:
         return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
 
     def _settle(self, inputs: InputRows, executable: Executable) -> None:
-        """Remember that an executable runs such rows, if they need nothing else.
+        """Have later calls with rows of this shape and type go straight to an executable, if they need nothing else.
 
         The function does not refer to this object: the cache that holds it goes as soon as the session does.
         """

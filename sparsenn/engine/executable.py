@@ -195,7 +195,7 @@ class Executable:
             return found
         plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
-        with plan.compiled.lock_of(step, plan.streams), context.timer.part("prepare", f"ready {step.title}"):
+        with plan.compiled.lock_of(step, plan.streams), context.timer.section("prepare", f"ready {step.title}"):
             stack = self._weights.get(plan, number, following)
             made = bind_step(plan, step, stack, self._weights)
         if not plan.streams:

@@ -67,7 +67,7 @@ class PlanCache:
     # ---- Rows ----------------------------------------------------------------------------------------------------
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
-        """Bring rows to the device; those of unsorted sparse rows are sorted, and their duplicate entries summed.
+        """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed.
 
         Parameters
         ----------
@@ -128,14 +128,14 @@ class PlanCache:
         self._shares, self._forms = dict(other._shares), dict(other._forms)
 
     def batch_size(self, count: int) -> int:
-        """Return how many of so many rows run at a time."""
+        """Return how many of `count` rows run at a time."""
         size = self._compiled.batch_size(count)
         return size if self._max_rows is None else min(size, self._max_rows)
 
     # ---- Executables ---------------------------------------------------------------------------------------------
 
     def put(self, plan: Plan) -> None:
-        """Cache a plan that was made elsewhere."""
+        """Cache the plan of another session."""
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
         self._executables[key] = Executable(plan, self.weights, self.overflow_guard)
 

@@ -1,4 +1,4 @@
-"""Session: a network made ready on a device once, then called with rows as often as wanted."""
+"""Session: a network prepared on a device once, then called with rows as often as wanted."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class Session:
         Session
             A session of the plan's network, with the plan's options.
         """
-        made = cls._of(plan.compiled)
-        made._cache.put(plan)
-        return made
+        session = cls._of(plan.compiled)
+        session._cache.put(plan)
+        return session
 
     def _begin(self, compiled: CompiledNetwork) -> None:
         self._compiled = compiled
@@ -136,9 +136,9 @@ class Session:
 
     @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
-        made = cls.__new__(cls)
-        made._begin(compiled)
-        return made
+        session = cls.__new__(cls)
+        session._begin(compiled)
+        return session
 
     @property
     def network(self) -> Network:
@@ -157,7 +157,7 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the session keeps on its device, in bytes: weights as prepared (estimated), buffers for rows."""
+        """Memory of the session on its device, in bytes: weights as prepared (estimated), buffers for rows."""
         with self._lock:
             return self._cache.nbytes
 
@@ -382,7 +382,7 @@ class Session:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             rows = rows if total is None else replace(rows, total=total)
             spent, self._unspent = self._unspent, NOTHING
-            with timer.part("plan", "plan"):
+            with timer.section("plan", "plan"):
                 plan = self._cache.plan_of(rows)
             return rows, plan, timer.seconds(*spent)
 
@@ -421,5 +421,4 @@ def _is_free(lock: Any) -> bool:
 
 
 def _session(network: Network, options: Options) -> Session:
-    """Return a session of another process, made anew."""
     return Session._of(CompiledNetwork.of(network, replace(options)))  # checked anew: they may be of an earlier version
