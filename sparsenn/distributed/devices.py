@@ -42,9 +42,10 @@ PIECES = 4
 from many rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece. So
 it is where weights stream, once for each."""
 
-LEAST_ROWS, LEAST_SECONDS = 4096, 0.05
-"""Of a piece, where each device has so much to do: kernels take fewer rows less efficiently, and a piece costs a few
-milliseconds beside computing, in which nothing is computed on its device."""
+# The least work of a piece where each device has more than that: kernels are less efficient for fewer rows, and a
+# piece costs a few milliseconds during which its device computes nothing.
+LEAST_ROWS = 4096
+LEAST_SECONDS = 0.05
 
 _NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
 

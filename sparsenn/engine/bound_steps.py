@@ -21,6 +21,7 @@ from sparsenn.backends import (
     Stepwise,
     launch_of,
 )
+from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import BatchGuard
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
@@ -106,14 +107,8 @@ class _SparseStep:
         self._in_order = bool(waits)  # what waits for a later layer has a row for each of these
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
-        self._chain: SparseChain
-        self.launch: Callable[[Array], Array] | None = None
-        if kernel.prepare is not None:
-            self._chain = kernel.prepare(stack, problem)
-            if not kernel.drops_rows:
-                self.launch = partial(_outputs_of, self._chain)
-        else:
-            self._chain = Stepwise(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+        self._chain = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+        self.launch = None if kernel.drops_rows else partial(_outputs_of, self._chain)
 
     @property
     def nbytes(self) -> int:

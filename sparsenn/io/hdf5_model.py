@@ -78,7 +78,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Raises
     ------
     UsageError
-        What is given is not a path and a model; or a layer or its activation is not one of this package's.
+        The arguments are not a path and a model; or a layer or its activation is not one of this package's.
     ResourceError
         The file cannot be written.
     """

@@ -69,11 +69,12 @@ LAYER = np.dtype(
 )
 """What the table holds of each layer."""
 
-_NONE, _ONE = (0, 0), (1, 1)
-"""Windows and paddings in the table where there are none; strides and dilations where there are none."""
+_NONE = (0, 0)  # windows and paddings of layers without any
+_ONE = (1, 1)  # strides and dilations of layers without any
 
-_KEEP, _RECALL = "keep", "recall"
-"""Kinds of records that earlier versions wrote for branches."""
+# Kinds of records that earlier versions wrote for branches.
+_KEEP = "keep"
+_RECALL = "recall"
 
 _COMBINING = (Add.name.encode(), Concatenate.name.encode())
 """Kinds of records that read several layers."""
@@ -151,7 +152,7 @@ def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple
             continue
         others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
         if not 0 <= others <= len(stack):
-            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were kept")
+            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were stored")
         found.append((number, (*stack[len(stack) - others :], current)))
         del stack[len(stack) - others :]
         current = len(found)

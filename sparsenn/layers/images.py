@@ -132,12 +132,12 @@ def integers(value: Any, least: int) -> tuple[int, ...] | None:
     None where one is no integer (truth values are none), or below `least`.
     """
     several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
-    given = tuple(value) if several else (value,)
+    numbers = tuple(value) if several else (value,)
     try:
-        found = tuple(map(index, given))
+        found = tuple(map(index, numbers))
     except TypeError:
         return None
-    if any(isinstance(number, bool | np.bool_) for number in given) or any(number < least for number in found):
+    if any(isinstance(number, bool | np.bool_) for number in numbers) or any(number < least for number in found):
         return None
     return found
 

@@ -23,8 +23,6 @@ from sparsenn.backends.contract import (
     SparseKernel,
     SparseProblem,
     SparseRows,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
@@ -43,7 +41,8 @@ __all__ = ["DEVICE", "DoubleCUDABackend"]
 DEVICE = "cuda_float64"
 """What the kernels of this backend are registered for."""
 
-_SPARSE, _SPECIAL = "cupyx.scipy.sparse", "cupyx.scipy.special"
+_SPARSE = "cupyx.scipy.sparse"
+_SPECIAL = "cupyx.scipy.special"
 _MOST_INDEX = np.iinfo(np.int32).max
 
 
@@ -337,12 +336,6 @@ def _prepare(stack: Sequence[_Layer], problem: SparseProblem) -> _Chain:
     return _Chain(stack)
 
 
-def _launch_sparse(step: StepInput) -> StepOutput:
-    chain = _Chain(step.stack[step.first : step.last])
-    left = chain.run(step.features, True)
-    return StepOutput(left.features, left.row_map, chain.counts())
-
-
 def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
     for layer in stack:
         with within_memory("the outputs of a layer", features.shape[0], 24 * layer.bias.size):
@@ -359,7 +352,6 @@ SPARSE = register(
         name="cusparse",
         device=DEVICE,
         summary="cuSPARSE's products in float64, one layer at a time",
-        launch=_launch_sparse,
         needs=("a GPU",),
         auto=True,
         fuses=True,

@@ -33,8 +33,9 @@ from sparsenn.runtime.storage.records import package_version
 
 __all__ = ["export_graph"]
 
-_OPSET, _IR = 17, 8
-"""Versions that programs of the last years read; files with newer operators are of newer ones."""
+# Versions that programs of the last years read; files with newer operators are of newer ones.
+_OPSET = 17
+_IR = 8
 
 _ROWS = "rows"
 

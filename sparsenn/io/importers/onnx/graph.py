@@ -50,7 +50,7 @@ class Imported:
     ----------
     network : its layers.
     classes : whether its outputs are scores or probabilities of classes.
-    labels : the classes' own labels, where the graph tells them.
+    labels : the classes' own labels, where the graph has them.
     entering : how the graph scales its input before all else.
     """
 
@@ -248,8 +248,8 @@ def _inputs(graph: Any, constants: dict[str, Value], sparse_below: float) -> Ite
     for axis in axes:
         shape = tuple(size for place, size in enumerate(sizes) if place != axis and size is not None)
         rows = None if axis is None else sizes[axis]
-        given = InputLayout(shape) if axis in (0, None) and len(shape) > 1 else None
-        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below, given=given)
+        layout = InputLayout(shape) if axis in (0, None) and len(shape) > 1 else None
+        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below, layout=layout)
 
 
 def _needed(graph: Any, gates: Mapping[int, Gate]) -> set[int]:

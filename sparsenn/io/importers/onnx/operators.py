@@ -14,12 +14,12 @@ from scipy.sparse import csc_array, eye_array, hstack, issparse, kron
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.combining import combined
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS, transposed
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
-from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, Concatenate, LogSoftmax, Softmax
 from sparsenn.layers.activation import HardSigmoid
@@ -94,7 +94,7 @@ def _gemm(call: Call) -> Signal:
     if ranks != [2, 2]:
         raise InputError(f"it multiplies tensors of {ranks[0]} and {ranks[1]} axes; two are needed of both")
     swapped = [int(call.attribute(name, 0)) for name in ("transA", "transB")]
-    sides = [_turned(value) if turn else value for value, turn in zip((one, other), swapped, strict=True)]
+    sides = [_transposed(value) if swap else value for value, swap in zip((one, other), swapped, strict=True)]
     signal = _matmul(replace(call, inputs=sides))
     alpha, beta = float(call.attribute("alpha", 1.0)), float(call.attribute("beta", 1.0))
     if alpha != 1.0:
@@ -105,7 +105,7 @@ def _gemm(call: Call) -> Signal:
     return _plus(signal, addend if beta == 1.0 else floats(addend) * _finite(beta))
 
 
-def _turned(value: Value) -> Value:
+def _transposed(value: Value) -> Value:
     """Return a matrix with its axes swapped."""
     return transposed(value, list(range(value.rank - 1, -1, -1))) if isinstance(value, Signal) else value.T
 
@@ -277,19 +277,21 @@ def _check_whole(signal: Signal, axis: int, together: bool = False) -> None:
 def _concat(call: Call) -> Signal:
     signals = [value for value in call.inputs if isinstance(value, Signal)]
     if len(signals) != len(call.inputs):
-        raise InputError("it joins constants with what depends on the network's input; no layer of sparsenn does")
+        raise InputError("it concatenates constants with values of the network's input; no layer of sparsenn does")
     first, axis = signals[0], int(call.attribute("axis", 0))
     axis += first.rank if axis < 0 else 0
     if len(signals) == 1:
         return first
     if axis == first.axis or axis - (first.axis is not None and first.axis < axis) != 0:
-        raise InputError(f"it takes {first} and others, and joins them along axis {axis}, not as features or channels")
+        raise InputError(
+            f"it takes {first} and others, and concatenates them along axis {axis}, not as features or channels"
+        )
     products = _products([_check_floats(signal) for signal in signals])
     if products is None:
-        return joined(signals, Concatenate())
+        return combined(signals, Concatenate())
     weights = hstack([csc_array(part.weights) for part in products], format="csc")
     bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
-    return _joined(first, Product(weights, bias))
+    return _combined(first, Product(weights, bias))
 
 
 def _sum(call: Call) -> Value:
@@ -301,11 +303,11 @@ def _summed(one: Signal, other: Signal) -> Signal:
     """Return a sum: one product of what is affine in the outputs of the same layers, or else two branches."""
     products = _products([one, other])
     if products is None:
-        return joined([one, other], Add())
+        return combined([one, other], Add())
     first, second = products
     if first.weights.shape != second.weights.shape:
         raise InputError("it adds tensors of two widths")
-    return _joined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
+    return _combined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
 
 
 def _products(signals: list[Signal]) -> list[Product] | None:
@@ -323,7 +325,7 @@ def _products(signals: list[Signal]) -> list[Product] | None:
     return products
 
 
-def _joined(signal: Signal, product: Product) -> Signal:
+def _combined(signal: Signal, product: Product) -> Signal:
     """Return a product in the place of what was pending."""
     width = product.weights.shape[1]
     return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)

@@ -99,7 +99,7 @@ def _schemas(program: Any) -> Iterator[Any]:
 
 def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
     """Return what an operator makes of tensors that are known."""
-    if any(given not in known for given in node.all_input_nodes):
+    if any(each not in known for each in node.all_input_nodes):
         raise InputError("computes with the number of rows; no layer of sparsenn does")
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise InputError("draws random numbers at each call; a network computes the same each time")
@@ -118,7 +118,7 @@ def _make_signal(node: Any, signals: dict[Any, Signal], known: dict[Any, Any], r
     if not isinstance(node.target, torch._ops.OpOverload):
         raise InputError("has no counterpart in sparsenn; give a module without it")
     values, options = torch.fx.node.map_arg(
-        (node.args, node.kwargs), lambda given: signals[given] if given in signals else known.get(given, ROWS_COUNT)
+        (node.args, node.kwargs), lambda each: signals[each] if each in signals else known.get(each, ROWS_COUNT)
     )
     schema = node.target._schema
     arguments = {argument.name: argument.default_value for argument in schema.arguments}

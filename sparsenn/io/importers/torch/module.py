@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
+from sparsenn.io.combining import combined
 from sparsenn.io.importers.torch import operators
-from sparsenn.io.joining import joined
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
@@ -54,7 +54,7 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     InputError
         The module computes something that no layer here does; the message names the module's part.
     UsageError
-        PyTorch is not there, or what is given is no module.
+        PyTorch is not installed, or the argument is not a module.
     """
     try:
         import torch
@@ -258,7 +258,7 @@ _READERS: dict[str, Reader] = {
     ),
     **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
     "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
-    "Tanhshrink": lambda signal, part: joined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
+    "Tanhshrink": lambda signal, part: combined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
     "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
     "LogSoftmax": lambda signal, part: operators.softmax(signal, part.dim, LogSoftmax()),
     "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),

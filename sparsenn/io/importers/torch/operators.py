@@ -124,8 +124,8 @@ def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[
     """Return windows that make images of a size, of which None is one that stays."""
     _check_rank(signal, dimensions)
     image = signal.images().pixels[1:]
-    given = list(size) if isinstance(size, Sequence) else [size] * dimensions
-    wanted = [1] * (2 - len(given)) + given
+    sizes = list(size) if isinstance(size, Sequence) else [size] * dimensions
+    wanted = [1] * (2 - len(sizes)) + sizes
     sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
     if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
         raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")

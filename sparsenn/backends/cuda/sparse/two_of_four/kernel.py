@@ -38,12 +38,14 @@ from sparsenn.network import Network
 
 __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
 
-LAYING_THREADS, LAID_BYTES = 512, 72 << 10
-"""Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
-such blocks; a single row may take more."""
+LAYING_THREADS = 512  # of a block that lays rows out
+LAID_BYTES = (
+    72 << 10
+)  # shared memory of its rows, at most: a multiprocessor has three such blocks; one row may take more
 
-BANKS, BANK_BYTES, FOUR = 32, 4, 4
-"""Of shared memory; and numbers that are moved at once."""
+BANKS = 32  # of shared memory
+BANK_BYTES = 4  # of a bank
+FOUR = 4  # numbers that are moved at once
 
 
 # ---- Layers, ready to be multiplied -----------------------------------------------------------------------------

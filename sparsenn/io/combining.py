@@ -1,4 +1,4 @@
-"""Signals of a model that become one: sums and concatenations."""
+"""Sums and concatenations of signals."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from sparsenn.io.branches import Node
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, CombiningLayer
 
-__all__ = ["joined"]
+__all__ = ["combined"]
 
 
-def joined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
-    """Return what a layer makes of several signals.
+def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
+    """Return the signal after a layer that combines several.
 
     Parameters
     ----------
-    signals : as many as the layer joins, in order.
+    signals : as many as the layer combines, in order.
 
     Raises
     ------
     ShapeError
-        The layer does not join their shapes.
+        The layer does not take their shapes together.
     InputError
         Their rows lie along other axes, or it adds numbers that lie in different orders.
     """
     first = signals[0]
     for signal in signals:
         if signal.axis != first.axis:
-            raise InputError(f"it joins {first} and {signal}, whose rows lie along other axes")
+            raise InputError(f"it combines {first} and {signal}, whose rows lie along other axes")
     shape = layer.combined_shape([signal.shape for signal in signals])
     settled = [signal.flushed() for signal in signals]
     if any(signal.image for signal in settled) or all(signal.lies is None and signal.is_image for signal in settled):
@@ -45,7 +45,7 @@ def joined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
             settled[0] = settled[0].settled()  # by which a network knows the width of its rows
     first = settled[0]
     if len({signal.image for signal in settled}) > 1:
-        raise InputError("it joins images with rows of features made from the same inputs")
+        raise InputError("it combines images with rows of features made from the same inputs")
     orders = [_order(signal) for signal in settled]
     if isinstance(layer, Add):
         order = orders[0]
