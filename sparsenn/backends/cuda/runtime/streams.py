@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 
 __all__ = ["Turns", "capture", "captured", "event", "on_stream", "replay", "wait_for_device"]
 

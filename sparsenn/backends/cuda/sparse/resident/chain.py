@@ -28,7 +28,7 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.streams import Turns, captured, replay
@@ -373,7 +373,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
     layers = stack.layers
     widest = max(layer.outputs for layer in layers)
     with as_current(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):
-        packed = kept(stack, "packed", lambda: pack_network(layers))
+        packed = cache_on_device(stack, "packed", lambda: pack_network(layers))
         return ResidentChain(stack.device, packed, problem)
 
 
