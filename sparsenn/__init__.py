@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Linear,
         LogSoftmax,
         MaxPool2d,
+        Slice,
         Softmax,
         SparseLinear,
     )
@@ -116,6 +117,7 @@ __all__ = [
     "Sessions",
     "SiLU",
     "Sigmoid",
+    "Slice",
     "Softmax",
     "Softplus",
     "Softsign",
@@ -171,7 +173,7 @@ _HOMES = {
     "sparsenn.io.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Linear", "LogSoftmax", "MaxPool2d"),
-        *("Softmax", "SparseLinear"),
+        *("Slice", "Softmax", "SparseLinear"),
     ),
     "sparsenn.layers.activation": (
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
+from sparsenn.engine.named_rows import packed_inputs
 from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
@@ -91,7 +92,8 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     Parameters
     ----------
     network : what they are the inputs of.
-    inputs : as `Inputs` says; an array may have any shape that `as_matrix` takes, and be the only one of a list.
+    inputs : as `Inputs` says, or a dictionary of named ones; an array may have any shape that `as_matrix` takes, and be
+        the only one of a list.
     backend : of the device that is to compute.
 
     Raises
@@ -106,6 +108,8 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     ShapeError
         They are not as wide as the network's first layer.
     """
+    if isinstance(inputs, dict):
+        inputs = packed_inputs(network, inputs)
     inputs = without_table(network, _unwrapped(network, _with_sign(inputs)))
     found = backend.device_rows(inputs)
     on_host = found is None

@@ -29,7 +29,7 @@ from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
 from sparsenn.engine.tuning_table import with_tuned_numbers
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
-from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -51,7 +51,7 @@ those of cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What layers may be multiplied in; sums are float32, but in the last."""
 
-ON_GPU = (Flatten, SoftmaxLayer, CombiningLayer)
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 """Layers of images that GPUs compute in float64."""
 
 _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}

@@ -138,7 +138,8 @@ def merge_equal_outputs(network: Network) -> Merged:
     )
     last = parts[-1]
     expansion = last.group if isinstance(last, _Part) and last.merged.outputs < last.original.outputs else None
-    return Merged(network.with_layers(layers), copies, expansion)
+    distinct = replace(network, named_outputs=None)  # whose widths are those before merging
+    return Merged(distinct.with_layers(layers), copies, expansion)
 
 
 def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Part | None) -> tuple[_Part, Array]:

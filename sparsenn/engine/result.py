@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowsLeft
+from sparsenn.engine.named_rows import outputs_by_name
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -224,6 +225,11 @@ class Result:
         """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
         parts = [self._spread(batch.features, batch.owner) for batch in self.batches]
         return np.concatenate(parts) if parts else np.zeros((0, self.plan.network.outputs), np.float32)
+
+    @property
+    def by_name(self) -> dict[str, Array]:
+        """Outputs by name, of shape (inputs, *shape) each; an empty dictionary where the network does not name them."""
+        return outputs_by_name(self.plan.network, self.dense)
 
     def _expand(self, features: Features, owner: Array) -> CSR:
         """Give each input its row, and each neuron its value, as CSR."""

@@ -31,7 +31,7 @@ from sparsenn.backends.registry import register
 from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
+from sparsenn.layers import Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.layers.activation_names import row_of, table_row
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
@@ -48,7 +48,8 @@ _MOST_INDEX = np.iinfo(np.int32).max
 class DoubleCUDABackend(CUDABackend):
     """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
 
-    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Softmax` and `LogSoftmax`.
+    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Slice`, `Softmax` and
+    `LogSoftmax`.
 
     Parameters and errors are those of `CUDABackend`.
     """
@@ -85,7 +86,7 @@ class DoubleCUDABackend(CUDABackend):
         return prepared_as_they_are(layers, shapes)
 
     def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
-        """Run a `Flatten`, a `Softmax` or a `LogSoftmax`.
+        """Run a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`.
 
         Raises
         ------
@@ -94,6 +95,10 @@ class DoubleCUDABackend(CUDABackend):
         """
         if isinstance(layer, Flatten):
             return features
+        if isinstance(layer, Slice):
+            first, last = layer.columns(shape)
+            with self._here("the outputs of a slice", features.shape[0], last - first):
+                return features[:, first:last].copy()
         if not isinstance(layer, SoftmaxLayer):
             raise UsageError(_without(layer))
         if not features.size:
