@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
-from sparsenn.engine.named_rows import packed_inputs
+from sparsenn.engine.named_rows import are_named, packed_inputs
 from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
@@ -108,7 +108,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
     ShapeError
         They are not as wide as the network's first layer.
     """
-    if isinstance(inputs, dict):
+    if are_named(inputs):
         inputs = packed_inputs(network, inputs)
     inputs = without_table(network, _unwrapped(network, _with_sign(inputs)))
     found = backend.device_rows(inputs)

@@ -17,10 +17,15 @@ from sparsenn.formats.named_shapes import named_columns
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
-__all__ = ["outputs_by_name", "packed_inputs"]
+__all__ = ["are_named", "outputs_by_name", "packed_inputs"]
 
 _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 """Libraries of sparse matrices, and the modules that stack these."""
+
+
+def are_named(inputs: Any) -> bool:
+    """Return whether inputs are a dictionary; of SciPy's sparse matrices, some are one, too."""
+    return isinstance(inputs, dict) and not hasattr(inputs, "shape")
 
 
 def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:

@@ -17,7 +17,7 @@ from sparsenn.engine.batches import BatchRunner, joined
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Given, Inputs, like, look
 from sparsenn.engine.named_options import NamedOptions, names_options
-from sparsenn.engine.named_rows import outputs_by_name, packed_inputs
+from sparsenn.engine.named_rows import are_named, outputs_by_name, packed_inputs
 from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan, with_inputs
@@ -229,7 +229,7 @@ class Session(OneOfSeveral):
             Memory does not suffice for a single row, on the device or on the host.
         """
         check_form(form)
-        if named or isinstance(inputs, dict):
+        if named or are_named(inputs):
             inputs = packed_inputs(self.network, inputs, named)
         if form is None and self._names_outputs:
             return outputs_by_name(self.network, self(inputs, form="dense"))
